@@ -1,0 +1,76 @@
+"""A model that nobody here wrote: Llama (GQA) from transformers, sharded by its own `tp_plan`.
+
+The layout is read from the DTensors that the plan makes. transformers' RMSNorm works in float32
+whatever the model's dtype, reference and candidate alike, so float64 cases are as sharp as
+float32 allows there.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tpcheck import Case, Check, specs
+
+
+def _dims(space: Any) -> Any:
+    from hypothesis import strategies as st
+
+    from tpcheck import strategies
+
+    return strategies.cases(
+        space,
+        {
+            "batch": st.integers(1, 2),
+            "seq": strategies.sizes(1, 6),
+            "vocab": strategies.sizes(8, 33),
+            "layers": st.integers(1, 2),
+            "kv_heads": strategies.multiples("tp", most=2),
+            "heads": lambda d: st.sampled_from([d["kv_heads"], 2 * d["kv_heads"]]),
+            "head_dim": st.sampled_from([2, 4]),
+            "intermediate": strategies.sizes(8, 17),
+            "bias": st.booleans(),
+        },
+    )
+
+
+def _config(case: Case) -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=case["vocab"],
+        hidden_size=case["heads"] * case["head_dim"],
+        intermediate_size=case["intermediate"],
+        num_hidden_layers=case["layers"],
+        num_attention_heads=case["heads"],
+        num_key_value_heads=case["kv_heads"],
+        head_dim=case["head_dim"],
+        attention_bias=case["bias"],
+        mlp_bias=case["bias"],
+        max_position_embeddings=16,
+        attn_implementation="sdpa",
+        use_cache=False,
+        tie_word_embeddings=False,
+    )
+
+
+def _reference(case: Case) -> Any:
+    from transformers import LlamaForCausalLM
+
+    return LlamaForCausalLM(_config(case))
+
+
+def _candidate(case: Case, mesh: Any) -> Any:
+    from tpcheck.adapters.transformers import apply_tp_plan
+
+    return apply_tp_plan(_reference(case), mesh["tp"])
+
+
+def _forward(model: Any, inputs: Mapping[str, Any]) -> Any:
+    return {"logits": model(input_ids=inputs["ids"]).logits}
+
+
+llama_tp_plan = Check(
+    specs.causal_lm(
+        _reference, cases=_dims, forward=_forward, name="llama", preload=("transformers.models.llama",)
+    ),
+    candidate=_candidate,
+)

@@ -1,0 +1,26 @@
+"""The tensor-parallel MLP equals the plain one, with and without sequence parallelism."""
+
+from typing import Any
+
+from fixtures.parallel.mlp import MLP
+from tpcheck import Case, Check, specs
+
+
+def _mlp(*, sequence_parallel: bool) -> Any:
+    def build(case: Case, mesh: Any) -> MLP:
+        return MLP(
+            case["hidden"],
+            case["intermediate"],
+            activation=case["activation"],
+            norm=case["norm"],
+            residual=case["residual"],
+            bias=case["bias"],
+            group=mesh["tp"].get_group(),
+            sequence_parallel=sequence_parallel,
+        )
+
+    return build
+
+
+mlp = Check(specs.mlp(), candidate=_mlp(sequence_parallel=False))
+mlp_sp = Check(specs.mlp(sequence_parallel=True), candidate=_mlp(sequence_parallel=True))

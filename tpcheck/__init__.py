@@ -1,0 +1,64 @@
+"""tpcheck verifies tensor-parallel PyTorch code against its single-device reference.
+
+The public names are loaded on first use, so that importing `tpcheck` (as the pytest plugin and
+`tpcheck --help` do) costs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpcheck.case import Case
+    from tpcheck.engines.pool import Engine
+    from tpcheck.errors import CheckFailed, InvalidArgument
+    from tpcheck.placement import Blocks, Heads, Layout, Partial, Replicate, Shard
+    from tpcheck.spec import Check, Spec
+    from tpcheck.verdict import Verdict
+    from tpcheck.search import verify
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Case": "case",
+    "Engine": "engines.pool",
+    "CheckFailed": "errors",
+    "InvalidArgument": "errors",
+    "Layout": "placement",
+    "Shard": "placement",
+    "Replicate": "placement",
+    "Partial": "placement",
+    "Heads": "placement",
+    "Blocks": "placement",
+    "Check": "spec",
+    "Spec": "spec",
+    "Verdict": "verdict",
+    "verify": "search",
+}
+
+__all__ = [
+    "Blocks",
+    "Case",
+    "Check",
+    "CheckFailed",
+    "Engine",
+    "Heads",
+    "InvalidArgument",
+    "Layout",
+    "Partial",
+    "Replicate",
+    "Shard",
+    "Spec",
+    "Verdict",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tpcheck' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"tpcheck.{_HOME[name]}"), name)
+    # `verify` is a function and a module: the function must win after the import, too
+    globals()[name] = value
+    return value

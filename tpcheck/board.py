@@ -1,0 +1,134 @@
+"""The board: shared memory on which every rank posts each collective before it enters it.
+
+With it a rank that arrives at a collective sees at once that a peer went into another one as the
+same step of the same group (reduce op included), and the driver sees what each rank of a stuck
+case is waiting for, without a word from the ranks. One writer a region, so no locks.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+SLOTS = 512  # collectives remembered a rank; a case that runs more keeps its last ones
+TEXT = 360
+
+RUNNING, DONE = 1, 2
+
+_RECORD = np.dtype(
+    [
+        ("epoch", "u4"),
+        ("group", "u4"),
+        ("step", "u4"),
+        ("fingerprint", "u4"),
+        ("members", "u8"),
+        ("length", "u4"),
+        ("text", "u1", (TEXT,)),
+    ]
+)
+_HEADER = np.dtype([("epoch", "u4"), ("state", "u4"), ("count", "u4")])
+
+
+@dataclass(frozen=True)
+class Post:
+    """One rank's announcement of a collective: the `step`-th of its group in this case."""
+
+    members: tuple[int, ...]
+    step: int
+    fingerprint: int
+    text: str
+
+    @property
+    def group(self) -> int:
+        return digest(str(self.members))
+
+
+def digest(text: str) -> int:
+    """32 bits of `text`, never 0."""
+    return zlib.crc32(text.encode()) or 1
+
+
+class Board:
+    """A file in shared memory with a region a rank; every process maps it."""
+
+    def __init__(self, path: Path, ranks: int, *, create: bool = False) -> None:
+        mode = "w+" if create else "r+"
+        size = _HEADER.itemsize + SLOTS * _RECORD.itemsize
+        self._bytes = np.memmap(path, dtype="u1", mode=mode, shape=(ranks, size))  # type: ignore[call-overload]
+        self.ranks = ranks
+
+    def _header(self, rank: int) -> np.ndarray:  # type: ignore[type-arg]
+        return self._bytes[rank, : _HEADER.itemsize].view(_HEADER)
+
+    def _records(self, rank: int) -> np.ndarray:  # type: ignore[type-arg]
+        return self._bytes[rank, _HEADER.itemsize :].view(_RECORD)
+
+    def begin(self, rank: int, epoch: int) -> None:
+        """Rank `rank` starts case number `epoch`; what it posted before no longer counts."""
+        header = self._header(rank)
+        header["count"], header["state"] = 0, RUNNING
+        header["epoch"] = epoch
+
+    def done(self, rank: int) -> None:
+        """Rank `rank` has come to the end of its case."""
+        self._header(rank)["state"] = DONE
+
+    def post(self, rank: int, epoch: int, post: Post) -> None:
+        """Announces a collective; the caller enters it afterwards."""
+        header = self._header(rank)
+        count = int(header["count"][0])
+        record = self._records(rank)[count % SLOTS : count % SLOTS + 1]
+        text = post.text.encode()[:TEXT]
+        record["epoch"] = 0
+        record["group"], record["step"] = post.group, post.step
+        record["fingerprint"], record["length"] = post.fingerprint, len(text)
+        record["members"] = sum(1 << member for member in post.members)
+        record["text"][0, : len(text)] = np.frombuffer(text, dtype="u1")
+        record["epoch"] = epoch
+        header["count"] = count + 1
+
+    def find(self, rank: int, epoch: int, group: int, step: int) -> Post | None:
+        """What `rank` posted as step `step` of `group` in this case, if it got there."""
+        records = self._records(rank)
+        hits = np.flatnonzero(
+            (records["epoch"] == epoch) & (records["group"] == group) & (records["step"] == step)
+        )
+        return self._post(records[hits[0]]) if len(hits) else None
+
+    def last(self, rank: int, epoch: int, count: int = 3) -> list[Post]:
+        """The last `count` collectives that `rank` posted in this case, oldest first."""
+        if int(self._header(rank)["epoch"][0]) != epoch:
+            return []
+        total = int(self._header(rank)["count"][0])
+        slots = [i % SLOTS for i in range(max(0, total - count), total)]
+        return [self._post(self._records(rank)[slot]) for slot in slots]
+
+    def count(self, rank: int, epoch: int) -> int:
+        """How many collectives `rank` has entered in this case."""
+        header = self._header(rank)
+        return int(header["count"][0]) if int(header["epoch"][0]) == epoch else 0
+
+    def is_done(self, rank: int, epoch: int) -> bool:
+        """Whether `rank` has come to the end of this case."""
+        header = self._header(rank)
+        return int(header["epoch"][0]) == epoch and int(header["state"][0]) == DONE
+
+    @staticmethod
+    def _post(record: np.ndarray) -> Post:  # type: ignore[type-arg]
+        text = bytes(record["text"][: int(record["length"])]).decode(errors="replace")
+        mask = int(record["members"])
+        members = tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
+        return Post(members, int(record["step"]), int(record["fingerprint"]), text)
+
+    def absent(self, rank: int, epoch: int) -> list[int]:
+        """The members that have not entered the last collective that `rank` entered."""
+        for post in self.last(rank, epoch, 1):
+            return [
+                peer
+                for peer in post.members
+                if peer != rank and self.find(peer, epoch, post.group, post.step) is None
+            ]
+        return []

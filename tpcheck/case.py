@@ -1,0 +1,163 @@
+"""`Case`: one point of the configuration space.
+
+A case alone determines every number that is drawn for it: it is frozen, goes to JSON and back
+without loss, and its identity is a digest of that JSON. This module imports no torch, so that
+strategies and the command line can handle cases cheaply.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+from tpcheck.errors import CaseError, did_you_mean
+
+Dim = int | float | bool | str
+
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+MEMORY_FORMATS = ("contiguous", "transposed", "sliced", "offset", "expanded")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration: `case["in_features"]` reads a dim, the rest are fields.
+
+    Args:
+        dims: sizes, head counts and flags, as the spec's strategy named them.
+        dtype: one of `DTYPES`; parameters, inputs and cotangents are rounded to it.
+        mesh: axis name → size, outermost first; `{"dp": 2, "tp": 4}` needs 8 ranks.
+        seed: every tensor is drawn from it and from the tensor's name.
+        microbatches: forward and backward passes, each on its own data, before gradients are read.
+        step: afterwards take one SGD step, compare the parameters and one more forward.
+        memory: how inputs and cotangents lie in memory; one of `MEMORY_FORMATS`.
+        magnitude: inputs are multiplied by 2 ** magnitude.
+    """
+
+    dims: Mapping[str, Dim] = field(default_factory=dict)
+    dtype: str = "float64"
+    mesh: Mapping[str, int] = field(default_factory=lambda: {"tp": 2})
+    seed: int = 0
+    microbatches: int = 1
+    step: bool = False
+    memory: str = "contiguous"
+    magnitude: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
+        object.__setattr__(self, "mesh", MappingProxyType(dict(self.mesh)))
+        self._validate()
+
+    def _validate(self) -> None:
+        for name, value in self.dims.items():
+            if not isinstance(name, str) or not isinstance(value, (int, float, bool, str)):
+                raise CaseError(f"case.dims[{name!r}]={value!r} is not a number, flag or string")
+        if self.dtype not in DTYPES:
+            raise CaseError(f"case.dtype={self.dtype!r} is not one of {', '.join(DTYPES)}")
+        if self.memory not in MEMORY_FORMATS:
+            raise CaseError(f"case.memory={self.memory!r} is not one of {MEMORY_FORMATS}")
+        for name, size in self.mesh.items():
+            if not _is_int(size) or size < 1:
+                raise CaseError(f"case.mesh[{name!r}]={size!r} is not a positive number of ranks")
+        if "tp" not in self.mesh:
+            raise CaseError(f"case.mesh={dict(self.mesh)} has no 'tp' axis; give it one")
+        if not _is_int(self.microbatches) or self.microbatches < 1:
+            raise CaseError(f"case.microbatches={self.microbatches!r} is not a positive integer")
+        if not _is_int(self.seed) or self.seed < 0:
+            raise CaseError(f"case.seed={self.seed!r} is not a non-negative integer")
+        if not _is_int(self.magnitude) or not isinstance(self.step, bool):
+            raise CaseError("case.magnitude must be an integer and case.step true or false")
+
+    def __hash__(self) -> int:
+        return hash(self.canonical())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Case.from_dict, (self.to_dict(),))
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.dims[name]
+        except KeyError:
+            hint = did_you_mean(name, self.dims)
+            raise CaseError(f"the case has no dim {name!r}{hint}") from None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The dim `name`, or `default` where the case has none of that name."""
+        return self.dims.get(name, default)
+
+    @property
+    def tp(self) -> int:
+        """The degree of tensor parallelism."""
+        return self.mesh["tp"]
+
+    @property
+    def dp(self) -> int:
+        """The number of data-parallel replicas of the TP group (1 without such an axis)."""
+        return self.mesh.get("dp", 1)
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the case needs: the product over the mesh's axes."""
+        size = 1
+        for degree in self.mesh.values():
+            size *= degree
+        return size
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Rank → its coordinate on each mesh axis (row-major: the last axis is innermost)."""
+        out: dict[str, int] = {}
+        for axis in reversed(self.mesh):
+            rank, out[axis] = divmod(rank, self.mesh[axis])
+        return {axis: out[axis] for axis in self.mesh}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, defaults included: what JSON reports and corpus files hold."""
+        out = {f.name: getattr(self, f.name) for f in fields(self)}
+        return out | {"dims": dict(self.dims), "mesh": dict(self.mesh)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Case:
+        """The inverse of `to_dict`; raises `CaseError` on anything it doesn't know."""
+        if not isinstance(data, Mapping):
+            raise CaseError(f"a case is a JSON object, not {type(data).__name__}")
+        known = {f.name for f in fields(cls)}
+        for name in data:
+            if name not in known:
+                raise CaseError(f"a case has no field {name!r}{did_you_mean(str(name), known)}")
+        for name in ("dims", "mesh"):
+            if not isinstance(data.get(name, {}), Mapping):
+                raise CaseError(f"case.{name} is {data[name]!r}, not an object of name → size")
+        return cls(**data)
+
+    def canonical(self) -> str:
+        """JSON with sorted dims: equal text for equal cases (the mesh keeps its axis order)."""
+        data = self.to_dict()
+        data["dims"] = dict(sorted(data["dims"].items()))
+        return json.dumps(data, separators=(",", ":"))
+
+    def id(self, check: str) -> str:
+        """Six hex digits that name this case of `check`, as in `tpcheck replay 7f3a91`."""
+        return hashlib.sha256(f"{check}\n{self.canonical()}".encode()).hexdigest()[:6]
+
+    def describe(self) -> str:
+        """One line for people: `tp=2 float64 in_features=4 …`; fields at their default are left out."""
+        parts = [f"{axis}={size}" for axis, size in self.mesh.items() if size > 1 or axis == "tp"]
+        parts += [self.dtype, *(f"{k}={v}" for k, v in self.dims.items())]
+        parts += [
+            f"{name}={getattr(self, name)}"
+            for name, default in (
+                ("microbatches", 1),
+                ("step", False),
+                ("memory", "contiguous"),
+                ("magnitude", 0),
+            )
+            if getattr(self, name) != default
+        ]
+        return " ".join([*parts, f"seed={self.seed}"])
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,119 @@
+"""Compares one local tensor with its expected slice. Returns data; writes no sentences.
+
+Two statistics together: the worst element against its own bound, and the whole slice's mean
+square against its variance, so that neither one wrong value in a large tensor nor a small error
+everywhere gets by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpcheck.tolerance import Spread, elementwise_limit, norm_limit
+from tpcheck.verdict import Mismatch
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`mismatch` is None where the values agree; `usage` is the largest error / bound seen."""
+
+    mismatch: Mismatch | None
+    usage: float
+
+
+def compare(
+    actual: Tensor | None,
+    expected: Tensor,
+    spread: Spread,
+    *,
+    name: str,
+    kind: str,
+    rank: int,
+    dtype: torch.dtype | None = None,
+) -> Comparison:
+    """`actual` against `expected` ± bounds from `spread`, all of the local shape.
+
+    Args:
+        actual: the candidate's tensor in its own dtype, or None where it has none.
+        expected: float64 slice of the reference; `spread.sigma` likewise.
+        dtype: the dtype that `actual` must have, or None where any will do.
+    """
+    if actual is None:
+        detail = {"reason": "the candidate has no gradient here (None)"}
+        return Comparison(Mismatch(name, kind, rank, detail=detail), math.inf)
+    if actual.shape != expected.shape:
+        detail = {"shape": list(actual.shape), "expected_shape": list(expected.shape)}
+        return Comparison(Mismatch(name, kind, rank, detail=detail), math.inf)
+    wrong_dtype = dtype is not None and actual.dtype != dtype
+    if expected.numel() == 0:
+        return Comparison(None, 0.0)
+    value = actual.detach().to(expected.device).double()
+    error = (value - expected).abs()
+    # equal infinities agree, and so do NaNs: the reference overflows there itself
+    same = (value == expected) | (value.isnan() & expected.isnan())
+    error = torch.where(same, torch.zeros_like(error), error)
+    sigma = spread.sigma
+    bound = elementwise_limit(expected.numel()) * spread.slack * sigma
+    wrong = ~(error <= bound) & ~same & sigma.isfinite()
+    ratio, limit = _norm_ratio(error, sigma, spread.norm_slack)
+    if not wrong_dtype and not bool(wrong.any()) and ratio <= limit:
+        return Comparison(None, max(_usage(error, bound), ratio / limit))
+    worst = _worst(error, bound, sigma)
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), expected.shape))
+    detail: dict[str, Any] = {"wrong": int(wrong.sum()), "of": expected.numel()}
+    if ratio > limit:
+        detail |= {"norm_error": ratio, "norm_bound": limit}
+    if wrong_dtype:
+        detail |= {"dtype": _name(actual.dtype), "expected_dtype": _name(dtype)}
+    if value.isnan().any():
+        detail["nan"] = int(value.isnan().sum())
+    flat = (t.reshape(-1)[worst].item() for t in (expected, value, error, bound))
+    found = Mismatch(name, kind, rank, index, *flat, detail=detail)
+    return Comparison(found, math.inf)
+
+
+def _norm_ratio(error: Tensor, sigma: Tensor, slack: float) -> tuple[float, float]:
+    """√(Σ error² / Σ σ²) over the elements that can be judged, and its limit."""
+    judged = sigma.isfinite() & error.isfinite()
+    error, sigma = error[judged], sigma[judged]
+    scale = float(sigma.square().sum().sqrt())
+    size = float(error.square().sum().sqrt())
+    if scale == 0.0:
+        return (math.inf if size > 0 else 0.0), 1.0
+    # few elements dominating σ are few independent errors: the participation ratio counts them
+    count = scale**4 / float(sigma.pow(4).sum()) if scale > 1e-60 else sigma.numel()
+    return size / scale, slack * norm_limit(int(max(1.0, count)))
+
+
+def _usage(error: Tensor, bound: Tensor) -> float:
+    used = torch.where(bound > 0, error / bound, torch.zeros_like(error))
+    return float(torch.nan_to_num(used, nan=0.0, posinf=0.0).max())
+
+
+def _worst(error: Tensor, bound: Tensor, sigma: Tensor) -> int:
+    score = error / bound.clamp_min(torch.finfo(torch.float64).tiny)
+    score = torch.where(error.isnan(), torch.full_like(score, torch.inf), score)
+    score = torch.where(sigma.isfinite(), score, torch.zeros_like(score))
+    return int(score.reshape(-1).argmax())
+
+
+def _name(dtype: torch.dtype | None) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def fingerprint(tensor: Tensor | None) -> str:
+    """A digest of a tensor's shape, dtype and bits: replicas must agree on it."""
+    if tensor is None:
+        return "none"
+    data = tensor.detach().cpu().contiguous()
+    head = f"{data.dtype}{tuple(data.shape)}".encode()
+    # −0.0 and 0.0 are one number: adding 0 makes them one pattern of bits
+    data = data + 0 if data.is_floating_point() else data
+    raw = data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
+    return hashlib.blake2b(head + raw, digest_size=12).hexdigest()

@@ -1,0 +1,62 @@
+"""Engines: what runs the ranks. One interface, `Engine`, for every kind.
+
+`gloo` and `nccl` are processes, `threads` is one process with all ranks as threads. All are
+forked from a zygote that has torch loaded, kept warm, and recovered after a hang or a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpcheck.errors import EngineUnavailable
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an engine can and can't do."""
+
+    name: str
+    processes: bool
+    device: str
+    cannot: tuple[str, ...] = ()  # what a spec may need that this engine lacks
+
+
+KINDS = {
+    "gloo": Kind("gloo", processes=True, device="cpu"),
+    "nccl": Kind("nccl", processes=True, device="cuda"),
+    "threads": Kind("threads", processes=False, device="cpu", cannot=("rng", "hang", "compile")),
+}
+
+
+def require(name: str, ranks: int) -> Kind:
+    """The engine's kind; `EngineUnavailable` with the reason where it can't run here."""
+    if name not in KINDS:
+        raise EngineUnavailable(f"engine {name!r} is not one of {', '.join(KINDS)}")
+    reason = why_not(name, ranks)
+    if reason:
+        raise EngineUnavailable(f"engine {name!r} can't run here: {reason}")
+    return KINDS[name]
+
+
+def why_not(name: str, ranks: int) -> str | None:
+    """Why the engine can't run `ranks` ranks here, in one line; None where it can."""
+    if ranks < 1 or ranks > 64:
+        return f"{ranks} ranks were asked for; give 1 to 64"
+    if name != "nccl":
+        return None
+    import torch
+    import torch.distributed as dist
+
+    if not torch.cuda.is_available():
+        return "no CUDA device is visible to torch; use --engine gloo"
+    if not dist.is_nccl_available():
+        return "this build of torch has no NCCL; use --engine gloo"
+    if torch.cuda.device_count() < ranks:
+        return f"{ranks} ranks need a GPU each and there are {torch.cuda.device_count()}"
+    return None
+
+
+def ranks_for(degrees: Sequence[int]) -> int:
+    """How many ranks serve these degrees: the largest, and room for a dp axis of 2 up to 4."""
+    return max([*degrees, min(4, 2 * min(degrees))])

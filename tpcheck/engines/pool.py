@@ -1,0 +1,410 @@
+"""The driver's side of an engine: starts ranks, gives them cases, collects evidence, recovers.
+
+A rank that raises, hangs, dies, or disagrees about the next collective is evidence, not an
+error of the run: `run` always returns one outcome a rank, and the next `run` finds a working
+pool, if need be a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from tpcheck import engines
+from tpcheck.board import Board
+from tpcheck.errors import EngineUnavailable, InvalidArgument
+from tpcheck.verdict import Mismatch
+
+if TYPE_CHECKING:
+    from tpcheck.rank import RankReport, Work
+
+    Outcome = RankReport | Mismatch
+
+START_LIMIT = 120.0
+PARTS_LIMIT = 180.0
+GRACE = 0.5  # after one rank failed, how long its peers have to finish by themselves
+STALL = 5.0  # ranks that all wait for one another are given up after this long
+
+
+@dataclass
+class Host:
+    """One process that hosts some of the ranks."""
+
+    index: int
+    ranks: list[int]
+    connection: Connection
+    pid: int
+    log: Path
+    parts: set[str] = field(default_factory=set)
+
+
+class Engine:
+    """Warm ranks. A context manager; `close()` leaves no process behind.
+
+    Args:
+        kind: `gloo`, `nccl` or `threads`.
+        ranks: the size of the world, an upper limit on every case's mesh.
+        time_limit: seconds that one case may take on the ranks.
+        preload: modules that the zygote imports once for all ranks, where installed.
+    """
+
+    def __init__(
+        self,
+        kind: str = "gloo",
+        ranks: int = 4,
+        *,
+        time_limit: float = 30.0,
+        preload: Iterable[str] = (),
+    ) -> None:
+        self.kind = engines.require(kind, ranks)
+        self.ranks, self.time_limit = ranks, time_limit
+        self.preload = sorted(preload)
+        self.epoch = 0
+        self.starts = 0
+        self.hosts: list[Host] = []
+        self._zygote: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._inbox: list[dict[str, Any]] = []
+        self._partial = b""
+        self._statuses: dict[int, int] = {}
+        self.folder = Path()
+        self.board: Board | None = None
+        self.warm_up()
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # ---- life and death
+
+    def warm_up(self) -> None:
+        """Starts loading torch in the zygote, without waiting for it."""
+        if self._zygote is not None and self._zygote.poll() is None:
+            return
+        shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.folder = Path(tempfile.mkdtemp(prefix="tpcheck-", dir=shared))
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        imports = json.dumps({"path": sys.path, "preload": self.preload})
+        arguments = [str(theirs.fileno()), str(os.getpid()), str(self.folder), imports]
+        self._zygote = subprocess.Popen(
+            # -P: a file of the user's called like one of the standard library must not win
+            [sys.executable, "-P", "-m", "tpcheck.engines.zygote", *arguments],
+            pass_fds=[theirs.fileno()],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / "zygote.log").open("wb"),
+        )
+        theirs.close()
+        self._control = mine
+
+    def _request(self, message: dict[str, Any], *fds: int) -> None:
+        """Sends the zygote one request; its answer must be read before the next one."""
+        assert self._control is not None
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], list(fds))
+        except OSError:
+            log = (self.folder / "zygote.log").read_text(errors="replace").strip()
+            raise EngineUnavailable(
+                f"engine {self.name!r} could not start: {log[-300:] or 'its zygote is gone'}"
+            ) from None
+
+    def start(self) -> None:
+        """Forks the hosts and waits until they have met; does nothing when they are up."""
+        if self.hosts:
+            return
+        self.warm_up()
+        self.starts += 1
+        board = self.folder / f"board{self.starts}"
+        self.board = Board(board, self.ranks, create=True)
+        threads = self.kind.name == "threads"
+        groups = [list(range(self.ranks))] if threads else [[r] for r in range(self.ranks)]
+        for index, ranks in enumerate(groups):
+            self.hosts.append(self._fork(index, ranks, board))
+        deadline = time.monotonic() + START_LIMIT
+        for host in self.hosts:
+            self._expect(host, "ready", deadline, "start")
+
+    def _fork(self, index: int, ranks: list[int], board: Path) -> Host:
+        mine, theirs = socket.socketpair()
+        log = self.folder / f"host{index}.log"
+        request = {
+            "host": index,
+            "ranks": ranks,
+            "size": self.ranks,
+            "engine": self.name,
+            "board": str(board),
+            "store": str(self.folder / f"store{self.starts}"),
+            "log": str(log),
+            "cpu": self._cpu(index),
+        }
+        self._request(request, theirs.fileno())
+        theirs.close()
+        deadline = time.monotonic() + START_LIMIT
+        answer = self._answer(lambda m: m.get("host") == index, deadline)
+        if answer is None:
+            raise EngineUnavailable(f"engine {self.name!r}: host {index} did not start")
+        return Host(index, ranks, Connection(mine.detach()), answer["pid"], log)
+
+    def _cpu(self, index: int) -> int | None:
+        """Ranks are pinned round-robin: it halves the time of small collectives. Several runs
+        side by side each start at another core."""
+        if not hasattr(os, "sched_getaffinity") or self.name == "threads":
+            return None
+        allowed = sorted(os.sched_getaffinity(0))
+        return allowed[(index + os.getpid()) % len(allowed)]
+
+    def _answer(self, wanted: Any, deadline: float) -> dict[str, Any] | None:
+        """The zygote's next message that `wanted` accepts; deaths are noted on the way."""
+        while True:
+            for message in list(self._inbox):
+                if wanted(message):
+                    self._inbox.remove(message)
+                    return message
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not self._read_control(remaining):
+                return None
+
+    def _read_control(self, timeout: float) -> bool:
+        assert self._control is not None
+        ready, _, _ = select.select([self._control], [], [], timeout)
+        if not ready:
+            return False
+        data = self._control.recv(1 << 16)
+        if not data:
+            return False
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        for message in map(json.loads, lines):
+            if "dead" in message:
+                self._statuses[message["dead"]] = message["status"]
+            else:
+                self._inbox.append(message)
+        return True
+
+    def kill(self) -> None:
+        """Ends all ranks at once; the next case starts new ones."""
+        for host in self.hosts:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(host.pid, signal.SIGKILL)
+            host.connection.close()
+        self.hosts = []
+
+    def close(self) -> None:
+        """Ends ranks and zygote and removes the run's folder."""
+        self.kill()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._zygote is not None:
+            try:
+                self._zygote.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._zygote.kill()
+                self._zygote.wait()
+            self._zygote = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- cases
+
+    def _expect(self, host: Host, kind: str, deadline: float, doing: str) -> Any:
+        """The host's next message of this kind."""
+        while True:
+            if not host.connection.poll(max(0.0, deadline - time.monotonic())):
+                self.kill()
+                raise EngineUnavailable(f"engine {self.name!r}: rank {host.ranks[0]} hung ({doing})")
+            try:
+                message = cloudpickle.loads(host.connection.recv_bytes())
+            except (EOFError, OSError):
+                tail = self._log_tail(host)
+                self.kill()
+                raise EngineUnavailable(
+                    f"engine {self.name!r}: rank {host.ranks[0]} died ({doing}): {tail[-300:]}"
+                ) from None
+            if message[0] == kind:
+                return message
+
+    def teach(self, key: str, blob: bytes, files: dict[str, str]) -> None:
+        """Gives every rank the candidate `key` (cloudpickled), once."""
+        self.start()
+        new = [host for host in self.hosts if key not in host.parts]
+        for host in new:
+            message = ("parts", key, blob, list(sys.path), files)
+            host.connection.send_bytes(cloudpickle.dumps(message))
+        deadline = time.monotonic() + PARTS_LIMIT
+        for host in new:
+            error = self._expect(host, "parts", deadline, "importing the candidate")[2]
+            if error:
+                raise InvalidArgument(f"the ranks can't import the candidate: {error}")
+            host.parts.add(key)
+
+    def run(self, key: str, work: Work) -> list[Outcome]:
+        """Runs one case; returns one outcome a rank, whatever happens to the ranks.
+
+        Raises:
+            EngineUnavailable: the case needs more ranks than the engine has.
+        """
+        size = work.case.world_size
+        if size > self.ranks:
+            raise EngineUnavailable(
+                f"the case needs {size} ranks ({work.case.describe()}) and the engine has "
+                f"{self.ranks}; give --ranks {size} or a smaller mesh"
+            )
+        hosts = [h for h in self.hosts if h.ranks[0] < size]
+        for host in hosts:
+            with contextlib.suppress(OSError):
+                host.connection.send_bytes(cloudpickle.dumps(("case", key, work)))
+        return _Collection(self, hosts, work).outcomes()
+
+    def next_epoch(self) -> int:
+        """A number for a case, never used before in this engine."""
+        self.epoch += 1
+        return self.epoch
+
+    def _log_tail(self, host: Host) -> str:
+        with contextlib.suppress(OSError):
+            return host.log.read_text(errors="replace")[-4000:].strip()
+        return ""
+
+    def stacks(self, host: Host) -> str:
+        """The Python stacks of a host's threads, by its own faulthandler."""
+        before = host.log.stat().st_size if host.log.exists() else 0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(host.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            text = host.log.read_bytes()[before:].decode(errors="replace")
+            if "(most recent call first)" in text and text.endswith("\n"):
+                return text.strip()
+            time.sleep(0.02)
+        return ""
+
+    def status_of(self, host: Host) -> str:
+        """How a dead host ended: `killed by SIGKILL`, `exit code 1`."""
+        deadline = time.monotonic() + 2.0
+        while host.pid not in self._statuses and time.monotonic() < deadline:
+            self._read_control(0.1)
+        status = self._statuses.get(host.pid)
+        if status is None:
+            return "gone"
+        if status >= 0:
+            return f"exit code {status}"
+        return f"killed by {signal.Signals(-status).name}"
+
+
+class _Collection:
+    """The wait for one case: collects outcomes and decides when to stop waiting."""
+
+    def __init__(self, engine: Engine, hosts: list[Host], work: Work) -> None:
+        self.engine, self.work = engine, work
+        self.size = work.case.world_size
+        self.host_of = {r: h for h in hosts for r in h.ranks if r < self.size}
+        self.found: dict[int, Outcome] = {}
+        self.dead: set[int] = set()
+        self.deadline = time.monotonic() + engine.time_limit
+        self._grace: float | None = None
+        self._still: tuple[tuple[int, ...], float] = ((), 0.0)
+
+    def outcomes(self) -> list[Outcome]:
+        while self._pending():
+            self._receive(0.02 if self._grace or self.found else 0.2)
+            reason = self._give_up() if self._pending() else None
+            if reason:
+                self._abandon(reason)
+                break
+        if self.dead or any(isinstance(o, Mismatch) for o in self.found.values()):
+            # peers of a failed rank may hold half a collective: start afresh
+            self.engine.kill()
+        return [self.found[rank] for rank in range(self.size)]
+
+    def _pending(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank not in self.found]
+
+    def _receive(self, timeout: float) -> None:
+        waiting = {self.host_of[r].connection: self.host_of[r] for r in self._pending()}
+        for ready in wait(list(waiting), timeout):
+            host = waiting[ready]  # type: ignore[index]
+            try:
+                _, epoch, rank, outcome = cloudpickle.loads(host.connection.recv_bytes())
+            except (EOFError, OSError):
+                self._bury(host)
+                continue
+            if epoch == self.work.epoch:
+                self.found[rank] = outcome
+
+    def _bury(self, host: Host) -> None:
+        how = self.engine.status_of(host)
+        for rank in host.ranks:
+            if rank < self.size and rank not in self.found:
+                self.dead.add(rank)
+                detail = {"reason": how, "log": self.engine._log_tail(host)[-2000:]}
+                detail["last"] = self._last(rank)
+                self.found[rank] = Mismatch("rank", "crash", rank, detail=detail)
+
+    def _last(self, rank: int) -> list[str]:
+        board = self.engine.board
+        return [p.text for p in board.last(rank, self.work.epoch)] if board else []
+
+    def _give_up(self) -> str | None:
+        """Why the ranks still running will not finish, or None while they may."""
+        now = time.monotonic()
+        if any(isinstance(outcome, Mismatch) for outcome in self.found.values()):
+            self._grace = self._grace or now + GRACE
+            return "a peer failed" if now > self._grace else None
+        for rank in self._pending():
+            gone = [r for r in self._absent(rank) if r in self.found]
+            if gone:
+                return f"waits for rank {gone[0]}, which finished without this collective"
+        if now > self.deadline:
+            return f"the case took longer than {self.engine.time_limit:g} s"
+        return self._stalled(now)
+
+    def _absent(self, rank: int) -> list[int]:
+        board = self.engine.board
+        return board.absent(rank, self.work.epoch) if board else []
+
+    def _stalled(self, now: float) -> str | None:
+        """Whether every rank waits for a collective that another has not entered."""
+        board = self.engine.board
+        assert board is not None
+        counts = tuple(board.count(r, self.work.epoch) for r in range(self.size))
+        if counts != self._still[0] or not all(self._absent(r) for r in self._pending()):
+            self._still = (counts, now)
+            return None
+        return "every rank waits for another" if now - self._still[1] > STALL else None
+
+    def _abandon(self, reason: str) -> None:
+        """Notes what each unfinished rank was in, with its stack, and gives them up."""
+        consequence = reason == "a peer failed"
+        for rank in self._pending():
+            detail: dict[str, Any] = {"reason": reason, "last": self._last(rank)}
+            detail["absent"] = self._absent(rank)
+            if not consequence:
+                detail["stack"] = self.engine.stacks(self.host_of[rank])
+            kind = "hang" if not consequence else "exception"
+            detail["consequence"] = consequence
+            self.dead.add(rank)
+            self.found[rank] = Mismatch("rank", kind, rank, detail=detail)

@@ -1,0 +1,212 @@
+"""Process groups for every world size inside warm ranks: the one module that touches c10d's
+private state.
+
+A case on n ranks must see a default group of exactly n ranks, as under a launcher, although the
+warm world is larger. So each rank keeps one default group a size and puts the right one in place
+before a case. Groups that a candidate creates are named from a counter that is set from the
+case's number, since ranks that sat out a case would otherwise count differently.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from tpcheck.trace import Recorder, name_of
+
+# The driver decides when a case takes too long; c10d's own limit must not come first.
+_FOREVER = timedelta(days=1)
+_GROUPS_A_CASE = 10_000
+
+
+class ProcessWorlds:
+    """The worlds of one rank process: one `init_process_group`, then a prefix group a size."""
+
+    def __init__(self, backend: str, rank: int, size: int, store_path: str) -> None:
+        self.rank, self.size = rank, size
+        self.device = "cuda" if backend == "nccl" else "cpu"
+        if self.device == "cuda":
+            torch.cuda.set_device(rank)
+        store = dist.FileStore(store_path, size)
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=_FOREVER
+        )
+        self._worlds: dict[int, Any] = {size: dist.group.WORLD}
+        self._meshes: dict[tuple[Any, ...], DeviceMesh] = {}
+
+    def enter(self, mesh: dict[str, int], epoch: int) -> DeviceMesh:
+        """Puts the world of this mesh's size in place; returns the mesh over it."""
+        size = 1
+        for degree in mesh.values():
+            size *= degree
+        dist.group.WORLD = self._worlds[self.size]
+        if size not in self._worlds:
+            self._worlds[size] = dist.new_group(
+                list(range(size)), timeout=_FOREVER, use_local_synchronization=True
+            )
+        dist.group.WORLD = self._worlds[size]
+        _environment(self.rank, size)
+        c10d._world.group_count = epoch * _GROUPS_A_CASE
+        key = (*mesh.items(),)
+        if key not in self._meshes:
+            self._meshes[key] = init_device_mesh(
+                self.device, tuple(mesh.values()), mesh_dim_names=tuple(mesh)
+            )
+        return self._meshes[key]
+
+    def leave(self) -> None:
+        """Puts the whole world back."""
+        dist.group.WORLD = self._worlds[self.size]
+
+
+def _environment(rank: int, size: int) -> None:
+    """What a launcher would have set, for candidates that read it."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size))
+
+
+class ThreadWorlds:
+    """The worlds of one rank thread, over the threaded process group of torch's test internals.
+
+    `install()` is called once in the process, before any thread makes its worlds.
+    """
+
+    _store: Any = None
+
+    @classmethod
+    def install(cls) -> None:
+        """Replaces c10d's world by a thread-local one and registers the traced group."""
+        from torch.testing._internal.distributed import multi_threaded_pg as threaded
+
+        threaded._install_threaded_pg()
+        # groups of the same name, one a thread, are told apart by thread
+        torch._C._distributed_c10d._set_thread_isolation_mode(True)
+        cls._store = dist.HashStore()
+        group = _traced_group(threaded.ProcessLocalGroup)
+
+        def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+            c10d._store_based_barrier(rank, store, "", size, timeout)
+            return group(rank, size)
+
+        with contextlib.suppress(RuntimeError):
+            dist.Backend.register_backend("tpcheck_threads", create, devices=["cpu"])
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self._worlds: dict[int, Any] = {}
+        self._meshes: dict[tuple[Any, ...], DeviceMesh] = {}
+
+    def enter(self, mesh: dict[str, int], epoch: int) -> DeviceMesh:
+        """As `ProcessWorlds.enter`, for this thread."""
+        from torch.testing._internal.distributed import multi_threaded_pg as threaded
+
+        torch.autograd.set_multithreading_enabled(False)
+        size = 1
+        for degree in mesh.values():
+            size *= degree
+        local: Any = threaded.ThreadLocalWorld._world
+        if size in self._worlds:
+            local.world = self._worlds[size]
+        else:
+            if hasattr(local, "world"):
+                del local.world
+            c10d._world.group_count = size * 1000
+            dist.init_process_group(
+                "cpu:tpcheck_threads",
+                store=dist.PrefixStore(f"world{size}", self._store),
+                rank=self.rank,
+                world_size=size,
+                timeout=_FOREVER,
+            )
+            self._worlds[size] = local.world
+        c10d._world.group_count = (epoch + 1) * _GROUPS_A_CASE
+        key = (*mesh.items(),)
+        if key not in self._meshes:
+            self._meshes[key] = init_device_mesh(
+                "cpu", tuple(mesh.values()), mesh_dim_names=tuple(mesh)
+            )
+        return self._meshes[key]
+
+
+_recorders: Any = None
+
+
+def set_recorder(recorder: Recorder | None) -> None:
+    """The recorder that this thread's group reports to."""
+    import threading
+
+    global _recorders
+    if _recorders is None:
+        _recorders = threading.local()
+    _recorders.value = recorder
+
+
+def _record(op: str, group: Any, tensors: Any, opts: Any = None) -> None:
+    recorder = getattr(_recorders, "value", None)
+    if recorder is None:
+        return
+    reduce_op = name_of(opts.reduceOp) if hasattr(opts, "reduceOp") else None
+    ranks = tuple(dist.get_process_group_ranks(group))
+    recorder.record(op, list(_flat(tensors)), ranks, reduce_op)
+
+
+def _flat(tensors: Any) -> Any:
+    for tensor in tensors if isinstance(tensors, (list, tuple)) else [tensors]:
+        if isinstance(tensor, Tensor):
+            yield tensor
+        elif isinstance(tensor, (list, tuple)):
+            yield from _flat(tensor)
+
+
+# method of the process group → (name of the op, how many leading arguments are tensors)
+_METHODS = {
+    "allreduce": ("all_reduce", 1),
+    "allreduce_coalesced": ("all_reduce", 1),
+    "allgather": ("all_gather", 2),
+    "_allgather_base": ("all_gather", 2),
+    "all_gather_single": ("all_gather", 2),
+    "all_gather_into_tensor_coalesced": ("all_gather", 2),
+    "all_gather_single_coalesced": ("all_gather", 2),
+    "reduce_scatter": ("reduce_scatter", 2),
+    "_reduce_scatter_base": ("reduce_scatter", 2),
+    "reduce_scatter_single": ("reduce_scatter", 2),
+    "reduce_scatter_tensor_coalesced": ("reduce_scatter", 2),
+    "reduce_scatter_single_coalesced": ("reduce_scatter", 2),
+    "alltoall": ("all_to_all", 2),
+    "alltoall_base": ("all_to_all", 2),
+    "all_to_all_single": ("all_to_all", 2),
+    "broadcast": ("broadcast", 1),
+    "gather": ("gather", 2),
+    "scatter": ("scatter", 2),
+}
+
+
+def _traced_group(base: type) -> type:
+    """The threaded group with every collective reported once, at its outermost call."""
+
+    def traced(method: str, op: str, tensors: int) -> Any:
+        original = getattr(base, method)
+
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            depth = getattr(self, "_tpcheck_depth", 0)
+            if depth == 0:
+                opts = next((a for a in (*args, *kwargs.values()) if hasattr(a, "reduceOp")), None)
+                given = args[:tensors] or tuple(kwargs.values())[:tensors]
+                _record(op, self, given, opts)
+            self._tpcheck_depth = depth + 1
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                self._tpcheck_depth = depth
+
+        return call
+
+    methods = {m: traced(m, *how) for m, how in _METHODS.items() if hasattr(base, m)}
+    return type("TracedThreadGroup", (base,), methods)

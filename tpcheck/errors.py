@@ -1,0 +1,55 @@
+"""What tpcheck raises.
+
+`InvalidArgument` and its kin are the user's to mend: one line each, shown without a traceback,
+exit code 2. `CheckFailed` carries a report. Everything else that escapes is a fault of tpcheck.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tpcheck.verdict import CheckResult
+
+
+class TpcheckError(Exception):
+    """Base of all that tpcheck raises on purpose."""
+
+
+class InvalidArgument(TpcheckError, ValueError):
+    """Something given to tpcheck can't be used: what was given, what is allowed, what to do."""
+
+
+class LayoutError(InvalidArgument):
+    """A layout names a tensor that does not exist, or splits one that can't be split so."""
+
+
+class CaseError(InvalidArgument):
+    """A case is malformed: an unknown field, a wrong type, a corrupt file."""
+
+
+class EngineUnavailable(InvalidArgument):
+    """An engine can't run here, or is too small for what it is asked."""
+
+
+class CollectiveMismatch(TpcheckError):
+    """Two ranks entered different collectives as the same step of one group."""
+
+
+class CheckFailed(AssertionError):
+    """A check ended in FAIL or UNKNOWN; the message is the report, `.results` the data."""
+
+    def __init__(self, report: str, results: list[CheckResult]) -> None:
+        super().__init__(report)
+        self.results = results
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'a', 'b'?)`, or the names there are when nothing is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if near:
+        return f" (did you mean {', '.join(map(repr, near))}?)"
+    return f" (there are: {', '.join(names)})" if names else " (there are none)"

@@ -1,0 +1,373 @@
+"""The reference side of a case: every number drawn, every value expected, every bound.
+
+`pose(spec, case)` runs the reference once a case (and once for each other dp coordinate, whose
+data differ): in float64 for the values, a few times under `RoundingNoise` for the bounds, and
+once in the case's dtype for what overflows there and which dtype each output has.
+
+Letters: d = dp coordinate, m = microbatch.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tpcheck import draw as drawing
+from tpcheck import placement
+from tpcheck.case import Case
+from tpcheck.draw import Draw, torch_dtype
+from tpcheck.errors import CaseError, InvalidArgument
+from tpcheck.memory import repeat_first_row
+from tpcheck.placement import Entry
+from tpcheck.spec import Spec
+from tpcheck.tolerance import RoundingNoise, Spread, spread
+
+LEARNING_RATE = 2.0**-4
+NOISY_RUNS = {"float64": 2, "float32": 3, "bfloat16": 4, "float16": 4}
+
+Values = dict[tuple[str, str], Tensor]  # (kind, name) → tensor
+
+
+@dataclass(frozen=True)
+class Target:
+    """One tensor to compare: the full expected value and its σ, float64, of one shape."""
+
+    kind: str
+    name: str
+    entry: Entry
+    dtype: torch.dtype
+    value: Tensor
+    spread: Spread
+
+
+@dataclass
+class Problem:
+    """What the ranks of dp coordinate `d` are given: full tensors in the case's dtype."""
+
+    d: int = 0
+    params: dict[str, Tensor] = field(default_factory=dict)
+    inputs: list[dict[str, Tensor]] = field(default_factory=list)  # [m]
+    cotangents: list[dict[str, Tensor]] = field(default_factory=list)  # [m]
+    targets: list[Target] = field(default_factory=list)
+
+
+@dataclass
+class Posed:
+    """A case with all its numbers, one `Problem` for each dp coordinate, and its resolved layout."""
+
+    case: Case
+    problems: list[Problem]
+    params: dict[str, Entry]
+    inputs: dict[str, Entry]
+    outputs: dict[str, Entry]
+    named: frozenset[str] = frozenset()  # parameters that the layout names itself
+
+
+def named_outputs(result: Any) -> dict[str, Tensor]:
+    """A module's result as name → tensor: `output`, `output.0` …, or the keys of a mapping."""
+    if isinstance(result, Tensor):
+        return {"output": result}
+    if isinstance(result, Mapping):
+        return {str(k): v for k, v in result.items() if isinstance(v, Tensor)}
+    if isinstance(result, (tuple, list)):
+        return {f"output.{i}": v for i, v in enumerate(result) if isinstance(v, Tensor)}
+    raise InvalidArgument(
+        f"forward returned a {type(result).__name__}; return a tensor, a tuple or a dict of tensors"
+    )
+
+
+def forward(spec: Spec, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """One forward as the spec says, reference and candidate alike."""
+    result = spec.forward(module, inputs) if spec.forward else module(*inputs.values())
+    return named_outputs(result)
+
+
+def at(name: str, pass_: int | str) -> str:
+    """`x`, `x@1`, `x@step`: a tensor's name in one pass."""
+    return name if pass_ == 0 else f"{name}@{pass_}"
+
+
+def differentiable(outputs: Mapping[str, Tensor]) -> list[str]:
+    """The outputs that take a cotangent."""
+    return [name for name, t in outputs.items() if t.is_floating_point()]
+
+
+def output_kind(name: str) -> str:
+    """The mismatch kind of an output: a loss is told apart by its name."""
+    return "loss" if name.split("@")[0].split(".")[-1] == "loss" else "output"
+
+
+class _Run:
+    """One pass of the whole case through a module: forwards, backwards, and perhaps a step."""
+
+    def __init__(self, spec: Spec, case: Case, problem: Problem, dtype: torch.dtype) -> None:
+        self.spec, self.case, self.problem, self.dtype = spec, case, problem, dtype
+
+    def __call__(self, module: Any) -> Values:
+        values: Values = {}
+        params = _load(module, self.problem.params)
+        for m, inputs in enumerate(self.problem.inputs):
+            leaves = {name: self._leaf(t) for name, t in inputs.items()}
+            outputs = forward(self.spec, module, leaves)
+            values |= {(output_kind(k), at(k, m)): t.detach() for k, t in outputs.items()}
+            names = [n for n in differentiable(outputs) if outputs[n].requires_grad]
+            if m == len(self.problem.cotangents):
+                self.problem.cotangents.append(self._draw_cotangents(outputs, m))
+            seeds = [self.problem.cotangents[m][n].to(outputs[n].dtype) for n in names]
+            if names:
+                torch.autograd.backward([outputs[n] for n in names], seeds)
+            for name, leaf in leaves.items():
+                if leaf.requires_grad:
+                    values["input_grad", at(name, m)] = _gradient(leaf)
+        values |= {("param_grad", n): _gradient(p) for n, p in params.items() if p.requires_grad}
+        if self.case.step and params:
+            values |= self._step(module, params)
+        return values
+
+    def _leaf(self, tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor.clone()
+        return tensor.to(self.dtype, copy=True).requires_grad_()
+
+    def _draw_cotangents(self, outputs: Mapping[str, Tensor], m: int) -> dict[str, Tensor]:
+        out = {}
+        for name in differentiable(outputs):
+            draw = Draw(self.case, "cotangent", self.problem.d, m)
+            full = drawing.cotangent(draw, name, outputs[name])
+            if self.case.memory == "expanded":
+                full = repeat_first_row(full)
+            out[name] = full.to(torch_dtype(self.case))
+        return out
+
+    def _step(self, module: Any, params: dict[str, nn.Parameter]) -> Values:
+        sgd_step(params.values())
+        values: Values = {("param", n): p.detach().clone() for n, p in params.items()}
+        with torch.no_grad():
+            leaves = {n: self._leaf(t) for n, t in self.problem.inputs[0].items()}
+            outputs = forward(self.spec, module, leaves)
+        return values | {(output_kind(k), at(k, "step")): t for k, t in outputs.items()}
+
+
+def sgd_step(params: Iterable[Tensor]) -> None:
+    """p ← p − lr · grad, in place, where there is a gradient."""
+    with torch.no_grad():
+        for p in params:
+            if p.grad is not None:
+                p.add_(p.grad, alpha=-LEARNING_RATE)
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    """The gradient; zero where the reference does not depend on the tensor at all."""
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad.detach().clone()
+
+
+def _load(module: Any, params: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
+    """Copies the drawn state into a module; returns its trainable parameters by name."""
+    if not isinstance(module, nn.Module):
+        return {}
+    with torch.no_grad():
+        for name, tensor in tensors_of(module).items():
+            if name in params:
+                tensor.copy_(params[name])
+            tensor.grad = None
+    return dict(module.named_parameters())
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name; tied ones under each of their names."""
+    params = dict(module.named_parameters(remove_duplicate=False))
+    return {**params, **dict(module.named_buffers(remove_duplicate=False))}
+
+
+def build_reference(spec: Spec, case: Case) -> Any:
+    """The reference of this case, a module in float64 (a function is returned as it is)."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(case.seed)
+        module = spec.reference(case)
+    return module.to(torch.float64) if isinstance(module, nn.Module) else module
+
+
+def _draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
+    """Every parameter and buffer, full, away from its default, in the case's dtype."""
+    if not isinstance(module, nn.Module):
+        return {}
+    draw = Draw(case, "state")
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    drawn: dict[int, Tensor] = {}
+    out = {}
+    for name, tensor in tensors_of(module).items():
+        if id(tensor) not in drawn:
+            given = spec.init(name, tuple(tensor.shape), draw) if spec.init else None
+            if given is None:
+                given = drawing.state(draw, name, tensor, buffer=name in buffers)
+            floats = given.is_floating_point()
+            drawn[id(tensor)] = given.to(torch_dtype(case)) if floats else given
+        out[name] = drawn[id(tensor)]
+    return out
+
+
+def _draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
+    out = {}
+    for name, tensor in spec.inputs(case, Draw(case, "input", d, m)).items():
+        if not isinstance(tensor, Tensor):
+            raise InvalidArgument(f"inputs()[{name!r}] is a {type(tensor).__name__}, not a tensor")
+        if tensor.is_floating_point():
+            tensor = tensor * 2.0**case.magnitude
+            if case.memory == "expanded":
+                tensor = repeat_first_row(tensor)
+            tensor = tensor.to(torch_dtype(case))
+        out[name] = tensor
+    return out
+
+
+def pose(spec: Spec, case: Case) -> Posed:
+    """Draws the case and computes what is expected of it.
+
+    Raises:
+        CaseError: the spec says that the case can't be.
+        LayoutError: the layout names a missing tensor or a split that the shapes don't allow.
+    """
+    reason = spec.requires(case) if spec.requires else None
+    if reason:
+        raise CaseError(reason)
+    layout = spec.layout(case)
+    module = build_reference(spec, case)
+    state = _draw_state(spec, case, module)
+    params = placement.resolve("params", layout.params, list(state))
+    named = frozenset(placement.matched("params", layout.params, list(state)))
+    posed = Posed(case, [], params, {}, {}, named)
+    for name, entry in posed.params.items():
+        placement.check(name, state[name], entry, case=case)
+    low = _in_dtype(module, torch_dtype(case))
+    for d in range(case.dp):
+        problem = Problem(d, params=state)
+        problem.inputs = [_draw_inputs(spec, case, d, m) for m in range(case.microbatches)]
+        values, spreads, dtypes = _expect(spec, case, problem, module, low)
+        names = list(problem.inputs[0])
+        posed.inputs = placement.resolve("inputs", layout.inputs, names)
+        for name, entry in posed.inputs.items():
+            placement.check(name, problem.inputs[0][name], entry, case=case)
+        outputs = list(problem.cotangents[0])
+        posed.outputs = placement.resolve("outputs", layout.outputs, outputs)
+        grads = placement.resolve("grads", layout.grads, [*state, *names])
+        for (kind, name), value in values.items():
+            entry = _entry(posed, layout.grads, grads, kind, name)
+            placement.check(name, value, entry, case=case)
+            key = (kind, name)
+            target = Target(kind, name, entry, dtypes[key], value.double(), spreads[key])
+            problem.targets.append(target)
+        posed.problems.append(problem)
+    return posed
+
+
+def _entry(
+    posed: Posed, named: Mapping[str, Entry], grads: dict[str, Entry], kind: str, name: str
+) -> Entry:
+    base = name.split("@")[0]
+    if kind in ("output", "loss"):
+        return posed.outputs.get(base, placement.Replicate())
+    own = posed.params if kind in ("param", "param_grad") else posed.inputs
+    if kind in ("param_grad", "input_grad") and any(base == n or "*" in n for n in named):
+        return grads[base]
+    return own[base]
+
+
+def _in_dtype(module: Any, dtype: torch.dtype) -> Any:
+    if not isinstance(module, nn.Module) or dtype == torch.float64:
+        return module
+    return copy.deepcopy(module).to(dtype)
+
+
+def _expect(
+    spec: Spec, case: Case, problem: Problem, module: Any, low: Any
+) -> tuple[Values, dict[tuple[str, str], Spread], dict[tuple[str, str], torch.dtype]]:
+    """Values, spreads and dtypes of every target of one dp coordinate."""
+    dtype = torch_dtype(case)
+    run = _Run(spec, case, problem, torch.float64)
+    with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
+        values = run(module)
+        deviations: dict[tuple[str, str], list[Tensor]] = {key: [] for key in values}
+        for k in range(NOISY_RUNS[case.dtype]):
+            noise = RoundingNoise(dtype, case.tp, drawing.generator(case, "noise", problem.d, k))
+            with noise:
+                noisy = run(module)
+            for key, value in values.items():
+                deviation = noisy[key].double() - value.double()
+                deviations[key].append(deviation / noise.gain)
+    own = _Run(spec, case, problem, dtype)(low) if dtype != torch.float64 else values
+    spreads: dict[tuple[str, str], Spread] = {}
+    for key, value in values.items():
+        finite = own[key].isfinite() & value.isfinite()
+        if dtype != torch.float64:
+            error = torch.where(finite, own[key].double() - value.double(), 0.0)
+            deviations[key].append(error)
+        found = spread(deviations[key])
+        # what overflows in the case's dtype may overflow, or not, in another order too
+        sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
+        spreads[key] = replace(found, sigma=sigma)
+    return values, spreads, {key: t.dtype for key, t in own.items()}
+
+
+# ---- the bundle: how a posed case reaches the ranks (tensors as safetensors, the rest as JSON)
+
+
+def save(posed: Posed, path: Path) -> None:
+    """Writes all tensors of a posed case to one safetensors file (no pickle)."""
+    tensors: dict[str, Tensor] = {}
+    listing: list[list[Any]] = []
+    for d, problem in enumerate(posed.problems):
+        if d == 0:
+            tensors |= {f"param/{n}": t for n, t in problem.params.items()}
+        for m, inputs in enumerate(problem.inputs):
+            tensors |= {f"input/{d}/{m}/{n}": t for n, t in inputs.items()}
+        for m, cotangents in enumerate(problem.cotangents):
+            tensors |= {f"cotangent/{d}/{m}/{n}": t for n, t in cotangents.items()}
+        for i, target in enumerate(problem.targets):
+            tensors[f"value/{d}/{i}"] = target.value
+            found = target.spread
+            tensors[f"sigma/{d}/{i}"] = found.sigma
+            dtype = str(target.dtype).split(".")[-1]
+            slack = [found.slack, found.norm_slack]
+            listing.append([d, i, target.kind, target.name, dtype, *slack])
+    unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
+    names = json.dumps(list(posed.problems[0].inputs[0]))  # their order is the call's
+    save_file(unique, path, metadata={"targets": json.dumps(listing), "inputs": names})
+
+
+def load(
+    path: Path, d: int, entries: dict[tuple[str, str], Entry], device: torch.device | str
+) -> Problem:
+    """Reads the problem of dp coordinate `d`; `entries` maps (kind, name) → placement."""
+    problem = Problem(d)
+    with safe_open(path, framework="pt", device=str(device)) as bundle:
+        for key in bundle.keys():  # noqa: SIM118 (a safe_open handle is no mapping)
+            what, _, rest = key.partition("/")
+            if what == "param":
+                problem.params[rest] = bundle.get_tensor(key)
+            elif what in ("input", "cotangent"):
+                own, m, name = rest.split("/", 2)
+                passes = problem.inputs if what == "input" else problem.cotangents
+                while len(passes) <= int(m):
+                    passes.append({})
+                if int(own) == d:
+                    passes[int(m)][name] = bundle.get_tensor(key)
+        order = json.loads(bundle.metadata()["inputs"])
+        problem.inputs = [{n: inputs[n] for n in order} for inputs in problem.inputs]
+        for own, i, kind, name, dtype, *slack in json.loads(bundle.metadata()["targets"]):
+            if own == d:
+                value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))
+                entry = entries[kind, name]
+                spread = Spread(sigma, *slack)
+                target = Target(kind, name, entry, getattr(torch, dtype), value, spread)
+                problem.targets.append(target)
+    return problem

@@ -1,0 +1,214 @@
+"""Placements and layouts: which part of a full tensor each rank holds.
+
+DTensor's words (`Replicate`, `Shard`, `Partial`) and those that tensor parallelism needs beyond
+them: `Heads` (attention heads, K/V replicated when there are fewer heads than ranks) and
+`Blocks` (fused weights such as [q | k | v], each block split on its own).
+
+A sharding placement is one thing only: a list of indices along one dim, for each rank. Slicing,
+the search for replicas, and the diagnosis of permuted shards all read that list.
+
+Letters: R = degree of the axis, r = coordinate on it, n = size of the dim.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tpcheck.errors import LayoutError, did_you_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tpcheck.case import Case
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """Every rank holds the whole tensor."""
+
+
+@dataclass(frozen=True)
+class Partial:
+    """Every rank holds a term of the tensor's shape; their sum is the tensor."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rank r holds a contiguous piece of dim `dim`, cut as `torch.chunk` cuts (the last ones may
+    be shorter, or empty). With `even=True` a size that R does not divide is a `LayoutError`."""
+
+    dim: int
+    even: bool = False
+
+    def indices(self, size: int, degree: int, rank: int) -> list[int]:
+        """Rank `rank`'s indices into a dim of `size`, split over `degree` ranks."""
+        if self.even and size % degree:
+            raise LayoutError(f"{self}: size {size} is not divisible by tp={degree}")
+        step = -(-size // degree)
+        return list(range(min(rank * step, size), min((rank + 1) * step, size)))
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Dim `dim` is `heads` heads of equal size; rank r holds whole heads.
+
+    With heads ≥ R each rank holds heads/R consecutive ones. With fewer heads than ranks (K/V
+    under a high degree) each head lives on R/heads consecutive ranks: rank r holds r // (R/heads).
+    """
+
+    dim: int
+    heads: int
+
+    def indices(self, size: int, degree: int, rank: int) -> list[int]:
+        """As `Shard.indices`, by heads; `LayoutError` where R and the heads don't divide."""
+        if self.heads < 1 or size % self.heads:
+            raise LayoutError(f"{self}: size {size} is not a multiple of heads={self.heads}")
+        if self.heads % degree and degree % self.heads:
+            raise LayoutError(
+                f"heads={self.heads} is not divisible by tp={degree} (nor tp by heads); "
+                f"choose a degree that divides the heads, or a multiple of them"
+            )
+        width = size // self.heads
+        per_rank = max(1, self.heads // degree)
+        first = rank * self.heads // degree
+        return list(range(first * width, (first + per_rank) * width))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Dim `dim` is a concatenation of blocks, each split on its own; rank r holds
+    [its part of block 0 | its part of block 1 | …], as fused QKV or gate/up weights do.
+
+    Args:
+        dim: the dim.
+        parts: (size of the block, how it is split: a `Shard` or `Heads` of the same dim) pairs.
+    """
+
+    dim: int
+    parts: tuple[tuple[int, Shard | Heads], ...]
+
+    def indices(self, size: int, degree: int, rank: int) -> list[int]:
+        """As `Shard.indices`, block by block; `LayoutError` where the sizes don't add up."""
+        total = sum(width for width, _ in self.parts)
+        if total != size:
+            raise LayoutError(f"Blocks of sizes {[w for w, _ in self.parts]} don't add up to {size}")
+        out: list[int] = []
+        offset = 0
+        for width, part in self.parts:
+            out += [offset + i for i in part.indices(width, degree, rank)]
+            offset += width
+        return out
+
+
+Sharded = Shard | Heads | Blocks
+Placement = Replicate | Partial | Sharded
+# One placement means the "tp" axis; a mapping names axes, applied in its order.
+Entry = Placement | Mapping[str, Placement]
+
+
+def by_axis(entry: Entry) -> dict[str, Placement]:
+    """An entry as axis → placement."""
+    return dict(entry) if isinstance(entry, Mapping) else {"tp": entry}
+
+
+def take(tensor: Tensor, entry: Entry, *, case: Case, rank: int) -> Tensor:
+    """Rank `rank`'s part of the full `tensor` (of a `Partial` one: all of it, the expected sum)."""
+    coordinates = case.coordinates(rank)
+    for axis, placement in by_axis(entry).items():
+        if isinstance(placement, (Replicate, Partial)):
+            continue
+        tensor = _take_axis(tensor, placement, case.mesh.get(axis, 1), coordinates.get(axis, 0))
+    return tensor
+
+
+def _take_axis(tensor: Tensor, placement: Sharded, degree: int, rank: int) -> Tensor:
+    dim = _dim_of(placement, tensor)
+    indices = placement.indices(tensor.shape[dim], degree, rank)
+    if not indices:
+        return tensor.narrow(dim, 0, 0)
+    if indices[-1] - indices[0] + 1 == len(indices):
+        return tensor.narrow(dim, indices[0], len(indices))
+    return tensor.index_select(dim, tensor.new_tensor(indices).long())
+
+
+def _dim_of(placement: Sharded, tensor: Tensor) -> int:
+    dim = placement.dim + tensor.ndim if placement.dim < 0 else placement.dim
+    if not 0 <= dim < tensor.ndim:
+        shape = tuple(tensor.shape)
+        raise LayoutError(f"{placement} names dim {placement.dim} of a tensor of shape {shape}")
+    return dim
+
+
+def check(name: str, tensor: Tensor, entry: Entry, *, case: Case) -> None:
+    """Raises a `LayoutError` that names the tensor where `entry` can't split it in this case."""
+    for axis, placement in by_axis(entry).items():
+        if axis not in case.mesh and axis != "dp":
+            raise LayoutError(
+                f"{name}: the layout names mesh axis {axis!r}{did_you_mean(axis, case.mesh)}"
+            )
+    try:
+        for rank in range(case.world_size):
+            take(tensor, entry, case=case, rank=rank)
+    except LayoutError as error:
+        raise LayoutError(f"{name} {tuple(tensor.shape)}: {error}") from None
+
+
+def replicas(entry: Entry, shape: tuple[int, ...], *, case: Case) -> list[list[int]]:
+    """Groups of two or more ranks, of one dp coordinate, that hold the same elements."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for rank in range(case.world_size):
+        coordinates = case.coordinates(rank)
+        held: list[Any] = [v for axis, v in coordinates.items() if axis != "tp"]
+        for axis, placement in by_axis(entry).items():
+            degree, coordinate = case.mesh.get(axis, 1), coordinates.get(axis, 0)
+            if isinstance(placement, Partial):
+                held.append(coordinate)
+            elif not isinstance(placement, Replicate):
+                held.append(tuple(placement.indices(shape[placement.dim], degree, coordinate)))
+        groups.setdefault(tuple(held), []).append(rank)
+    return [ranks for ranks in groups.values() if len(ranks) > 1]
+
+
+def is_sharded(entry: Entry, case: Case) -> bool:
+    """Whether some rank holds less than the whole tensor in this case."""
+    return any(
+        isinstance(placement, (Shard, Heads, Blocks)) and case.mesh.get(axis, 1) > 1
+        for axis, placement in by_axis(entry).items()
+    )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Tensor name → placement, for parameters (and buffers), inputs and outputs.
+
+    Names may be patterns (`layers.*.q_proj.weight`). What is not named is `Replicate()`; a name
+    that matches nothing is a `LayoutError`. Gradients lie as their tensor does, except those
+    named in `grads` (`Partial()` there means that the candidate leaves the sum to a later step:
+    the harness then sums over the axis before it compares).
+    """
+
+    params: Mapping[str, Entry] = field(default_factory=dict)
+    inputs: Mapping[str, Entry] = field(default_factory=dict)
+    outputs: Mapping[str, Entry] = field(default_factory=dict)
+    grads: Mapping[str, Entry] = field(default_factory=dict)
+
+
+def matched(group: str, entries: Mapping[str, Entry], names: list[str]) -> dict[str, Entry]:
+    """The names that the layout names, patterns expanded. `group` is for the message only."""
+    out: dict[str, Entry] = {}
+    for pattern, entry in entries.items():
+        hits = fnmatch.filter(names, pattern) if "*" in pattern else [pattern]
+        if not hits or not set(hits) <= set(names):
+            what = f"the layout's {group} name {pattern!r}, which the reference does not have"
+            raise LayoutError(what + did_you_mean(pattern, names))
+        out.update(dict.fromkeys(hits, entry))
+    return out
+
+
+def resolve(group: str, entries: Mapping[str, Entry], names: list[str]) -> dict[str, Entry]:
+    """Every name in `names` → its entry; `Replicate()` where the layout says nothing."""
+    named = matched(group, entries, names)
+    return {name: named.get(name, Replicate()) for name in names}

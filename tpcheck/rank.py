@@ -1,0 +1,372 @@
+"""What one rank does with one case: build, load, run, compare, and report evidence.
+
+Runs in a rank process or thread. Imports neither Hypothesis nor pytest. Only evidence goes back
+to the driver; tensors go to a file, and only when the driver asks for them.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from tpcheck import compare, oracle, placement
+from tpcheck.case import Case
+from tpcheck.draw import torch_dtype
+from tpcheck.errors import CollectiveMismatch
+from tpcheck.memory import lay_out
+from tpcheck.oracle import Problem, Target, at, output_kind
+from tpcheck.placement import Entry, Partial, Replicate, by_axis, take
+from tpcheck.trace import Recorder
+from tpcheck.verdict import Mismatch
+
+
+@dataclass(frozen=True)
+class Work:
+    """One case for the ranks, as the driver sends it."""
+
+    case: Case
+    bundle: str  # path of the tensors
+    params: Mapping[str, Entry]
+    inputs: Mapping[str, Entry]
+    outputs: Mapping[str, Entry]
+    targets: Mapping[tuple[str, str], Entry]
+    named: frozenset[str]
+    dump: str | None = None  # a folder for every local tensor
+    epoch: int = 0
+
+
+@dataclass
+class RankReport:
+    """What one rank found."""
+
+    rank: int
+    mismatches: list[Mismatch] = field(default_factory=list)
+    digests: dict[tuple[str, str], str] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)  # parameters' live placements
+    events: list[dict[str, Any]] = field(default_factory=list)
+    bytes: int = 0  # parameters held
+    usage: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def module_of_dtensor() -> Any:
+    """DTensor's class, or None where it was never imported (then no tensor is one)."""
+    import sys
+
+    module = sys.modules.get("torch.distributed.tensor")
+    return getattr(module, "DTensor", None)
+
+
+def is_dtensor(tensor: Any) -> bool:
+    cls = module_of_dtensor()
+    return cls is not None and isinstance(tensor, cls)
+
+
+def live_entry(tensor: Any) -> Entry:
+    """The placements of a DTensor in tpcheck's words."""
+    names = tensor.device_mesh.mesh_dim_names or ("tp",)
+    entry: dict[str, placement.Placement] = {}
+    for axis, own in zip(names, tensor.placements, strict=True):
+        if own.is_replicate():
+            entry[axis] = Replicate()
+        elif own.is_partial():
+            entry[axis] = Partial()
+        else:
+            entry[axis] = placement.Shard(own.dim)
+    return entry
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The rank's own part of a DTensor; any other tensor as it is."""
+    return tensor.to_local() if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
+
+
+class RankRun:
+    """One case on one rank. `report` fills as it goes, so that a crash loses nothing of it."""
+
+    def __init__(
+        self, work: Work, parts: Mapping[str, Any], mesh: DeviceMesh, recorder: Recorder
+    ) -> None:
+        self.work, self.parts, self.mesh, self.recorder = work, parts, mesh, recorder
+        self.case = work.case
+        self.rank = recorder.rank
+        cuda = mesh.device_type == "cuda"
+        self.device = torch.device("cuda", torch.cuda.current_device()) if cuda else "cpu"
+        self.report = RankReport(self.rank)
+        self.problem = self._load_problem()
+        self.targets = {(t.kind, t.name): t for t in self.problem.targets}
+        self.kept: dict[str, Tensor] = {}
+
+    def _load_problem(self) -> Problem:
+        d = self.case.coordinates(self.rank).get("dp", 0)
+        return oracle.load(Path(self.work.bundle), d, dict(self.work.targets), self.device)
+
+    def run(self) -> RankReport:
+        """Builds, loads, runs and compares; exceptions of the candidate are the caller's."""
+        start = time.perf_counter()
+        with self.recorder:
+            module = self._build()
+            if self._load(module):
+                self._run(module)
+        self.report.events = [e.to_dict() for e in self.recorder.events]
+        self.report.seconds["rank"] = time.perf_counter() - start
+        if self.work.dump:
+            path = Path(self.work.dump) / f"rank{self.rank}.safetensors"
+            save_file({k: t.contiguous().clone() for k, t in self.kept.items()}, path)
+        return self.report
+
+    # ---- the parameters
+
+    def _build(self) -> Any:
+        self.recorder.phase = "build"
+        torch.manual_seed(self.case.seed)
+        module = self.parts["candidate"](self.case, self.mesh)
+        if isinstance(module, nn.Module):
+            module.to(device=self.device, dtype=torch_dtype(self.case))
+        return module
+
+    def _load(self, module: Any) -> bool:
+        """Copies this rank's shard of every parameter in; False where one can't be loaded."""
+        own = oracle.tensors_of(module) if isinstance(module, nn.Module) else {}
+        params = dict(module.named_parameters()) if own else {}
+        fits = True
+        for name in self.problem.params:
+            if name not in own:
+                self._sharding(name, "missing", {"reason": f"the candidate has no {name!r}"})
+                fits = False
+        for name, tensor in own.items():
+            full = self.problem.params.get(name)
+            if full is None:
+                if name in params:
+                    reason = f"the reference has no parameter {name!r}"
+                    self._sharding(name, "unexpected", {"reason": reason})
+                    fits = False
+                continue
+            fits = self._load_one(name, tensor, full) and fits
+        if fits and self.parts.get("load"):
+            with torch.no_grad():
+                for tensor in own.values():
+                    if tensor.is_floating_point():
+                        local(tensor).fill_(torch.nan)
+                self.parts["load"](module, dict(self.problem.params))
+        self.report.bytes = sum(local(p).numel() * p.element_size() for p in params.values())
+        return fits
+
+    def _load_one(self, name: str, tensor: Tensor, full: Tensor) -> bool:
+        entry = self._entry_of(name, tensor)
+        self.report.entries[name] = entry
+        expected = take(full, entry, case=self.case, rank=self.rank)
+        here = local(tensor)
+        sharded = placement.is_sharded(entry, self.case)
+        if here.shape != expected.shape:
+            whole = here.shape == full.shape
+            detail = {"shape": list(here.shape), "expected_shape": list(expected.shape)}
+            self._sharding(name, "whole" if whole else "shape", detail)
+            if not whole:
+                return False
+            expected = full
+        elif sharded and here.untyped_storage().nbytes() >= _bytes(full) > _bytes(expected):
+            detail = {"storage": here.untyped_storage().nbytes(), "expected": _bytes(expected)}
+            self._sharding(name, "storage", detail)
+        with torch.no_grad():
+            if here.is_floating_point():
+                here.fill_(torch.nan)
+            here.copy_(expected)
+        return True
+
+    def _entry_of(self, name: str, tensor: Tensor) -> Entry:
+        entry = self.work.params[name]
+        if not is_dtensor(tensor):
+            return entry
+        live = live_entry(tensor)
+        if name in self.work.named and _effective(live) != _effective(by_axis(entry)):
+            whole = not placement.is_sharded(live, self.case)
+            detail = {"placement": str(live), "expected_placement": str(entry)}
+            self._sharding(name, "whole" if whole else "placement", detail)
+        return live
+
+    def _sharding(self, name: str, fault: str, detail: dict[str, Any]) -> None:
+        detail = {"fault": fault, **detail}
+        self.report.mismatches.append(Mismatch(name, "sharding", self.rank, detail=detail))
+
+    # ---- forward, backward, step
+
+    def _run(self, module: Any) -> None:
+        for m, inputs in enumerate(self.problem.inputs):
+            self.recorder.phase = "forward"
+            leaves = {n: self._leaf(n, t) for n, t in inputs.items()}
+            outputs = self._forward(module, leaves)
+            complete = self._check_outputs(outputs, m)
+            if not complete:
+                return
+            self.recorder.phase = "backward"
+            self._backward(outputs, m)
+            for name, leaf in leaves.items():
+                if leaf.requires_grad:
+                    self._check("input_grad", at(name, m), leaf.grad)
+        self._read_gradients(module)
+
+    def _forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        custom = self.parts.get("forward")
+        result = custom(module, inputs) if custom else module(*inputs.values())
+        return oracle.named_outputs(result)
+
+    def _leaf(self, name: str, full: Tensor) -> Tensor:
+        part = take(full, self.work.inputs[name], case=self.case, rank=self.rank)
+        part = lay_out(part, self.case.memory) if part.is_floating_point() else part.clone()
+        return part.detach().requires_grad_(part.is_floating_point())
+
+    def _check_outputs(self, outputs: Mapping[str, Tensor], m: int | str) -> bool:
+        complete = True
+        wanted = [(k, n) for k, n in self.targets if k in ("output", "loss")]
+        suffix = at("", m)
+        for kind, name in wanted:
+            base = name.removesuffix(suffix) if suffix else name
+            if at(base, m) != name or "@" in base:
+                continue
+            target = self.targets[kind, name]
+            complete = self._check(kind, name, outputs.get(base), dtype=target.dtype) and complete
+        return complete
+
+    def _backward(self, outputs: Mapping[str, Tensor], m: int) -> None:
+        roots, seeds = [], []
+        for name, output in outputs.items():
+            full = self.problem.cotangents[m].get(name)
+            if full is None or not output.requires_grad:
+                continue
+            entry = live_entry(output) if is_dtensor(output) else self.work.outputs[name]
+            seed = take(full, entry, case=self.case, rank=self.rank).to(output.dtype)
+            seed = lay_out(seed, self.case.memory)
+            roots.append(output)
+            seeds.append(_like(output, seed))
+        if roots:
+            torch.autograd.backward(roots, seeds)
+
+    def _read_gradients(self, module: Any) -> None:
+        if not isinstance(module, nn.Module):
+            return
+        finalize = self.parts.get("finalize")
+        if finalize:
+            finalize(module, self.mesh)
+        params = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        for name, param in params.items():
+            self._check("param_grad", name, param.grad)
+        if not self.case.step or not params:
+            return
+        self.recorder.phase = "step"
+        oracle.sgd_step(params.values())
+        for name, param in params.items():
+            self._check("param", name, param.detach())
+        with torch.no_grad():
+            leaves = {n: self._leaf(n, t) for n, t in self.problem.inputs[0].items()}
+            self._check_outputs(self._forward(module, leaves), "step")
+
+    # ---- comparison
+
+    def _check(
+        self, kind: str, name: str, actual: Tensor | None, *, dtype: torch.dtype | None = None
+    ) -> bool:
+        """Compares one tensor; False where its shape is wrong, so that the run can't go on."""
+        target = self.targets.get((kind, name))
+        if target is None:
+            return True
+        entry, actual = self._settle(target, actual)
+        expected, sigma = (
+            take(t, entry, case=self.case, rank=self.rank)
+            for t in (target.value, target.spread.sigma)
+        )
+        spread = replace(target.spread, sigma=sigma)
+        self.report.digests[kind, name] = compare.fingerprint(actual)
+        if self.work.dump and actual is not None:
+            self.kept[f"{kind}/{name}"] = actual.detach().cpu()
+        found = compare.compare(
+            actual, expected, spread, name=name, kind=kind, rank=self.rank, dtype=dtype
+        )
+        if found.mismatch is not None:
+            self.report.mismatches.append(found.mismatch)
+        else:
+            self.report.usage = max(self.report.usage, found.usage)
+        return actual is not None and actual.shape == expected.shape
+
+    def _settle(self, target: Target, actual: Tensor | None) -> tuple[Entry, Tensor | None]:
+        """The placement to compare under, and the local tensor (sums of partials are taken)."""
+        if actual is None:
+            return _summed(target.entry), None
+        entry = target.entry
+        if is_dtensor(actual):
+            entry, actual = live_entry(actual), local(actual)
+            if self.case.tp == 1:
+                entry = {axis: Replicate() for axis in entry}  # type: ignore[union-attr]
+        elif target.kind in ("param", "param_grad"):
+            entry = self.report.entries.get(target.name, entry) if entry is None else entry
+        for axis, own in by_axis(entry).items():
+            if isinstance(own, Partial) and self.case.mesh.get(axis, 1) > 1:
+                actual = actual.detach().clone()
+                self.recorder.phase = "compare"
+                dist.all_reduce(actual, group=self.mesh[axis].get_group())
+        return _summed(entry), actual
+
+
+def _summed(entry: Entry) -> Entry:
+    return {
+        axis: Replicate() if isinstance(own, Partial) else own
+        for axis, own in by_axis(entry).items()
+    }
+
+
+def _effective(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {axis: own for axis, own in entry.items() if not isinstance(own, Replicate)}
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _like(output: Tensor, seed: Tensor) -> Tensor:
+    if not is_dtensor(output):
+        return seed
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(seed, output.device_mesh, output.placements)  # type: ignore[attr-defined]
+
+
+def run_case(
+    work: Work, parts: Mapping[str, Any], mesh: DeviceMesh, recorder: Recorder
+) -> RankReport | Mismatch:
+    """Runs one case; what the candidate raises becomes a `Mismatch` with its own traceback."""
+    try:
+        return RankRun(work, parts, mesh, recorder).run()
+    except CollectiveMismatch as error:
+        detail = {"reason": str(error), "stack": candidate_stack(error)}
+        return Mismatch("collective", "collective", recorder.rank, detail=detail)
+    except Exception as error:
+        detail = {
+            "type": type(error).__name__,
+            "reason": str(error).strip().split("\n")[0][:400],
+            "phase": recorder.phase,
+            "stack": candidate_stack(error),
+        }
+        return Mismatch("exception", "exception", recorder.rank, detail=detail)
+    finally:
+        gc.collect(0)
+
+
+def candidate_stack(error: BaseException) -> str:
+    """The traceback from the candidate's first frame on: tpcheck's own frames are noise."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = str(Path(__file__).parent)
+    kept = list(frames)
+    while kept and kept[0].filename.startswith(own):
+        kept.pop(0)
+    return "".join(traceback.format_list(kept or list(frames)))

@@ -1,0 +1,164 @@
+"""Runs one case of one check on an engine and puts the ranks' evidence together."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from tpcheck import oracle, placement
+from tpcheck.case import Case
+from tpcheck.errors import EngineUnavailable
+from tpcheck.oracle import Posed
+from tpcheck.rank import RankReport, Work
+from tpcheck.spec import Check
+from tpcheck.verdict import CaseResult, Mismatch
+
+if TYPE_CHECKING:
+    from tpcheck.engines.pool import Engine
+
+
+class Runner:
+    """One check on one engine; keeps what the ranks need to know of it."""
+
+    def __init__(self, check: Check, engine: Engine) -> None:
+        self.check, self.engine = check, engine
+        spec = check.spec
+        parts = {"candidate": check.candidate, "forward": spec.forward, "load": check.load}
+        self._blob = cloudpickle.dumps(parts | {"finalize": spec.finalize})
+        self._key = hashlib.sha256(self._blob).hexdigest()[:16]
+        self._files = _own_modules()
+
+    def run(self, case: Case, *, dump: Path | None = None) -> CaseResult:
+        """Poses the case, runs it on the ranks, judges.
+
+        Raises:
+            InvalidArgument: the case can't be (its spec or layout says so), or the engine is
+                too small; nothing of the candidate has run then.
+        """
+        size = case.world_size
+        if size > self.engine.ranks:
+            raise EngineUnavailable(
+                f"the case needs {size} ranks ({case.describe()}) and the engine has "
+                f"{self.engine.ranks}; give --ranks {size} or a smaller mesh"
+            )
+        return self.execute(oracle.pose(self.check.spec, case), dump=dump)
+
+    def execute(self, posed: Posed, *, dump: Path | None = None) -> CaseResult:
+        """Runs a posed case: the same one may run on several engines."""
+        self.engine.teach(self._key, self._blob, self._files)
+        epoch = self.engine.next_epoch()
+        bundle = self.engine.folder / f"case{epoch}.safetensors"
+        oracle.save(posed, bundle)
+        work = Work(
+            case=posed.case,
+            bundle=str(bundle),
+            params=posed.params,
+            inputs=posed.inputs,
+            outputs=posed.outputs,
+            targets={(t.kind, t.name): t.entry for t in posed.problems[0].targets},
+            named=posed.named,
+            dump=str(dump) if dump else None,
+            epoch=epoch,
+        )
+        try:
+            outcomes = self.engine.run(self._key, work)
+        finally:
+            bundle.unlink(missing_ok=True)
+        return judge(posed, self.engine.name, outcomes)
+
+
+def judge(posed: Posed, engine: str, outcomes: list[RankReport | Mismatch]) -> CaseResult:
+    """All ranks' evidence as one result, the most telling first."""
+    result = CaseResult(posed.case, engine)
+    reports = [o for o in outcomes if isinstance(o, RankReport)]
+    failed = [o for o in outcomes if isinstance(o, Mismatch)]
+    causes = [m for m in failed if not m.detail.get("consequence")]
+    result.mismatches = causes + (failed if not causes else [])
+    for report in reports:
+        result.mismatches += report.mismatches
+        result.usage = max(result.usage, report.usage)
+    if not failed:
+        result.mismatches += _disagreeing_replicas(posed, reports)
+        result.mismatches += _disagreeing_traces(reports)
+    if failed and causes:
+        last = {m.rank: m.detail.get("last") for m in failed if m.detail.get("last")}
+        for mismatch in causes:
+            mismatch.detail.setdefault("peers", {str(r): t for r, t in last.items()})
+    result.trace = [report.events for report in reports]
+    return result
+
+
+def _disagreeing_replicas(posed: Posed, reports: list[RankReport]) -> list[Mismatch]:
+    """Ranks that hold the same elements must hold the same bits."""
+    found = []
+    by_rank = {report.rank: report for report in reports}
+    for target in posed.problems[0].targets:
+        key = (target.kind, target.name)
+        entry = _live(target.entry, reports[0], target.name, target.kind)
+        if entry is None:
+            continue
+        for ranks in placement.replicas(entry, tuple(target.value.shape), case=posed.case):
+            digests = {rank: by_rank[rank].digests.get(key) for rank in ranks}
+            first = digests[ranks[0]]
+            odd = [rank for rank in ranks if digests[rank] != first]
+            if odd:
+                detail = {"of": target.kind, "ranks": ranks, "differ_from_first": odd}
+                found.append(Mismatch(target.name, "replica", odd[0], detail=detail))
+    return found
+
+
+def _live(entry: Any, report: RankReport, name: str, kind: str) -> Any:
+    """The placement that the candidate really has; None for a DTensor gradient, whose own
+    placement may differ from its parameter's."""
+    if kind in ("param", "param_grad") and name in report.entries:
+        live = report.entries[name]
+        return live if placement.by_axis(live) == placement.by_axis(entry) else None
+    return entry
+
+
+def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:
+    """All ranks of a group must have run the same collectives on it, in the same order."""
+    sequences: dict[tuple[int, ...], dict[int, list[str]]] = {}
+    for report in reports:
+        for event in report.events:
+            if event["op"] not in ("send", "recv") and event["phase"] != "compare":
+                what = f"{event['op']}({event['reduce_op']}) {event['dtype']}"
+                sequences.setdefault(tuple(event["group"]), {}).setdefault(
+                    report.rank, []
+                ).append(what)
+    found = []
+    for group, by_rank in sequences.items():
+        members = [rank for rank in group if rank < len(reports)]
+        first = by_rank.get(members[0], [])
+        for rank in members[1:]:
+            if by_rank.get(rank, []) != first:
+                detail = {"group": list(group), "ranks": {members[0]: first, rank: by_rank.get(rank)}}
+                found.append(Mismatch("collectives", "collective", rank, detail=detail))
+                break
+    return found
+
+
+def _own_modules() -> dict[str, str]:
+    """Modules of the driver that ranks may have to find by file: none of the standard library,
+    none of site-packages."""
+    installed = tuple({sysconfig.get_path(k) for k in ("stdlib", "purelib", "platlib")})
+    out = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and file.endswith(".py") and not file.startswith(installed) and name != "__main__":
+            out[name] = file
+    return out
+
+
+def evidence(mismatches: list[Mismatch]) -> Mapping[str, int]:
+    """kind → how many: a short summary for logs and the kill matrix."""
+    out: dict[str, int] = {}
+    for mismatch in mismatches:
+        out[mismatch.kind] = out.get(mismatch.kind, 0) + 1
+    return out

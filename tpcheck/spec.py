@@ -1,0 +1,115 @@
+"""`Spec`: what a candidate must satisfy. `Check`: a spec and a candidate.
+
+Users hand over plain callables; nobody subclasses anything.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tpcheck.errors import InvalidArgument, did_you_mean
+from tpcheck.placement import Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from tpcheck.case import Case
+    from tpcheck.strategies import Space
+
+    Reference = Callable[..., Any]
+    Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a candidate must satisfy, independent of any candidate.
+
+    Args:
+        name: shown in reports.
+        cases: space → a Hypothesis strategy of `Case`s (see `tpcheck.strategies`), called in the
+            driver only; or a list of cases.
+        reference: case → the unsharded `nn.Module`, or a plain function.
+        inputs: (case, draw) → name → full tensor. `draw(name, *shape)` gives normal numbers from
+            the case's seed, `draw.integers(name, low, high, *shape)` integers. Float inputs get
+            gradients.
+        layout: case → `Layout`. Parameters that the candidate holds as DTensors may be left out.
+        forward: (module, inputs) → outputs; by default `module(*inputs.values())`. Outputs are a
+            tensor, a tuple, or a dict of tensors. Runs for reference and candidate alike.
+        init: (name, shape, draw) → a full parameter or buffer, or None for the harness's own draw.
+        finalize: (module, mesh) → None, run on every rank after the last backward: what the
+            framework does before gradients are read (Megatron's finalize step, say).
+        requires: case → None, or a line that says why the case can't be (heads by degree, …).
+        preload: modules that the ranks import once, before they are forked (heavy libraries).
+    """
+
+    name: str
+    cases: Callable[[Space], Any] | Sequence[Case]
+    reference: Callable[[Case], Reference]
+    inputs: Callable[[Case, Any], Mapping[str, Tensor]]
+    layout: Callable[[Case], Layout]
+    forward: Callable[[Any, Mapping[str, Tensor]], Any] | None = None
+    init: Callable[[str, tuple[int, ...], Any], Tensor | None] | None = None
+    finalize: Callable[[Any, DeviceMesh], None] | None = None
+    requires: Callable[[Case], str | None] | None = None
+    preload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A spec and a candidate: `Check(specs.column_linear(), candidate=build)`.
+
+    Args:
+        spec: what must hold.
+        candidate: `build(case, mesh)`, called on every rank; `mesh["tp"].get_group()` is the TP
+            group. Returns the module (or function) under test with its parameters in any state:
+            the harness overwrites them.
+        name: shown in reports; by default the name of the variable that holds the check.
+        load: (module, full state) → None: the candidate's own loader, given every full parameter
+            and buffer by its reference name. By default the harness loads slices by the layout.
+        overrides: callables that replace the spec's for this candidate (`finalize=…`, `layout=…`).
+    """
+
+    spec: Spec
+    candidate: Candidate
+    name: str = ""
+    load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.spec, Spec):
+            given = type(self.spec).__name__
+            raise InvalidArgument(f"Check(spec=…) is a {given}; pass a Spec, as specs.*() returns")
+        if not callable(self.candidate):
+            given = type(self.candidate).__name__
+            raise InvalidArgument(
+                f"Check(candidate=…) is a {given}; pass a function build(case, mesh) -> module"
+            )
+        known = set(Spec.__dataclass_fields__) - {"name"}
+        for name in self.overrides:
+            if name not in known:
+                raise InvalidArgument(f"overrides[{name!r}]{did_you_mean(name, known)}")
+        object.__setattr__(self, "spec", replace(self.spec, **self.overrides))
+
+    def named(self, name: str) -> Check:
+        """The same check under another name."""
+        return replace(self, name=name, overrides={})
+
+    @property
+    def title(self) -> str:
+        """The name to show: the given one, the variable's, or the spec's."""
+        return self.name or (self.address() or ("", self.spec.name))[1]
+
+    def address(self) -> tuple[str, str] | None:
+        """(file, variable) under which a new process finds this check, or None."""
+        module_name = getattr(self.candidate, "__module__", None)
+        candidates = [sys.modules.get(module_name or "")]
+        candidates += [m for m in list(sys.modules.values()) if getattr(m, "__tpcheck__", False)]
+        for module in candidates:
+            for variable, value in list(vars(module).items()) if module else []:
+                if value is self and getattr(module, "__file__", None):
+                    return str(module.__file__), variable
+        return None

@@ -1,0 +1,28 @@
+"""Ready specs: what each tensor-parallel layer must satisfy, whoever wrote it.
+
+    column = tpcheck.Check(specs.column_linear(), candidate=build)
+
+Each function returns a `Spec`; its docstring names the dims that `case[...]` has, and the layout.
+Letters: B batch, S sequence, H hidden, I intermediate, V vocabulary, K in, N out, R degree.
+"""
+
+from tpcheck.specs.attention import attention
+from tpcheck.specs.block import block, stack
+from tpcheck.specs.embedding import embedding
+from tpcheck.specs.fused import all_gather_linear, linear_reduce_scatter
+from tpcheck.specs.linear import column_linear, row_linear
+from tpcheck.specs.mlp import mlp
+from tpcheck.specs.model import causal_lm
+
+__all__ = [
+    "all_gather_linear",
+    "attention",
+    "block",
+    "causal_lm",
+    "column_linear",
+    "embedding",
+    "linear_reduce_scatter",
+    "mlp",
+    "row_linear",
+    "stack",
+]

@@ -1,0 +1,106 @@
+"""Spec of tensor-parallel attention: MHA, GQA, MQA, K/V replicas when R > n_kv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from tpcheck.case import Case
+from tpcheck.placement import Entry, Heads, Layout, Replicate, Shard
+from tpcheck.spec import Spec
+from tpcheck.specs import reference
+
+
+def attention(*, sequence_parallel: bool = False) -> Spec:
+    """Attention split by heads: x `Replicate` → y `Replicate` (both `Shard(1)` under SP).
+
+    Dims: `batch`, `seq`, `hidden`, `heads`, `kv_heads` (every valid pair, also fewer K/V heads
+    than ranks), `head_dim`, `bias`, `norm`, `residual`, `qk_norm`, `rotary`, `causal`.
+    Parameters: `q_proj.*` by heads, `k_proj.*` and `v_proj.*` by K/V heads (rank r holds head
+    r // (R / n_kv) when R > n_kv), `o_proj.weight` `Shard(1)` by heads; `norm.*`, `q_norm.weight`,
+    `k_norm.weight`, `o_proj.bias` replicated.
+    """
+
+    def cases(space: Any) -> Any:
+        from hypothesis import strategies as st
+
+        from tpcheck import strategies
+
+        pairs = strategies.cases(
+            space,
+            {
+                "batch": st.integers(1, 2),
+                "seq": strategies.multiples("tp", most=2)
+                if sequence_parallel
+                else strategies.sizes(1, 5),
+                "hidden": strategies.sizes(2, 8),
+                "counts": strategies.head_counts,
+                "heads": lambda d: d["counts"][0],
+                "kv_heads": lambda d: d.pop("counts")[1],
+                "head_dim": st.sampled_from([2, 4]),
+                "bias": st.booleans(),
+                "norm": st.sampled_from(["none", "layer", "rms"]),
+                "residual": st.booleans(),
+                "qk_norm": st.booleans(),
+                "rotary": st.booleans(),
+                "causal": st.booleans(),
+            },
+        )
+        return pairs
+
+    def layout(case: Case) -> Layout:
+        activations = Shard(1) if sequence_parallel else Replicate()
+        return Layout(
+            params=attention_params(case),
+            inputs={"x": activations},
+            outputs={"output": activations},
+        )
+
+    return Spec(
+        name="attention_sp" if sequence_parallel else "attention",
+        cases=cases,
+        reference=lambda case: reference.Attention(
+            case["hidden"],
+            case["heads"],
+            case["kv_heads"],
+            case["head_dim"],
+            bias=case["bias"],
+            norm=case["norm"],
+            residual=case["residual"],
+            qk_norm=case["qk_norm"],
+            rotary=case["rotary"],
+            causal=case["causal"],
+        ),
+        inputs=_inputs,
+        layout=layout,
+        requires=heads_divide,
+    )
+
+
+def attention_params(case: Case, prefix: str = "") -> dict[str, Entry]:
+    """The layout of attention's sharded parameters; what is not named is replicated."""
+    kinds = ["weight", *(["bias"] if case["bias"] else [])]
+    out: dict[str, Entry] = {}
+    for kind in kinds:
+        out[f"{prefix}q_proj.{kind}"] = Heads(0, case["heads"])
+        out[f"{prefix}k_proj.{kind}"] = Heads(0, case["kv_heads"])
+        out[f"{prefix}v_proj.{kind}"] = Heads(0, case["kv_heads"])
+    return out | {f"{prefix}o_proj.weight": Heads(1, case["heads"])}
+
+
+def heads_divide(case: Case) -> str | None:
+    """Why these head counts don't fit the degree, or None."""
+    tp, heads, kv = case.tp, case["heads"], case["kv_heads"]
+    if heads % tp:
+        return f"heads={heads} is not divisible by tp={tp}; choose a degree that divides the heads"
+    if heads % kv:
+        return f"heads={heads} is not a multiple of kv_heads={kv}"
+    if kv % tp and tp % kv:
+        return f"kv_heads={kv} is neither divisible by tp={tp} nor a divisor of it"
+    return None
+
+
+def _inputs(case: Case, draw: Any) -> Mapping[str, Tensor]:
+    return {"x": draw("x", case["batch"], case["seq"], case["hidden"])}  # [B, S, H]

@@ -1,0 +1,72 @@
+"""Spec of the vocabulary-parallel embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from tpcheck.case import Case
+from tpcheck.placement import Layout, Replicate, Shard
+from tpcheck.spec import Spec
+from tpcheck.specs import reference
+
+
+def embedding(*, sequence_parallel: bool = False, even: bool = False) -> Spec:
+    """Embedding cut along the vocabulary: ids `Replicate` → y `Replicate` (`Shard(1)` under SP).
+
+    Dims: `batch`, `seq`, `vocab` (odd ones too, unless `even`), `hidden`. Parameter: `weight`
+    [V, H] `Shard(0)`. Every case looks up the first and the last row of each rank's range, where
+    a range that is off by one shows.
+    """
+
+    def cases(space: Any) -> Any:
+        from hypothesis import strategies as st
+
+        from tpcheck import strategies
+
+        return strategies.cases(
+            space,
+            {
+                "batch": st.integers(1, 3),
+                "seq": strategies.multiples("tp")
+                if sequence_parallel
+                else strategies.sizes(1, 6),
+                "vocab": strategies.multiples("tp", most=4) if even else strategies.sizes(1, 17),
+                "hidden": strategies.sizes(1, 6),
+            },
+            valid=lambda d: d["vocab"] >= d["tp"],
+        )
+
+    def layout(case: Case) -> Layout:
+        return Layout(
+            params={"weight": Shard(0)},
+            inputs={"ids": Replicate()},
+            outputs={"output": Shard(1) if sequence_parallel else Replicate()},
+        )
+
+    return Spec(
+        name="embedding_sp" if sequence_parallel else "embedding",
+        cases=cases,
+        reference=lambda case: reference.Embedding(case["vocab"], case["hidden"]),
+        inputs=edge_tokens,
+        layout=layout,
+    )
+
+
+def edge_tokens(case: Case, draw: Any) -> Mapping[str, Tensor]:
+    """ids [B, S]: random tokens, the borders of the ranks' ranges among them."""
+    vocab, tp = case["vocab"], case.tp
+    ids = draw.integers("ids", 0, vocab, case["batch"], case["seq"])
+    borders = sorted({i for r in range(tp) for i in _range(vocab, tp, r)})
+    flat = ids.view(-1)
+    start = int(draw.integers("first border", 0, len(borders), 1))
+    for slot in range(0, flat.numel(), 2):
+        flat[slot] = borders[(start + slot // 2) % len(borders)]
+    return {"ids": ids}
+
+
+def _range(vocab: int, tp: int, rank: int) -> tuple[int, ...]:
+    held = Shard(0).indices(vocab, tp, rank)
+    return (held[0], held[-1]) if held else ()

@@ -1,0 +1,84 @@
+"""Specs of GEMMs fused with their collective: all-gather GEMM, GEMM reduce-scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from tpcheck.case import Case
+from tpcheck.placement import Entry, Layout, Shard
+from tpcheck.spec import Spec
+from tpcheck.specs import reference
+
+
+def all_gather_linear() -> Spec:
+    """Column-parallel linear on a gathered sequence: x `Shard(1)` → y `Shard(-1)`, in the order
+    of the full sequence.
+
+    Dims: `batch`, `seq` (a multiple of R; a rank's part need not divide by `chunks`),
+    `in_features`, `out_features` (a multiple of R), `bias`, `chunks`. Parameters: `weight`
+    [N, K] `Shard(0)`, `bias` [N] `Shard(0)`.
+    """
+
+    def layout(case: Case) -> Layout:
+        params: dict[str, Entry] = {"weight": Shard(0)}
+        if case["bias"]:
+            params["bias"] = Shard(0)
+        return Layout(params=params, inputs={"x": Shard(1)}, outputs={"output": Shard(2)})
+
+    return Spec(
+        name="all_gather_linear",
+        cases=_cases,
+        reference=_linear,
+        inputs=_inputs,
+        layout=layout,
+    )
+
+
+def linear_reduce_scatter() -> Spec:
+    """Row-parallel linear scattered along the sequence: x `Shard(-1)` → y `Shard(1)`.
+
+    Dims: as `all_gather_linear` with the roles of in and out exchanged. Parameters: `weight`
+    [N, K] `Shard(1)`, `bias` [N] replicated, added once.
+    """
+
+    def layout(case: Case) -> Layout:
+        return Layout(
+            params={"weight": Shard(1)}, inputs={"x": Shard(2)}, outputs={"output": Shard(1)}
+        )
+
+    return Spec(
+        name="linear_reduce_scatter",
+        cases=_cases,
+        reference=_linear,
+        inputs=_inputs,
+        layout=layout,
+    )
+
+
+def _cases(space: Any) -> Any:
+    from hypothesis import strategies as st
+
+    from tpcheck import strategies
+
+    return strategies.cases(
+        space,
+        {
+            "batch": st.integers(1, 2),
+            "seq": strategies.multiples("tp", most=5),
+            "in_features": strategies.multiples("tp", most=2),
+            "out_features": strategies.multiples("tp", most=2),
+            "bias": st.booleans(),
+            "chunks": st.integers(1, 4),
+        },
+    )
+
+
+def _linear(case: Case) -> reference.Linear:
+    return reference.Linear(case["in_features"], case["out_features"], bias=case["bias"])
+
+
+def _inputs(case: Case, draw: Any) -> Mapping[str, Tensor]:
+    return {"x": draw("x", case["batch"], case["seq"], case["in_features"])}  # [B, S, K]

@@ -1,0 +1,77 @@
+"""Spec of the tensor-parallel MLP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from tpcheck.case import Case
+from tpcheck.placement import Entry, Layout, Replicate, Shard
+from tpcheck.spec import Spec
+from tpcheck.specs import reference
+
+
+def mlp(*, sequence_parallel: bool = False) -> Spec:
+    """MLP, column then row: x `Replicate` → y `Replicate` (both `Shard(1)` under SP).
+
+    Dims: `batch`, `seq`, `hidden`, `intermediate` (odd ones too), `activation` ("gelu" tanh form,
+    "swiglu"), `norm` ("none", "layer", "rms"), `residual`, `bias`. Parameters: `norm.*`
+    replicated; `up.*`, `gate.*` `Shard(0)`; `down.weight` `Shard(1)`; `down.bias` replicated.
+    """
+
+    def cases(space: Any) -> Any:
+        from hypothesis import strategies as st
+
+        from tpcheck import strategies
+
+        return strategies.cases(
+            space,
+            {
+                "batch": st.integers(1, 3),
+                "seq": strategies.multiples("tp", most=2)
+                if sequence_parallel
+                else strategies.sizes(1, 5),
+                "hidden": strategies.sizes(2, 9),
+                "intermediate": strategies.sizes(2, 13),
+                "activation": st.sampled_from(["gelu", "swiglu"]),
+                "norm": st.sampled_from(["none", "layer", "rms"]),
+                "residual": st.booleans(),
+                "bias": st.booleans(),
+            },
+            valid=lambda d: d["intermediate"] >= d["tp"],
+        )
+
+    def layout(case: Case) -> Layout:
+        activations = Shard(1) if sequence_parallel else Replicate()
+        return Layout(
+            params=mlp_params(case), inputs={"x": activations}, outputs={"output": activations}
+        )
+
+    return Spec(
+        name="mlp_sp" if sequence_parallel else "mlp",
+        cases=cases,
+        reference=lambda case: reference.MLP(
+            case["hidden"],
+            case["intermediate"],
+            activation=case["activation"],
+            norm=case["norm"],
+            residual=case["residual"],
+            bias=case["bias"],
+        ),
+        inputs=_inputs,
+        layout=layout,
+    )
+
+
+def mlp_params(case: Case, prefix: str = "") -> dict[str, Entry]:
+    """The layout of an MLP's sharded parameters; what is not named is replicated."""
+    columns = ["up", *(["gate"] if case["activation"] == "swiglu" else [])]
+    kinds = ["weight", *(["bias"] if case["bias"] else [])]
+    out: dict[str, Entry] = {f"{prefix}{c}.{k}": Shard(0) for c in columns for k in kinds}
+    return out | {f"{prefix}down.weight": Shard(1)}
+
+
+def _inputs(case: Case, draw: Any) -> Mapping[str, Tensor]:
+    return {"x": draw("x", case["batch"], case["seq"], case["hidden"])}  # [B, S, H]

@@ -1,0 +1,286 @@
+"""The single-device modules that define what a tensor-parallel candidate must compute.
+
+Plain ``nn.Module``s: no process group, no communication, and the arithmetic runs in the dtype
+of the parameters. Parameter names are the contract: a candidate has the same ones.
+
+Legend: B batch, S sequence, H hidden, I intermediate, K in_features, N out_features, V vocab,
+D head_dim, A query heads, G key/value heads, L layers.
+"""
+
+from typing import Literal, Required, TypedDict, Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Activation = Literal["gelu", "swiglu"]
+NormKind = Literal["none", "layer", "rms"]
+
+EPS = 1e-5
+ROTARY_BASE = 10_000.0
+
+
+class BlockDims(TypedDict, total=False):
+    """What a block is made of; ``Stack`` hands it on to each of its blocks."""
+
+    hidden: Required[int]
+    heads: Required[int]
+    kv_heads: Required[int]
+    head_dim: Required[int]
+    intermediate: Required[int]
+    activation: Activation
+    norm: NormKind
+    bias: bool
+    qk_norm: bool
+    rotary: bool
+    causal: bool
+
+
+def matmul(x: Tensor, weight: Tensor, *, transposed: bool) -> Tensor:
+    """x [..., K] → y [..., N]; weight is [N, K], or [K, N] when ``transposed``."""
+    return x @ weight if transposed else F.linear(x, weight)
+
+
+def activate(up: Tensor, gate: Tensor | None) -> Tensor:
+    """SwiGLU of [..., I] where there is a gate, tanh-approximated GELU where there is none."""
+    return F.gelu(up, approximate="tanh") if gate is None else F.silu(gate) * up
+
+
+def rms_normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [..., H] · rsqrt(mean(x²) + eps) · weight [H], without an upcast."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
+
+def rotary(x: Tensor, positions: Tensor) -> Tensor:
+    """Half-rotation of x [B, heads, S, D] by positions [S].
+
+    The angles and the rotation are float64 for a float64 x and float32 for any other: in
+    bfloat16 neighbouring positions beyond 256 would coincide.
+    """
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    half = torch.arange(x.shape[-1] // 2, device=x.device, dtype=dtype)
+    frequency = ROTARY_BASE ** (-2.0 * half / x.shape[-1])  # [D / 2]
+    angle = positions.to(dtype)[:, None] * frequency  # [S, D / 2]
+    cos, sin = angle.cos(), angle.sin()
+    first, second = x.to(dtype).chunk(2, dim=-1)  # [B, heads, S, D / 2] each
+    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return rotated.to(x.dtype)
+
+
+def split_heads(x: Tensor, head_dim: int) -> Tensor:
+    """[B, S, heads · D] → [B, heads, S, D]."""
+    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """[B, heads, S, D] → [B, S, heads · D]."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+    """q [B, A, S, D], k and v [B, G, S, D] → [B, A, S, D]; query head a reads K/V head a·G/A."""
+    repeats = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def check_heads(*, heads: int, kv_heads: int, head_dim: int, rotary: bool) -> None:
+    """Raises ``ValueError`` for head counts that no attention can have, at any degree."""
+    if heads % kv_heads:
+        raise ValueError(f"heads={heads} is not divisible by kv_heads={kv_heads}")
+    if rotary and head_dim % 2:
+        raise ValueError(f"head_dim={head_dim} is odd: rotary turns pairs of elements")
+
+
+class Linear(nn.Module):
+    """x [..., K] → y [..., N]. weight [N, K], or [K, N] when ``transposed``; bias [N]."""
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self, in_features: int, out_features: int, *, bias: bool = True, transposed: bool = False
+    ) -> None:
+        super().__init__()
+        shape = (in_features, out_features) if transposed else (out_features, in_features)
+        self.transposed = transposed
+        self.weight = nn.Parameter(torch.randn(shape) * in_features**-0.5)
+        self.register_parameter("bias", nn.Parameter(torch.randn(out_features)) if bias else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = matmul(x, self.weight, transposed=self.transposed)
+        return y if self.bias is None else y + self.bias
+
+
+class LayerNorm(nn.Module):
+    """x [..., H] → y [..., H]. weight [H], bias [H]."""
+
+    def __init__(self, hidden: int, *, eps: float = EPS) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(1 + 0.1 * torch.randn(hidden))
+        self.bias = nn.Parameter(0.1 * torch.randn(hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(nn.Module):
+    """x [..., H] → y [..., H]. weight [H]."""
+
+    def __init__(self, hidden: int, *, eps: float = EPS) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(1 + 0.1 * torch.randn(hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_normalise(x, self.weight, self.eps)
+
+
+def build_norm(kind: NormKind, hidden: int) -> nn.Module | None:
+    """The norm of that kind, or ``None``, under which a module has no ``norm`` parameters."""
+    if kind == "none":
+        return None
+    return LayerNorm(hidden) if kind == "layer" else RMSNorm(hidden)
+
+
+class Embedding(nn.Module):
+    """tokens [B, S] → y [B, S, H]. weight [V, H]; the ``padding_idx`` row gets no gradient."""
+
+    def __init__(self, vocab: int, hidden: int, *, padding_idx: int | None = None) -> None:
+        super().__init__()
+        self.padding_idx = padding_idx
+        self.weight = nn.Parameter(torch.randn(vocab, hidden))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return F.embedding(tokens, self.weight, self.padding_idx)
+
+
+class MLP(nn.Module):
+    """x [B, S, H] → y [B, S, H]: norm → up (and gate) → activation → down, plus x if residual.
+
+    Parameters: ``norm.*`` unless norm is "none"; ``up.*`` and, for swiglu, ``gate.*`` [I, H];
+    ``down.*`` [H, I]; with ``bias`` each of the three has one.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        intermediate: int,
+        *,
+        activation: Activation = "gelu",
+        norm: NormKind = "none",
+        residual: bool = False,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.residual = residual
+        self.norm = build_norm(norm, hidden)
+        self.up = Linear(hidden, intermediate, bias=bias)
+        self.gate = Linear(hidden, intermediate, bias=bias) if activation == "swiglu" else None
+        self.down = Linear(intermediate, hidden, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x if self.norm is None else self.norm(x)
+        y: Tensor = self.down(activate(self.up(h), None if self.gate is None else self.gate(h)))
+        return x + y if self.residual else y
+
+
+class Attention(nn.Module):
+    """x [B, S, H] → y [B, S, H]: norm → q, k, v → q/k norm → rotary → attention → o, plus x.
+
+    Parameters: ``norm.*`` unless norm is "none"; ``q_proj.*`` [A · D, H]; ``k_proj.*`` and
+    ``v_proj.*`` [G · D, H]; ``o_proj.*`` [H, A · D]; with ``qk_norm``, ``q_norm.weight`` and
+    ``k_norm.weight`` [D], shared by all heads; with ``bias`` each projection has one.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        *,
+        bias: bool = False,
+        norm: NormKind = "none",
+        residual: bool = False,
+        qk_norm: bool = False,
+        rotary: bool = False,
+        causal: bool = True,
+    ) -> None:
+        super().__init__()
+        check_heads(heads=heads, kv_heads=kv_heads, head_dim=head_dim, rotary=rotary)
+        self.head_dim, self.residual, self.rotary, self.causal = head_dim, residual, rotary, causal
+        self.norm = build_norm(norm, hidden)
+        self.q_proj = Linear(hidden, heads * head_dim, bias=bias)
+        self.k_proj = Linear(hidden, kv_heads * head_dim, bias=bias)
+        self.v_proj = Linear(hidden, kv_heads * head_dim, bias=bias)
+        self.q_norm = RMSNorm(head_dim) if qk_norm else None
+        self.k_norm = RMSNorm(head_dim) if qk_norm else None
+        self.o_proj = Linear(heads * head_dim, hidden, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x if self.norm is None else self.norm(x)
+        q = self.prepare(self.q_proj(h), self.q_norm)  # [B, A, S, D]
+        k = self.prepare(self.k_proj(h), self.k_norm)  # [B, G, S, D]
+        v = split_heads(self.v_proj(h), self.head_dim)  # [B, G, S, D]
+        y: Tensor = self.o_proj(merge_heads(attend(q, k, v, causal=self.causal)))
+        return x + y if self.residual else y
+
+    def prepare(self, projected: Tensor, norm: nn.Module | None) -> Tensor:
+        """[B, S, heads · D] → [B, heads, S, D], normalised and rotated where asked."""
+        x = split_heads(projected, self.head_dim)
+        x = x if norm is None else norm(x)
+        return rotary(x, torch.arange(x.shape[2], device=x.device)) if self.rotary else x
+
+
+class Block(nn.Module):
+    """Pre-norm block, x [B, S, H] → y [B, S, H]: ``attention`` then ``mlp``, each with residual."""
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        intermediate: int,
+        *,
+        activation: Activation = "swiglu",
+        norm: NormKind = "rms",
+        bias: bool = False,
+        qk_norm: bool = False,
+        rotary: bool = True,
+        causal: bool = True,
+    ) -> None:
+        super().__init__()
+        self.attention = Attention(
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            bias=bias,
+            norm=norm,
+            residual=True,
+            qk_norm=qk_norm,
+            rotary=rotary,
+            causal=causal,
+        )
+        self.mlp = MLP(
+            hidden, intermediate, activation=activation, norm=norm, residual=True, bias=bias
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.mlp(self.attention(x))
+        return y
+
+
+class Stack(nn.Module):
+    """L blocks one after the other, x [B, S, H] → y [B, S, H]; parameters ``blocks.i.*``."""
+
+    def __init__(self, layers: int, **dims: Unpack[BlockDims]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(**dims) for _ in range(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x

@@ -1,0 +1,144 @@
+"""Hypothesis strategies of cases. Driver only: ranks never draw.
+
+A spec says which dims it has and how to draw each; `cases()` adds what all share: degree, mesh,
+dtype, seed, microbatches, a step, memory formats, magnitudes. Everything shrinks towards the
+dullest case: two ranks, float64, the smallest dims, one contiguous microbatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from tpcheck.case import DTYPES, MEMORY_FORMATS, Case, Dim
+from tpcheck.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tpcheck.spec import Spec
+
+Dims = dict[str, Any]
+# A dim is a strategy, a constant, or a function of the dims drawn so far (with "tp" and "dp").
+DimStrategy = SearchStrategy[Any] | Dim | Callable[[Dims], Any]
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a run asks for: degrees, dtypes, and how many ranks there are.
+
+    Raises:
+        InvalidArgument: nothing can be drawn from it.
+    """
+
+    degrees: tuple[int, ...] = (2, 4)
+    dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16")
+    ranks: int = 4
+
+    def __post_init__(self) -> None:
+        for dtype in self.dtypes:
+            if dtype not in DTYPES:
+                raise InvalidArgument(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+        for degree in self.degrees:
+            if degree < 1:
+                raise InvalidArgument(f"tp degree {degree} is not a positive number")
+            if degree > self.ranks:
+                raise InvalidArgument(
+                    f"tp degree {degree} needs {degree} ranks and the engine has {self.ranks}; "
+                    f"give --ranks {degree} or a smaller degree"
+                )
+        if not self.degrees or not self.dtypes:
+            raise InvalidArgument("no degree, or no dtype, is left to draw from")
+
+    def meshes(self) -> list[dict[str, int]]:
+        """Meshes in order of size: each degree alone, and under a dp axis where ranks allow."""
+        flat = [{"tp": degree} for degree in sorted(self.degrees)]
+        wide = [{"dp": 2, "tp": d} for d in sorted(self.degrees) if 2 * d <= self.ranks]
+        return flat + wide
+
+
+@st.composite
+def cases(
+    draw: Any,
+    space: Space,
+    dims: Mapping[str, DimStrategy],
+    *,
+    valid: Callable[[Dims], bool] | None = None,
+) -> Case:
+    """Cases over `dims`, drawn in their order.
+
+    Args:
+        space: what the run asks for.
+        dims: name → strategy, constant, or a function of the dims so far (`d["tp"]` included).
+        valid: dims → whether they fit together; others are thrown away.
+    """
+    mesh = draw(st.sampled_from(space.meshes()))
+    dtype = draw(st.sampled_from([d for d in DTYPES if d in space.dtypes]))
+    drawn: Dims = {"tp": mesh["tp"], "dp": mesh.get("dp", 1)}
+    for name, given in dims.items():
+        how = given(drawn) if callable(given) and not isinstance(given, SearchStrategy) else given
+        drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
+    if valid is not None and not valid(drawn):
+        from hypothesis import reject
+
+        reject()
+    return Case(
+        dims={k: v for k, v in drawn.items() if k not in ("tp", "dp")},
+        dtype=dtype,
+        mesh=mesh,
+        seed=draw(st.integers(0, 2**20)),
+        microbatches=draw(st.sampled_from([1, 1, 2])),
+        step=draw(st.sampled_from([False, False, True])),
+        memory=draw(st.sampled_from(["contiguous", *MEMORY_FORMATS])),
+        magnitude=draw(st.sampled_from([0, 0, 0, -6, 4])),
+    )
+
+
+def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
+    """The strategy of a spec's cases in this space.
+
+    Raises:
+        InvalidArgument: `cases` is neither a function nor a list of cases, or a case in the list
+            needs more ranks than there are.
+    """
+    if callable(spec.cases):
+        strategy = spec.cases(space)
+        if not isinstance(strategy, SearchStrategy):
+            raise InvalidArgument(
+                f"spec {spec.name!r}: cases(space) returned {type(strategy).__name__}; "
+                f"return a Hypothesis strategy, as tpcheck.strategies.cases(...) is"
+            )
+        return strategy
+    if not isinstance(spec.cases, Sequence) or not spec.cases:
+        raise InvalidArgument(f"spec {spec.name!r}: cases is neither a function nor a list of cases")
+    return st.sampled_from(list(spec.cases))
+
+
+def sizes(low: int = 1, high: int = 9) -> SearchStrategy[int]:
+    """Small sizes, odd ones included."""
+    return st.integers(low, high)
+
+
+def multiples(of: str | int, *, most: int = 3) -> Callable[[Dims], SearchStrategy[int]]:
+    """Small multiples of another dim (or of a number): what must divide evenly."""
+
+    def draw(dims: Dims) -> SearchStrategy[int]:
+        unit = dims[of] if isinstance(of, str) else of
+        return st.integers(1, most).map(lambda k: k * unit)
+
+    return draw
+
+
+def head_counts(dims: Dims) -> SearchStrategy[tuple[int, int]]:
+    """(query heads, K/V heads) that a TP degree allows: whole query heads a rank, and K/V heads
+    that divide by the degree or into it (K/V replicas), MHA, GQA and MQA alike."""
+    tp = dims["tp"]
+    pairs = [
+        (heads, kv)
+        for heads in (tp, 2 * tp, 4 * tp)
+        for kv in range(1, heads + 1)
+        if heads % kv == 0 and (kv % tp == 0 or tp % kv == 0) and heads <= 16
+    ]
+    return st.sampled_from(sorted(pairs))

@@ -1,0 +1,250 @@
+"""What a rank communicated: every collective with its op, reduce op, group, dtype, shape, bytes,
+phase and the line of the candidate's code, in order.
+
+On processes a `Recorder` sees c10d's operators as a dispatch mode, functional collectives
+(DTensor's) and direct ones alike; the reduce op of a direct one is not visible there and is
+noted on the way in (`watch_reduce_ops`). On threads the process group itself calls `record`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tpcheck import board
+from tpcheck.board import Board, Post
+from tpcheck.errors import CollectiveMismatch
+
+_NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional")
+_OPS = {
+    "allreduce": "all_reduce",
+    "all_reduce": "all_reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_single": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "send": "send",
+    "recv": "recv",
+    "recv_any_source": "recv",
+    "barrier": "barrier",
+}
+_REDUCING = {"all_reduce", "reduce_scatter", "reduce"}
+# In these every rank of the group must bring the same shape.
+_UNIFORM = {"all_reduce", "reduce_scatter", "broadcast", "reduce"}
+_pending = threading.local()
+
+
+@dataclass(frozen=True)
+class Event:
+    """One collective as one rank entered it."""
+
+    op: str
+    reduce_op: str | None
+    group: tuple[int, ...]
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    phase: str
+    where: str
+
+    def fingerprint(self) -> str:
+        """What all ranks of the group must have in common."""
+        shape = str(list(self.shape)) if self.op in _UNIFORM else ""
+        return f"{self.op}({self.reduce_op or ''}) {self.dtype}{shape}"
+
+    def describe(self) -> str:
+        """For people: `all_reduce(sum) float32[4, 8] over ranks 0,1 in forward at mlp.py:41`."""
+        op = f"{self.op}({self.reduce_op})" if self.reduce_op else self.op
+        ranks = ",".join(map(str, self.group))
+        where = f" at {self.where}" if self.where else ""
+        return f"{op} {self.dtype}{list(self.shape)} over ranks {ranks} in {self.phase}{where}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Recorder(TorchDispatchMode):
+    """The trace of one rank in one case.
+
+    Args:
+        rank: this rank.
+        board: where to announce, or None.
+        epoch: the number of the case on the board.
+        dispatch: whether to see c10d operators as a dispatch mode (not on threads).
+    """
+
+    def __init__(
+        self, rank: int, *, board: Board | None = None, epoch: int = 0, dispatch: bool = True
+    ) -> None:
+        super().__init__()
+        self.rank, self.board, self.epoch, self.dispatch = rank, board, epoch, dispatch
+        self.phase = "build"
+        self.events: list[Event] = []
+        self._steps: dict[tuple[int, ...], int] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import its compiler, a second a process, to wrap this class
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if any(t.__name__ == "DTensor" for t in types):
+            return NotImplemented  # let DTensor unfold into local operations first
+        kwargs = kwargs or {}
+        if not self.dispatch or func.namespace not in _NAMESPACES:
+            return func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        op = _OPS.get(name.removesuffix("_").removesuffix("_coalesced"))
+        if op is None:
+            return func(*args, **kwargs)
+        self.record(op, list(_tensors(args)), _group_ranks(args, kwargs), _reduce_op(op, args))
+        return func(*args, **kwargs)
+
+    def record(
+        self, op: str, tensors: list[Tensor], group: tuple[int, ...], reduce_op: str | None
+    ) -> None:
+        """Notes a collective about to be entered; raises `CollectiveMismatch` against a peer."""
+        largest = max(tensors, key=lambda t: t.numel(), default=None)
+        event = Event(
+            op=op,
+            reduce_op=reduce_op if op in _REDUCING else None,
+            group=group,
+            dtype="" if largest is None else str(largest.dtype).removeprefix("torch."),
+            shape=() if largest is None else tuple(largest.shape),
+            bytes=0 if largest is None else largest.numel() * largest.element_size(),
+            phase=self.phase,
+            where=_caller(),
+        )
+        self.events.append(event)
+        if self.board is not None and op not in ("send", "recv"):
+            self._announce(event, self.board)
+
+    def _announce(self, event: Event, shared: Board) -> None:
+        step = self._steps.get(event.group, 0)
+        self._steps[event.group] = step + 1
+        mine = Post(event.group, step, board.digest(event.fingerprint()), event.describe())
+        shared.post(self.rank, self.epoch, mine)
+        for peer in event.group:
+            theirs = None if peer == self.rank else shared.find(
+                peer, self.epoch, mine.group, step
+            )
+            if theirs is not None and theirs.fingerprint != mine.fingerprint:
+                raise CollectiveMismatch(
+                    f"collective {step + 1} of ranks {list(event.group)}: "
+                    f"rank {self.rank} enters {mine.text}, rank {peer} entered {theirs.text}"
+                )
+
+
+def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
+    for arg in args:
+        if isinstance(arg, Tensor):
+            yield arg
+        elif isinstance(arg, (list, tuple)):
+            yield from _tensors(arg)
+
+
+def _group_ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+    for arg in (*args, *kwargs.values()):
+        if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type()):
+            return tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(arg)))
+    for arg in reversed((*args, *kwargs.values())):
+        if isinstance(arg, str) and arg not in _REDUCE_OPS:
+            group = dist.distributed_c10d._resolve_process_group(arg)  # type: ignore[arg-type]
+            return tuple(dist.get_process_group_ranks(group))
+    return ()
+
+
+_REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+
+
+def _reduce_op(op: str, args: tuple[Any, ...]) -> str | None:
+    noted = getattr(_pending, "reduce_op", None)
+    _pending.reduce_op = None
+    named = next((a for a in args if isinstance(a, str) and a in _REDUCE_OPS), None)
+    return (named or noted) if op in _REDUCING else None
+
+
+def name_of(reduce_op: Any) -> str:
+    """`ReduceOp.SUM` → `sum`."""
+    return str(getattr(reduce_op, "op", reduce_op)).rsplit(".", 1)[-1].lower()
+
+
+def watch_reduce_ops() -> None:
+    """Wraps the process group's reducing methods, once a process, to note each reduce op."""
+    for method in (
+        "allreduce",
+        "allreduce_coalesced",
+        "reduce",
+        "reduce_scatter",
+        "_reduce_scatter_base",
+        "reduce_scatter_single",
+        "reduce_scatter_tensor_coalesced",
+    ):
+        original = getattr(dist.ProcessGroup, method, None)
+        if original is None or hasattr(original, "__wrapped__"):
+            continue
+        setattr(dist.ProcessGroup, method, _noting(original))
+
+
+def _noting(original: Any) -> Any:
+    @functools.wraps(original)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        for arg in (*args, *kwargs.values()):
+            if hasattr(arg, "reduceOp"):
+                _pending.reduce_op = name_of(arg.reduceOp)
+            elif isinstance(arg, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+                _pending.reduce_op = name_of(arg)
+        return original(*args, **kwargs)
+
+    noted.__wrapped__ = original  # type: ignore[attr-defined]
+    return noted
+
+
+_LIBRARY = (
+    str(Path(torch.__file__).parent),
+    str(Path(__file__).parent),
+    str(Path(threading.__file__).parent) + "/contextlib.py",
+    str(Path(threading.__file__).parent) + "/threading.py",
+    "<",
+)
+
+
+def _caller() -> str:
+    """`file.py:line` of the innermost frame that is neither torch's nor tpcheck's."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(_LIBRARY):
+            return f"{path.rsplit('/', 1)[-1]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def group_sizes(events: Iterable[Event]) -> dict[tuple[str, str], int]:
+    """(phase, op) → how many."""
+    out: dict[tuple[str, str], int] = {}
+    for event in events:
+        out[event.phase, event.op] = out.get((event.phase, event.op), 0) + 1
+    return out
