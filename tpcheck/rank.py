@@ -363,10 +363,8 @@ def run_case(
 
 
 def candidate_stack(error: BaseException) -> str:
-    """The traceback from the candidate's first frame on: tpcheck's own frames are noise."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = str(Path(__file__).parent)
-    kept = list(frames)
-    while kept and kept[0].filename.startswith(own):
-        kept.pop(0)
-    return "".join(traceback.format_list(kept or list(frames)))
+    """The traceback in the candidate's own code: tpcheck's and torch's frames are noise."""
+    frames = list(traceback.extract_tb(error.__traceback__))
+    noise = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
+    own = [frame for frame in frames if not frame.filename.startswith(noise)]
+    return "".join(traceback.format_list(own or frames))

@@ -92,7 +92,8 @@ class Check:
         for name in self.overrides:
             if name not in known:
                 raise InvalidArgument(f"overrides[{name!r}]{did_you_mean(name, known)}")
-        object.__setattr__(self, "spec", replace(self.spec, **self.overrides))
+        if self.overrides:
+            object.__setattr__(self, "spec", replace(self.spec, **self.overrides))
 
     def named(self, name: str) -> Check:
         """The same check under another name."""
@@ -105,11 +106,19 @@ class Check:
 
     def address(self) -> tuple[str, str] | None:
         """(file, variable) under which a new process finds this check, or None."""
-        module_name = getattr(self.candidate, "__module__", None)
-        candidates = [sys.modules.get(module_name or "")]
-        candidates += [m for m in list(sys.modules.values()) if getattr(m, "__tpcheck__", False)]
-        for module in candidates:
-            for variable, value in list(vars(module).items()) if module else []:
-                if value is self and getattr(module, "__file__", None):
+        home = sys.modules.get(getattr(self.candidate, "__module__", None) or "")
+        for module in (home, *list(sys.modules.values())):
+            if module is None or not str(getattr(module, "__file__", "")).endswith(".py"):
+                continue
+            if module is not home and "Check" not in vars(module):
+                continue  # only a module that imported Check can hold one
+            for variable, value in list(vars(module).items()):
+                if self._is(value) and getattr(module, "__file__", None):
                     return str(module.__file__), variable
         return None
+
+    def _is(self, other: object) -> bool:
+        """Whether `other` is this check, whatever its name."""
+        return isinstance(other, Check) and all(
+            getattr(other, part) is getattr(self, part) for part in ("spec", "candidate", "load")
+        )

@@ -1,7 +1,9 @@
 """The rank side of an engine: a process that hosts one rank, or all ranks as threads.
 
-Messages from the driver: ("parts", key, blob, paths, files), ("case", key, work), ("stop",).
-Messages to it: ("ready", …), ("parts", key, error | None), ("outcome", epoch, rank, outcome).
+Messages from the driver: ("parts", key, blob, paths, files), ("case", key, work), ("stop",),
+("call", function, args, mesh, epoch).
+Messages to it: ("ready", …), ("parts", key, error | None), ("outcome", epoch, rank, outcome),
+("answer", rank, value, error | None).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import faulthandler
 import importlib.abc
 import importlib.util
+import math
 import os
 import signal
 import sys
@@ -87,6 +90,8 @@ class Host:
                 return
             if message[0] == "parts":
                 self.send("parts", message[1], self._learn(*message[1:]))
+            elif message[0] == "call":
+                self._call(*message[1:])
             else:
                 self._case(*message[1:])
 
@@ -109,6 +114,24 @@ class Host:
             return
         futures = [self.threads[rank].submit(self._rank, rank, key, work) for rank in ranks]
         for future in futures:
+            future.result()
+
+    def _call(self, function: Any, args: Any, mesh: dict[str, int], epoch: int) -> None:
+        """Answers `Engine.call`: the function's value, or the traceback of what it raised."""
+
+        def one(rank: int) -> None:
+            try:
+                value, error = function(self.worlds[rank].enter(mesh, epoch), *args), None
+            except Exception:
+                value, error = None, traceback.format_exc()
+            self.send("answer", rank, value, error)
+
+        ranks = [rank for rank in self.ranks if rank < math.prod(mesh.values())]
+        if self.engine != "threads":
+            for rank in ranks:
+                one(rank)
+            return
+        for future in [self.threads[rank].submit(one, rank) for rank in ranks]:
             future.result()
 
     def _rank(self, rank: int, key: str, work: Work) -> None:

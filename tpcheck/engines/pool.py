@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import shutil
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -278,6 +279,29 @@ class Engine:
             with contextlib.suppress(OSError):
                 host.connection.send_bytes(cloudpickle.dumps(("case", key, work)))
         return _Collection(self, hosts, work).outcomes()
+
+    def call(self, function: Callable[..., Any], *args: Any, mesh: Mapping[str, int]) -> list[Any]:
+        """`function(mesh, *args)` on every rank of `mesh`, outside any case; one answer a rank.
+
+        Raises:
+            EngineUnavailable: a rank raised, died, or took longer than `time_limit`.
+        """
+        self.start()
+        size = math.prod(mesh.values())
+        message = ("call", function, args, dict(mesh), self.next_epoch())
+        hosts = [host for host in self.hosts if host.ranks[0] < size]
+        for host in hosts:
+            host.connection.send_bytes(cloudpickle.dumps(message))
+        deadline = time.monotonic() + self.time_limit
+        answers: dict[int, Any] = {}
+        for host in hosts:
+            for _ in [rank for rank in host.ranks if rank < size]:
+                _, rank, value, error = self._expect(host, "answer", deadline, "a call")
+                if error:
+                    self.kill()
+                    raise EngineUnavailable(f"engine {self.name!r}: rank {rank} raised:\n{error}")
+                answers[rank] = value
+        return [answers[rank] for rank in range(size)]
 
     def next_epoch(self) -> int:
         """A number for a case, never used before in this engine."""

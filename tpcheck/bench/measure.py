@@ -1,0 +1,234 @@
+"""Measures: how long ranks take to start, what an example costs, and what it is spent on.
+
+tpcheck and the bare loop take turns on the same warm ranks. Each case is timed once a pass; the
+median over the passes stands for it, so that a busy machine moves the figures little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tpcheck import oracle
+from tpcheck.bench import mlp
+from tpcheck.bench.report import BenchReport, Degree, Suite, Timing
+from tpcheck.case import Case
+from tpcheck.engines.pool import Engine
+from tpcheck.rank import RankReport
+from tpcheck.runner import Runner
+
+RANKS = 4
+DEGREES = (2, 4)
+SUITE_LIMIT = 300.0
+# where an example's time goes; what is left of the whole is "the rest"
+REFERENCE = "reference in float64"
+NOISE = "noisy runs, for the bounds"
+OWN = "reference in the case's dtype"
+POSE = "drawing, layout, spread"
+SAVE = "writing the bundle"
+RANK = "ranks: build, load, run, compare"
+WIRE = "to the ranks and back"
+REST = "the rest"
+
+Passes = list[list[float]]  # [pass][case]: seconds
+
+
+def bench(*, repeats: int = 5, quick: bool = False) -> BenchReport:
+    """Runs all measurements; about a minute and a half, or half a minute with `quick`.
+
+    Args:
+        repeats: passes over the cases, and starts of the ranks (at most three cold ones).
+        quick: fewer cases and passes, and torch's test classes at one degree only.
+    """
+    count, repeats = (6, min(repeats, 2)) if quick else (12, repeats)
+    cold, again = _starts(1 if quick else min(3, repeats))
+    with Engine("gloo", RANKS) as engine:
+        degrees = {d: _degree(engine, mlp.cases(d, count), repeats) for d in DEGREES}
+    suites = [
+        _suite(name, degree, tests)
+        for name, tests in (("MultiProcessTestCase", 2), ("MultiProcContinuousTest", 10))
+        for degree in (DEGREES[-1:] if quick else DEGREES)
+    ]
+    return BenchReport(RANKS, cold, again, _import_torch(), degrees, suites)
+
+
+# ---- starting
+
+
+def _starts(repeats: int) -> tuple[float, float]:
+    """Seconds until four ranks are ready: from nothing, and again after a `kill()`."""
+    cold, again = [], []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        with Engine("gloo", RANKS) as engine:
+            engine.start()
+            cold.append(time.perf_counter() - began)
+            for _ in range(2):
+                engine.kill()
+                began = time.perf_counter()
+                engine.start()
+                again.append(time.perf_counter() - began)
+    return statistics.median(cold), statistics.median(again)
+
+
+def _import_torch() -> float:
+    """Seconds that one process takes to load torch and nothing else: the floor of a cold start."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    return time.perf_counter() - began
+
+
+# ---- examples
+
+
+def _degree(engine: Engine, work: Sequence[Case], repeats: int) -> Degree:
+    runner = Runner(mlp.check, engine)
+    _tpcheck(runner, work[:3])  # warm-up: candidate taught, groups made
+    _bare(engine, work[:3])
+    passes: Passes = []
+    bare: Passes = []
+    spans: list[dict[str, list[float]]] = []
+    for _ in range(repeats):
+        passes.append(_tpcheck(runner, work))
+        bare.append(_bare(engine, work))
+        spans.append(_spans(runner, work))
+    spent = {what: _timing([one[what] for one in spans]).mean for what in spans[0]}
+    return Degree(_timing(passes), _timing(bare), spent)
+
+
+def _timing(passes: Passes) -> Timing:
+    """Each case's median over the passes; the median and the mean of those, in milliseconds."""
+    each = [1e3 * statistics.median(seconds) for seconds in zip(*passes, strict=True)]
+    return Timing(statistics.median(each), statistics.fmean(each), len(each))
+
+
+def _tpcheck(runner: Runner, work: Sequence[Case]) -> list[float]:
+    out = []
+    for case in work:
+        began = time.perf_counter()
+        result = runner.run(case)
+        out.append(time.perf_counter() - began)
+        assert not result.mismatches, (case.describe(), result.mismatches)
+    return out
+
+
+def _bare(engine: Engine, work: Sequence[Case]) -> list[float]:
+    # rank 0's clock: its collectives wait for the other ranks
+    return engine.call(mlp.loop, list(work), mesh=work[0].mesh)[0]
+
+
+# ---- what it is spent on
+
+
+class _Spans:
+    """Times calls inside one example, by name, by wrapping the functions themselves."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def add(self, what: str, seconds: float) -> None:
+        self.seconds[what] = self.seconds.get(what, 0.0) + seconds
+
+    @contextlib.contextmanager
+    def around(self, owner: Any, attribute: str, name: Any) -> Iterator[None]:
+        """Times `owner.attribute`; `name(args, result)` says what it was."""
+        original = getattr(owner, attribute)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            result = original(*args, **kwargs)
+            self.add(name(args, result), time.perf_counter() - began)
+            return result
+
+        setattr(owner, attribute, timed)
+        try:
+            yield
+        finally:
+            setattr(owner, attribute, original)
+
+
+def _spans(runner: Runner, work: Sequence[Case]) -> dict[str, list[float]]:
+    """What → seconds of each case."""
+    out: dict[str, list[float]] = {}
+    for case in work:
+        for what, seconds in _one(runner, case).items():
+            out.setdefault(what, []).append(seconds)
+    return out
+
+
+def _one(runner: Runner, case: Case) -> dict[str, float]:
+    spans = _Spans()
+    seen: list[Any] = []
+
+    def which(args: Any, _: Any) -> str:
+        """A reference run is in the case's dtype, or the first in float64, or a noisy one."""
+        run = args[0]
+        if str(run.dtype) != "torch.float64":
+            return OWN
+        first = run not in seen
+        seen.append(run)
+        return REFERENCE if first else NOISE
+
+    def sent(_: Any, outcomes: Any) -> str:
+        reports = [o.seconds["rank"] for o in outcomes if isinstance(o, RankReport)]
+        spans.add(RANK, max(reports))
+        return "run"
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(spans.around(oracle._Run, "__call__", which))
+        stack.enter_context(spans.around(oracle, "pose", lambda *_: "pose"))
+        stack.enter_context(spans.around(oracle, "save", lambda *_: SAVE))
+        stack.enter_context(spans.around(Engine, "run", sent))
+        began = time.perf_counter()
+        runner.run(case)
+        whole = time.perf_counter() - began
+    found = {what: spans.seconds.get(what, 0.0) for what in (REFERENCE, NOISE, OWN)}
+    pose, run = spans.seconds["pose"], spans.seconds["run"]
+    found[POSE] = pose - sum(found.values())
+    found[SAVE] = spans.seconds[SAVE]
+    found[RANK] = spans.seconds[RANK]
+    found[WIRE] = run - found[RANK]
+    return found | {REST: whole - pose - run - found[SAVE]}
+
+
+# ---- torch's own test classes
+
+
+def _suite(name: str, degree: int, tests: int) -> Suite:
+    """Runs torch's test class in a process of its own, one example a test."""
+    with tempfile.TemporaryDirectory(prefix="tpcheck-bench-") as folder:
+        environment = os.environ | {
+            "TPCHECK_BENCH_DEGREE": str(degree),
+            "TPCHECK_BENCH_FOLDER": folder,
+            "OMP_NUM_THREADS": "1",  # as tpcheck's ranks have it
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        command = [sys.executable, "-m", "tpcheck.bench.torch_cases", name, str(tests)]
+        try:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=SUITE_LIMIT
+            )
+        except subprocess.TimeoutExpired:
+            return Suite(name, degree, reason=f"longer than {SUITE_LIMIT:g} s")
+    if done.returncode:
+        return Suite(name, degree, reason=_why(done.stderr))
+    found = json.loads(done.stdout.splitlines()[-1])
+    # where the first test's ranks serve all, that test is the start and not an example
+    seconds = found["seconds"] if len(found["starts"]) > 1 else found["seconds"][1:]
+    return Suite(name, degree, statistics.median(found["starts"]), _timing([seconds]))
+
+
+def _why(stderr: str) -> str:
+    missing = re.search(r"No module named '([\w.]+)'", stderr)
+    lines = stderr.strip().splitlines() or ["it printed nothing"]
+    return f"needs {missing[1]}" if missing else lines[-1][:200]

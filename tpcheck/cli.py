@@ -1,0 +1,222 @@
+"""The command line. Commands import what they need when they run: `--help` costs no torch."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tpcheck.errors import InvalidArgument
+
+app = typer.Typer(
+    help="Verifies tensor-parallel PyTorch code against its single-device reference, on real ranks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+console = Console(highlight=False, soft_wrap=True)
+BAD_INPUT = 2
+
+Engine_ = Annotated[str, typer.Option("--engine", help="gloo, nccl or threads.")]
+Ranks = Annotated[int | None, typer.Option("--ranks", help="Size of the world of ranks.")]
+TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds a case may take.")]
+CorpusDir = Annotated[Path | None, typer.Option("--corpus", help="Folder of saved cases.")]
+
+
+def integers(text: str, option: str) -> tuple[int, ...]:
+    """`2,4` → (2, 4)."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidArgument(
+            f"{option} {text!r} is not a list of numbers, such as {option} 2,4"
+        ) from None
+
+
+def duration(text: str) -> float:
+    """`90`, `90s`, `2m`, `1h` → seconds."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], None)
+    try:
+        seconds = float(text if unit is None else text[:-1]) * (unit or 1)
+    except ValueError:
+        seconds = -1.0
+    if seconds <= 0:
+        raise InvalidArgument(f"--time-budget {text!r} is not a time, such as 90s, 2m or 1h")
+    return seconds
+
+
+@app.command()
+def verify(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE_OR_DIR[::NAME] ...]", help="Default: properties/."),
+    ] = None,
+    engine: Engine_ = "gloo",
+    tp: Annotated[str, typer.Option(help="TP degrees, as in 2,4.")] = "2,4",
+    dtype: Annotated[str, typer.Option(help="Dtypes to draw.")] = "float64,float32,bfloat16",
+    examples: Annotated[int, typer.Option(help="Cases a check.")] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    time_budget: Annotated[str | None, typer.Option(help="For all checks: 90s, 2m.")] = None,
+    ranks: Ranks = None,
+    time_limit: TimeLimit = 30.0,
+    json: Annotated[Path | None, typer.Option("--json", help="Write a JSON report.")] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML.")] = None,
+    corpus: CorpusDir = None,
+) -> None:
+    """Collects Check objects, runs them, prints a verdict a check."""
+    from tpcheck import canary
+    from tpcheck.collect import collect
+    from tpcheck.corpus import Corpus
+    from tpcheck.engines import ranks_for
+    from tpcheck.engines.pool import Engine
+    from tpcheck.report import machine, text
+    from tpcheck.search import Options, verify_all
+    from tpcheck.strategies import Space
+    from tpcheck.verdict import Verdict, worst
+
+    degrees = integers(tp, "--tp")
+    if examples < 1:
+        raise InvalidArgument(f"--examples {examples}: give at least 1")
+    budget = duration(time_budget) if time_budget else None
+    options = Options(
+        examples=examples,
+        seed=seed,
+        degrees=degrees,
+        dtypes=tuple(dtype.split(",")),
+        time_budget=budget,
+        corpus=Corpus(corpus),
+    )
+    size = ranks or ranks_for(degrees)
+    Space(options.degrees, options.dtypes, size)
+    begun, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    preload = _preload(targets)
+    with Engine(engine, size, time_limit=time_limit, preload=preload) as ready:
+        checks = collect(targets or ["properties"])
+        untrusted = canary.sings(ready)
+        if untrusted:
+            console.print(f"UNKNOWN {untrusted}")
+        results = verify_all(
+            checks, ready, options, finished=lambda result: console.print(text.line(result))
+        )
+    seconds = time.monotonic() - clock
+    for result in results:
+        if result.verdict is not Verdict.PASS:
+            console.print("\n" + text.failure(result))
+    verdict = worst([*(r.verdict for r in results), *([Verdict.UNKNOWN] if untrusted else [])])
+    if json:
+        report = machine.as_json(
+            results,
+            started=begun,
+            seconds=seconds,
+            seed=seed,
+            engine=engine,
+            ranks=size,
+            unknown=untrusted,
+        )
+        machine.write(json, machine.dumps(report))
+    if junit:
+        machine.write(junit, machine.as_junit(results, seconds=seconds))
+    total = sum(result.examples for result in results)
+    console.print(f"\n{verdict.value}  {len(results)} checks, {total} cases, {seconds:.1f} s")
+    raise typer.Exit(verdict.exit_code)
+
+
+def _preload(targets: list[str] | None) -> list[str]:
+    """Heavy libraries that the files to be collected mention: ranks load them before they are
+    forked, while the driver still imports the files."""
+    heavy = {"transformers": "transformers.models.llama.modeling_llama"}
+    found = set()
+    for target in targets or ["properties"]:
+        path = Path(target.partition("::")[0])
+        files = list(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
+        for file in files:
+            source = file.read_text(errors="replace")
+            found |= {module for word, module in heavy.items() if word in source}
+    return sorted(found)
+
+
+@app.command()
+def replay(
+    id_or_file: Annotated[str, typer.Argument(metavar="ID_OR_FILE")],
+    engine: Annotated[str | None, typer.Option("--engine", help="Default: as saved.")] = None,
+    ranks: Ranks = None,
+    time_limit: TimeLimit = 30.0,
+    dump: Annotated[Path | None, typer.Option(help="Write both sides' tensors here.")] = None,
+    check: Annotated[str | None, typer.Option(help="FILE::NAME, where it moved.")] = None,
+    corpus: CorpusDir = None,
+) -> None:
+    """Runs one saved case again, bit for bit."""
+    from tpcheck.replay import replay as run
+
+    outcome = run(
+        id_or_file,
+        engine=engine,
+        ranks=ranks,
+        time_limit=time_limit,
+        dump=dump,
+        check=check,
+        corpus=corpus,
+    )
+    console.print(outcome.text)
+    raise typer.Exit(outcome.verdict.exit_code)
+
+
+@app.command()
+def doctor(
+    ranks: Annotated[int, typer.Option(help="Ranks to try each engine with.")] = 4,
+) -> None:
+    """Which engines, devices and optional packages work here, and why not."""
+    from tpcheck.doctor import examine
+
+    table = Table("", "", "", show_header=False, box=None)
+    for finding in examine(ranks):
+        table.add_row("ok" if finding.works else "no", finding.subject, finding.seen)
+    console.print(table)
+
+
+@app.command()
+def bench(
+    quick: Annotated[bool, typer.Option(help="Fewer repetitions.")] = False,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the figures.")] = None,
+) -> None:
+    """Throughput against the bare loop and against torch's own test harnesses."""
+    from tpcheck.bench import bench as run
+    from tpcheck.bench import render
+    from tpcheck.report import machine
+
+    report = run(quick=quick)
+    console.print(render(report))
+    if json:
+        machine.write(json, machine.dumps(report.to_dict()))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: a user's mistake is one line on stderr and exit code 2."""
+    try:
+        code: Any = app(args=arguments, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except InvalidArgument as error:
+        _complain(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        # click's own usage errors (unknown option, missing argument) carry their message
+        if hasattr(error, "format_message"):
+            _complain(error.format_message())
+        raise
+
+
+def _complain(message: str) -> None:
+    print(f"tpcheck: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+if __name__ == "__main__":
+    main()

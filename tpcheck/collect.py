@@ -1,0 +1,95 @@
+"""Finds `Check` objects in files, as pytest finds tests: by path, by folder, by `FILE::NAME`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from tpcheck.errors import InvalidArgument, did_you_mean
+from tpcheck.spec import Check
+
+
+def collect(targets: Iterable[str]) -> list[Check]:
+    """The checks that `targets` name, in order, each with its variable's name.
+
+    Raises:
+        InvalidArgument: a target that does not exist, does not import, has no such check, or
+            no check at all.
+    """
+    found: list[Check] = []
+    for target in targets:
+        path, _, name = target.partition("::")
+        for file in _files(path):
+            found += _select(load(file), file, name)
+    if not found:
+        raise InvalidArgument(f"no Check found in {', '.join(targets)}")
+    return found
+
+
+def _files(path: str) -> list[Path]:
+    place = Path(path)
+    if place.is_dir():
+        files = sorted(p for p in place.rglob("*.py") if not p.name.startswith(("_", ".")))
+        if not files:
+            raise InvalidArgument(f"the folder {path} has no Python file to collect checks from")
+        return files
+    if not place.is_file():
+        raise InvalidArgument(f"no such file or folder: {path}")
+    return [place]
+
+
+def _select(module: ModuleType, file: Path, name: str) -> list[Check]:
+    checks = {k: v for k, v in vars(module).items() if isinstance(v, Check)}
+    if not name:
+        return [check.named(check.name or variable) for variable, check in checks.items()]
+    if name not in checks:
+        raise InvalidArgument(f"{file} has no check {name!r}{did_you_mean(name, checks)}")
+    return [checks[name].named(checks[name].name or name)]
+
+
+def load(file: Path) -> ModuleType:
+    """Imports a file as a module of its own: under its dotted name where it lies in a package
+    tree below the working folder, else under its stem."""
+    file = file.resolve()
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == str(file):
+            return module
+    for folder in (str(Path.cwd()), str(file.parent)):
+        if folder not in sys.path:
+            sys.path.append(folder)  # last: a file called like a standard module must not win
+    name = _module_name(file)
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InvalidArgument(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise InvalidArgument(f"{file} does not import: {_where(error, file)}") from None
+    return module
+
+
+def _module_name(file: Path) -> str:
+    if file.is_relative_to(Path.cwd()):
+        parts = file.relative_to(Path.cwd()).with_suffix("").parts
+        if all(part.isidentifier() for part in parts) and ".".join(parts) not in sys.modules:
+            return ".".join(parts)
+    return f"tpcheck_checks_{file.stem}_{abs(hash(str(file))) % 10**8}"
+
+
+def _where(error: BaseException, file: Path) -> str:
+    line = next(
+        (f.lineno for f in reversed(traceback.extract_tb(error.__traceback__))
+         if f.filename == str(file)),
+        getattr(error, "lineno", None),
+    )  # fmt: skip
+    at = f" (line {line})" if line else ""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}{at}"

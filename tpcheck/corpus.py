@@ -1,0 +1,126 @@
+"""The corpus: counterexamples on disk, one JSON file each, replayed first next time.
+
+A file is written atomically when its case is found and again when it has shrunk, so that nothing
+is lost when a run is killed. No pickle: a check is named by file and variable, a case is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpcheck.case import Case
+from tpcheck.errors import CaseError
+from tpcheck.verdict import Mismatch
+
+FOLDER = ".tpcheck"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Saved:
+    """One saved counterexample."""
+
+    id: str
+    check: str
+    address: tuple[str, str] | None
+    case: Case
+    engine: str
+    mismatches: list[Mismatch]
+    diagnosis: dict[str, Any]
+
+
+class Corpus:
+    """The counterexamples below one folder (default: `.tpcheck/corpus` of the working folder)."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or Path(FOLDER) / "corpus"
+
+    def save(self, entry: Saved) -> Path:
+        """Writes one counterexample; a reader sees the old file or the new one, never half."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{entry.id}.json"
+        data = {
+            "schema_version": _VERSION,
+            "id": entry.id,
+            "check": entry.check,
+            "address": [_portable(entry.address[0]), entry.address[1]] if entry.address else None,
+            "engine": entry.engine,
+            "case": entry.case.to_dict(),
+            "mismatches": [m.to_dict() for m in entry.mismatches],
+            "diagnosis": entry.diagnosis,
+        }
+        handle, temporary = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
+            json.dump(data, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        return path
+
+    def remove(self, identity: str) -> None:
+        """Forgets a counterexample (a larger one that shrank to another)."""
+        (self.folder / f"{identity}.json").unlink(missing_ok=True)
+
+    def of(self, check: str) -> list[Saved]:
+        """The readable counterexamples of one check."""
+        found = []
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                entry = read(path)
+            except CaseError:
+                continue  # `replay` on that file says what is wrong with it
+            if entry.check == check:
+                found.append(entry)
+        return found
+
+    def find(self, id_or_file: str) -> Saved:
+        """The counterexample of this id (a prefix will do) or in this file.
+
+        Raises:
+            CaseError: there is none, more than one, or it is corrupt.
+        """
+        path = Path(id_or_file)
+        if path.suffix == ".json" or path.is_file():
+            if not path.is_file():
+                raise CaseError(f"no such case file: {id_or_file}")
+            return read(path)
+        hits = sorted(self.folder.glob(f"{id_or_file}*.json"))
+        if len(hits) != 1:
+            there = ", ".join(p.stem for p in sorted(self.folder.glob("*.json"))) or "none"
+            what = "more than one saved case starts" if hits else "no saved case is called or starts"
+            raise CaseError(f"{what} with {id_or_file!r} in {self.folder} (there are: {there})")
+        return read(hits[0])
+
+
+def read(path: Path) -> Saved:
+    """Reads one file; `CaseError` names the file and what is wrong with it."""
+    try:
+        data = json.loads(path.read_text())
+        if data["schema_version"] != _VERSION:
+            raise CaseError(f"schema_version {data['schema_version']!r}, this tpcheck reads 1")
+        address = data["address"]
+        return Saved(
+            id=str(data["id"]),
+            check=str(data["check"]),
+            address=(str(address[0]), str(address[1])) if address else None,
+            case=Case.from_dict(data["case"]),
+            engine=str(data["engine"]),
+            mismatches=[Mismatch.from_dict(m) for m in data["mismatches"]],
+            diagnosis=dict(data["diagnosis"]),
+        )
+    except CaseError as error:
+        raise CaseError(f"corrupt case file {path}: {error}") from None
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
+        raise CaseError(f"corrupt case file {path}: {reason}") from None
+
+
+def _portable(file: str) -> str:
+    """A path below the working folder is kept relative, so that the corpus can be shared."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

@@ -1,0 +1,61 @@
+"""The pytest plugin: the fixture `tpcheck_engine`, options, and one clear section a failure.
+
+Loading it imports neither torch nor Hypothesis: a suite that uses no fixture of ours pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tpcheck.engines.pool import Engine
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tpcheck", "verification of tensor-parallel code")
+    group.addoption("--tpcheck-engine", default="gloo", help="gloo (default), nccl or threads")
+    group.addoption("--tpcheck-ranks", type=int, default=4, help="size of the world (default 4)")
+    group.addoption(
+        "--tpcheck-time-limit", type=float, default=30.0, help="seconds a case may take"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "tpcheck: a verification that runs on ranks")
+
+
+@pytest.fixture(scope="session")
+def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A warm engine for the whole session (one a worker under pytest-xdist)."""
+    from tpcheck.engines.pool import Engine
+    from tpcheck.errors import InvalidArgument
+
+    option = request.config.getoption
+    try:
+        engine = Engine(
+            option("--tpcheck-engine"),
+            option("--tpcheck-ranks"),
+            time_limit=option("--tpcheck-time-limit"),
+        )
+    except InvalidArgument as error:
+        pytest.fail(f"tpcheck: {error}", pytrace=False)
+    with engine:
+        yield engine
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
+    """A failed check shows its report instead of a traceback through tpcheck."""
+    outcome = yield
+    report = outcome.get_result()
+    error = call.excinfo.value if call.excinfo else None
+    kind = type(error).__name__
+    if report.when != "call" or not type(error).__module__.startswith("tpcheck."):
+        return
+    if kind == "CheckFailed":
+        report.longrepr = f"tpcheck\n\n{error}\n"
+    elif hasattr(error, "args") and "InvalidArgument" in [c.__name__ for c in type(error).__mro__]:
+        report.longrepr = f"tpcheck: {error}"

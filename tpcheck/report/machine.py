@@ -1,0 +1,107 @@
+"""Reports for machines: the JSON object of the public contract, and JUnit XML."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from tpcheck import __version__
+from tpcheck.errors import InvalidArgument
+from tpcheck.report.text import failure
+from tpcheck.verdict import CheckResult, Verdict, worst
+
+SCHEMA_VERSION = 1
+
+
+def as_json(
+    results: Sequence[CheckResult],
+    *,
+    started: str,
+    seconds: float,
+    seed: int,
+    engine: str,
+    ranks: int,
+    unknown: str | None = None,
+) -> dict[str, Any]:
+    """The report as one JSON-ready object. `unknown` is why the whole run can't be trusted."""
+    import torch
+
+    verdict = worst(r.verdict for r in results)
+    if unknown:
+        verdict = max(verdict, Verdict.UNKNOWN)
+    device = torch.cuda.get_device_name(0) if engine == "nccl" else "cpu"
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "verdict": verdict.value,
+        "started": started,
+        "seconds": round(seconds, 3),
+        "environment": {
+            "tpcheck": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "device": device,
+            "engine": engine,
+            "ranks": ranks,
+            "cpus": os.cpu_count(),
+        },
+        "seed": seed,
+        "reason": unknown,
+        "checks": [result.to_dict() for result in results],
+    }
+
+
+def as_junit(results: Sequence[CheckResult], *, seconds: float) -> str:
+    """JUnit XML: a test case a check; FAIL is a failure, UNKNOWN an error."""
+    bad = {Verdict.FAIL: "failure", Verdict.UNKNOWN: "error"}
+    counts = {v: sum(r.verdict is v for r in results) for v in bad}
+    suite = ElementTree.Element(
+        "testsuite",
+        name="tpcheck",
+        tests=str(len(results)),
+        failures=str(counts[Verdict.FAIL]),
+        errors=str(counts[Verdict.UNKNOWN]),
+        time=f"{seconds:.3f}",
+    )
+    for result in results:
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=f"tpcheck.{result.engine}",
+            name=result.name,
+            time=f"{result.seconds:.3f}",
+        )
+        if result.verdict in bad:
+            text = failure(result)
+            element = ElementTree.SubElement(
+                case, bad[result.verdict], message=text.splitlines()[0].strip()
+            )
+            element.text = "".join(c for c in text if c.isprintable() or c in "\n\t")
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a report atomically; `InvalidArgument` where the folder can't be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InvalidArgument(f"can't write the report {path}: {error.strerror}") from None
+
+
+def dumps(report: dict[str, Any]) -> str:
+    """Strict JSON: no bare NaN or Infinity."""
+    return json.dumps(report, indent=1, allow_nan=False) + "\n"

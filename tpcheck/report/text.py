@@ -1,0 +1,104 @@
+"""Reports for people: one line a check, and a page for each failure. Prose lives only here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpcheck.verdict import CheckResult, Counterexample, Mismatch, Verdict
+
+_SHOWN = 4
+
+
+def line(result: CheckResult) -> str:
+    """`PASS  row_linear   24 cases  tp 2,4  float64,float32  1.3 s`."""
+    degrees = ",".join(map(str, result.tp_degrees)) or "–"
+    dtypes = ",".join(result.dtypes) or "–"
+    head = f"{result.verdict.value:<8}{result.name:<26}"
+    return (
+        f"{head}{result.examples:>4} cases  tp {degrees:<7} {dtypes:<26} "
+        f"{result.engine:<8}{result.seconds:6.1f} s"
+    )
+
+
+def failure(result: CheckResult) -> str:
+    """All that a person needs to see it, understand it and see it again."""
+    found = result.counterexample
+    if found is None:
+        return f"{result.verdict.value}  {result.name}: {result.reason}"
+    lines = [headline(result.name, found)]
+    lines += [f"  {text}" for text in _evidence(found.mismatches)]
+    diagnosis = found.diagnosis
+    lines.append(f"  diagnosis      {diagnosis.code}: {diagnosis.message}")
+    if found.first_divergence:
+        lines.append(f"  first seen in  {found.first_divergence}")
+    lines.append(f"  case           {found.case.describe()}")
+    if found.reproduce:
+        lines.append(f"  reproduce      {found.reproduce}")
+    return "\n".join(lines)
+
+
+def headline(name: str, found: Counterexample) -> str:
+    """`FAIL  row_linear › output   tp=2 float64 gloo`."""
+    tensor = found.mismatches[0].tensor if found.mismatches else "?"
+    mesh = " ".join(f"{axis}={size}" for axis, size in found.case.mesh.items())
+    left = f"{Verdict.FAIL.value}  {name} › {tensor}"
+    return f"{left:<60} {mesh} {found.case.dtype} {found.engine}"
+
+
+def _evidence(mismatches: list[Mismatch]) -> list[str]:
+    out: list[str] = []
+    for mismatch in mismatches[:_SHOWN]:
+        out += describe(mismatch).splitlines()
+    if len(mismatches) > _SHOWN:
+        kinds = sorted({m.kind for m in mismatches[_SHOWN:]})
+        out.append(f"and {len(mismatches) - _SHOWN} more ({', '.join(kinds)})")
+    return out
+
+
+def describe(mismatch: Mismatch) -> str:
+    """One mismatch in words; some take several lines (a stack, the ranks' last collectives)."""
+    detail = mismatch.detail
+    where = f"rank {mismatch.rank} {mismatch.kind} {mismatch.tensor}"
+    if mismatch.index is not None:
+        return f"{where} {list(mismatch.index)}  {_numbers(mismatch)}"
+    if mismatch.kind in ("exception", "hang", "crash", "collective"):
+        return _event(mismatch)
+    if mismatch.kind == "replica":
+        ranks = detail.get("ranks")
+        return f"{where}: ranks {ranks} must hold the same bits ({detail.get('of')}) and don't"
+    if "shape" in detail:
+        return f"{where}: shape {detail['shape']}, expected {detail['expected_shape']}"
+    return f"{where}: {detail.get('reason') or detail}"
+
+
+def _numbers(mismatch: Mismatch) -> str:
+    detail = mismatch.detail
+    text = (
+        f"expected {mismatch.expected:.17g}  got {mismatch.actual:.17g}  "
+        f"off by {mismatch.error:.3g}, bound {mismatch.bound:.2g}"
+    )
+    if "wrong" in detail:
+        text += f"  ({detail['wrong']} of {detail['of']} differ)"
+    if "norm_error" in detail:
+        error, bound = detail["norm_error"], detail["norm_bound"]
+        text += f"  (whole tensor: {error:.3g} σ, bound {bound:.3g} σ)"
+    if "dtype" in detail:
+        text += f"  (dtype {detail['dtype']}, expected {detail['expected_dtype']})"
+    return text
+
+
+def _event(mismatch: Mismatch) -> str:
+    detail: dict[str, Any] = mismatch.detail
+    what = detail.get("reason", "")
+    if mismatch.kind == "exception" and "type" in detail:
+        what = f"{detail['type']}: {what} (in {detail.get('phase', '?')})"
+    lines = [f"rank {mismatch.rank} {mismatch.kind}: {what}"]
+    peers = detail.get("peers") or {str(mismatch.rank): detail.get("last")}
+    for rank, last in peers.items():
+        if last:
+            lines.append(f"  rank {rank} last entered  {last[-1]}")
+    if "ranks" in detail and isinstance(detail["ranks"], dict):
+        lines += [f"  rank {rank} ran  {ops}" for rank, ops in detail["ranks"].items()]
+    stack = str(detail.get("stack") or "").strip().splitlines()
+    lines += [f"  {text}" for text in stack[-6:]]
+    return "\n".join(lines)

@@ -1,0 +1,375 @@
+"""`verify`: draws cases, runs them, shrinks what fails, saves and names it.
+
+Hypothesis draws and shrinks, in the driver, over warm ranks. Every case is run once: results are
+kept by case, so that what Hypothesis replays is not run again. A counterexample counts only when
+real ranks (gloo or nccl) confirm it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import HypothesisException, Unsatisfiable
+from hypothesis.reporting import with_reporter
+from hypothesis.strategies import SearchStrategy
+from safetensors.torch import load_file
+
+from tpcheck import diagnose, oracle, strategies
+from tpcheck.case import Case
+from tpcheck.corpus import Corpus, Saved
+from tpcheck.engines import ranks_for
+from tpcheck.errors import CheckFailed, InvalidArgument
+from tpcheck.runner import Runner
+from tpcheck.spec import Check
+from tpcheck.strategies import Space
+from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Verdict
+
+if TYPE_CHECKING:
+    from tpcheck.engines.pool import Engine
+
+SHRINK_SECONDS = 20.0
+LOOK_LOWER_SECONDS = 5.0
+VALUES = {"output", "input_grad", "param_grad", "param", "loss", "grad_norm", "replica"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run asks for.
+
+    Args:
+        examples: cases a check.
+        seed: of the search; the same seed draws the same cases.
+        degrees, dtypes: what cases may have.
+        time_budget: seconds for all checks together, or None.
+        corpus: where counterexamples are kept, or None for nowhere.
+    """
+
+    examples: int = 20
+    seed: int = 0
+    degrees: tuple[int, ...] = (2, 4)
+    dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16")
+    time_budget: float | None = None
+    corpus: Corpus | None = field(default_factory=Corpus)
+
+
+class _Failing(Exception):
+    """A case failed: what Hypothesis shrinks on."""
+
+
+def family(result: CaseResult) -> str:
+    """What kind of failure it is; shrinking stays within one."""
+    kinds = {m.kind for m in result.mismatches if not m.detail.get("consequence")}
+    for kind in ("crash", "hang", "collective", "exception", "sharding"):
+        if kind in kinds:
+            return kind
+    return "values" if kinds & VALUES else next(iter(sorted(kinds)), "none")
+
+
+class Search:
+    """One check on one engine: the state of the search for a counterexample."""
+
+    def __init__(self, check: Check, engine: Engine, options: Options) -> None:
+        self.check, self.engine, self.options = check, engine, options
+        self.runner = Runner(check, engine)
+        self.results: dict[str, CaseResult] = {}
+        self.failing: list[CaseResult] = []
+        self.deadline: float | None = None
+        self.shrink_until: float | None = None
+
+    def run(self, deadline: float | None = None) -> CheckResult:
+        """Replays what is saved, then draws; returns the check's verdict."""
+        start = time.monotonic()
+        self.deadline = deadline
+        found = self._replay() or self._draw()
+        result = self._summary(time.monotonic() - start)
+        if found is not None:
+            result.counterexample = self._counterexample(found)
+            result.verdict = Verdict.FAIL
+            result.seconds = time.monotonic() - start
+        return result
+
+    # ---- finding
+
+    def _replay(self) -> CaseResult | None:
+        """Saved counterexamples first; those that no longer fail are forgotten."""
+        corpus = self.options.corpus
+        for saved in corpus.of(self.check.title) if corpus else []:
+            if saved.case.world_size > self.engine.ranks:
+                continue
+            with contextlib.suppress(InvalidArgument):
+                result = self.evaluate(saved.case)
+                if result.verdict is Verdict.FAIL:
+                    return result
+                assert corpus is not None
+                corpus.remove(saved.id)
+        return None
+
+    def _draw(self) -> CaseResult | None:
+        """Each degree gets its share of the examples, the smallest first."""
+        degrees = sorted(set(self.options.degrees))
+        if not callable(self.check.spec.cases):
+            degrees = degrees[:1]  # a list of cases says its degrees itself
+        share, more = divmod(self.options.examples, len(degrees))
+        drawn = False
+        for index, degree in enumerate(degrees):
+            count = share + (index < more)
+            drawn = (self._draw_at(degree, count) if count else False) or drawn
+            if self.failing:
+                self._look_lower(degrees[:index])
+                return min(self.failing, key=_size)
+        if not drawn:
+            raise InvalidArgument(
+                f"{self.check.title}: no case exists at tp={_list(degrees)}, "
+                f"dtype={_list(self.options.dtypes)}; give other degrees or dtypes"
+            )
+        return None
+
+    def _draw_at(self, degree: int, count: int) -> bool:
+        """Draws `count` cases at one degree; False where there are none at that degree."""
+        space = Space((degree,), self.options.dtypes, self.engine.ranks)
+        strategy = strategies.of(self.check.spec, space)
+        try:
+            with quiet():
+                self._examine(strategy, count)
+        except _Failing:
+            pass
+        except Unsatisfiable:
+            return False
+        except HypothesisException as error:
+            if not self.failing:
+                raise InvalidArgument(f"{self.check.title}: {str(error).splitlines()[0]}") from None
+        return True
+
+    def _look_lower(self, degrees: list[int]) -> None:
+        """What failed at a high degree may fail at a lower one too, only more rarely there."""
+        first, self.failing = self.failing, []
+        for degree in degrees:
+            self.deadline = time.monotonic() + LOOK_LOWER_SECONDS
+            self._draw_at(degree, 5 * self.options.examples)
+            if self.failing and family(self.failing[0]) == family(first[0]):
+                break
+        self.failing = first + [r for r in self.failing if family(r) == family(first[0])]
+
+    def _examine(self, strategy: SearchStrategy[Case], count: int) -> None:
+        @seed(self.options.seed)
+        @settings(
+            max_examples=count,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+            report_multiple_bugs=False,
+        )
+        @given(strategy)
+        def examine(case: Case) -> None:
+            result = self._result(case)
+            if result is None or result.verdict is not Verdict.FAIL:
+                return
+            if self.failing and family(result) != family(self.failing[0]):
+                return
+            if not any(result is known for known in self.failing):
+                self._note(result)
+            raise _Failing
+
+        examine()
+
+    def _result(self, case: Case) -> CaseResult | None:
+        """The case's result; None once the time is up (known results stay)."""
+        known = self.results.get(case.canonical())
+        if known is not None:
+            return known
+        now = time.monotonic()
+        limit = self.shrink_until if self.failing else self.deadline
+        return None if limit is not None and now > limit else self.evaluate(case)
+
+    def evaluate(self, case: Case) -> CaseResult:
+        """Runs one case, once."""
+        result = self.runner.run(case)
+        self.results[case.canonical()] = result
+        return result
+
+    def _note(self, result: CaseResult) -> None:
+        """A new failing case: saved at once, before anything else can go wrong."""
+        if not self.failing:
+            self.shrink_until = time.monotonic() + SHRINK_SECONDS
+            self._save(result, {"code": "unclassified", "message": "not yet diagnosed"})
+        self.failing.append(result)
+
+    # ---- telling
+
+    def _save(self, result: CaseResult, diagnosis: dict[str, Any]) -> str:
+        identity = result.case.id(self.check.title)
+        if self.options.corpus is not None:
+            self.options.corpus.save(
+                Saved(
+                    id=identity,
+                    check=self.check.title,
+                    address=self.check.address(),
+                    case=result.case,
+                    engine=self.engine.name,
+                    mismatches=result.mismatches,
+                    diagnosis=diagnosis,
+                )
+            )
+        return identity
+
+    def _counterexample(self, found: CaseResult) -> Counterexample:
+        named, divergence = examine_failure(self.runner, found)
+        identity = self._save(found, named.to_dict())
+        first = self.failing[0].case.id(self.check.title) if self.failing else identity
+        if self.options.corpus is not None and first != identity:
+            self.options.corpus.remove(first)
+        saved = self.options.corpus is not None
+        return Counterexample(
+            id=identity,
+            case=found.case,
+            mismatches=found.mismatches,
+            diagnosis=named,
+            engine=found.engine,
+            first_divergence=divergence,
+            reproduce=f"tpcheck replay {identity}" if saved else "",
+            shrunk_from=len(self.failing),
+        )
+
+    def _summary(self, seconds: float) -> CheckResult:
+        ran = list(self.results.values())
+        undecided = [r for r in ran if r.verdict is Verdict.UNKNOWN]
+        verdict = Verdict.UNKNOWN if undecided or not ran else Verdict.PASS
+        usage: dict[str, float] = {}
+        for result in ran:
+            dtype = result.case.dtype
+            usage[dtype] = max(usage.get(dtype, 0.0), result.usage)
+        reason = undecided[0].unknown if undecided else None
+        return CheckResult(
+            name=self.check.title,
+            verdict=verdict,
+            engine=self.engine.name,
+            examples=len(ran),
+            seconds=seconds,
+            dtypes=sorted({r.case.dtype for r in ran}),
+            tp_degrees=sorted({r.case.tp for r in ran}),
+            reason=reason if ran else "the time was up before a case could run",
+            usage=usage,
+        )
+
+
+def examine_failure(
+    runner: Runner, found: CaseResult
+) -> tuple[diagnose.Diagnosis, str | None]:
+    """Runs a failing case once more with every rank's tensors kept, and names the cause."""
+    with tempfile.TemporaryDirectory(prefix="tpcheck-") as folder:
+        posed = oracle.pose(runner.check.spec, found.case)
+        again = runner.execute(posed, dump=Path(folder))
+        dumps = {
+            int(path.stem.removeprefix("rank")): load_file(path)
+            for path in Path(folder).glob("rank*.safetensors")
+        }
+
+        def rerun(case: Case) -> CaseResult | None:
+            with contextlib.suppress(InvalidArgument):
+                return runner.run(case)
+            return None
+
+        facts = diagnose.Facts(posed, found, again, dumps, rerun)
+        return diagnose.diagnose(facts), diagnose.first_divergence(found)
+
+
+def _size(result: CaseResult) -> tuple[Any, ...]:
+    """The order in which failing cases are preferred: the dullest first."""
+    case = result.case
+    numbers = [v for v in case.dims.values() if isinstance(v, (int, float))]
+    flags = [case.microbatches, case.step, case.memory != "contiguous", case.magnitude != 0]
+    return (case.world_size, sum(numbers), sum(map(int, flags)), case.dtype != "float64", case.seed)
+
+
+def _list(items: Iterable[object]) -> str:
+    return ",".join(map(str, items))
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Hypothesis's own reports and warnings are for its users, not for ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with with_reporter(lambda _: None):
+            yield
+
+
+def verify_all(
+    checks: Sequence[Check],
+    engine: Engine,
+    options: Options,
+    *,
+    started: Callable[[Check], None] | None = None,
+    finished: Callable[[CheckResult], None] | None = None,
+) -> list[CheckResult]:
+    """Runs checks one after the other; `started` and `finished` are told of each."""
+    end = None if options.time_budget is None else time.monotonic() + options.time_budget
+    results = []
+    for index, check in enumerate(checks):
+        if started:
+            started(check)
+        deadline = None
+        if end is not None:
+            now = time.monotonic()
+            deadline = now + max(0.0, end - now) / (len(checks) - index)
+        result = Search(check, engine, options).run(deadline)
+        results.append(result)
+        if finished:
+            finished(result)
+    return results
+
+
+def verify(
+    *checks: Check,
+    engine: Engine | str = "gloo",
+    examples: int = 20,
+    seed: int = 0,
+    degrees: tuple[int, ...] = (2, 4),
+    dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16"),
+    time_budget: float | None = None,
+    corpus: Corpus | None = None,
+) -> list[CheckResult]:
+    """Verifies `checks`; returns their results when all PASS.
+
+    Args:
+        engine: a warm `Engine`, or the name of one to start for this call.
+        examples, seed, degrees, dtypes, time_budget: see `Options`.
+        corpus: where counterexamples are kept; by default `.tpcheck/corpus`.
+
+    Raises:
+        CheckFailed: a check ended in FAIL or UNKNOWN; the message is the report.
+        InvalidArgument: something given can't be used.
+    """
+    __tracebackhide__ = True
+    if not checks:
+        raise InvalidArgument("verify() was given no check")
+    options = Options(
+        examples=examples,
+        seed=seed,
+        degrees=tuple(degrees),
+        dtypes=tuple(dtypes),
+        time_budget=time_budget,
+        corpus=corpus or Corpus(),
+    )
+    with contextlib.ExitStack() as stack:
+        if isinstance(engine, str):
+            from tpcheck.engines.pool import Engine
+
+            preload = {name for check in checks for name in check.spec.preload}
+            engine = stack.enter_context(Engine(engine, ranks_for(degrees), preload=preload))
+        results = verify_all(checks, engine, options)
+    bad = [result for result in results if result.verdict is not Verdict.PASS]
+    if bad:
+        from tpcheck.report.text import failure
+
+        raise CheckFailed("\n\n".join(failure(result) for result in bad), bad)
+    return results
