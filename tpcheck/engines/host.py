@@ -159,8 +159,9 @@ def serve_host(fd: int, request: dict[str, Any]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    # torch's own poison: whatever is allocated and not written reads as NaN (or the largest int)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # torch's own poison: whatever is allocated and not written reads as NaN (or the largest int).
+    # Set directly: `torch.use_deterministic_algorithms` loads the compiler, a second a rank.
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     if request["cpu"] is not None:
         os.sched_setaffinity(0, [request["cpu"]])

@@ -109,6 +109,7 @@ class Engine:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        log = (self.folder / "zygote.log").open("wb")
         imports = json.dumps({"path": sys.path, "preload": self.preload})
         arguments = [str(theirs.fileno()), str(os.getpid()), str(self.folder), imports]
         self._zygote = subprocess.Popen(
@@ -118,8 +119,9 @@ class Engine:
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=(self.folder / "zygote.log").open("wb"),
+            stderr=log,
         )
+        log.close()
         theirs.close()
         self._control = mine
 
@@ -256,10 +258,10 @@ class Engine:
             message = ("parts", key, blob, list(sys.path), files)
             host.connection.send_bytes(cloudpickle.dumps(message))
         deadline = time.monotonic() + PARTS_LIMIT
+        errors = [self._expect(h, "parts", deadline, "importing the candidate")[2] for h in new]
+        for error in filter(None, errors):
+            raise InvalidArgument(f"the ranks can't import the candidate: {error}")
         for host in new:
-            error = self._expect(host, "parts", deadline, "importing the candidate")[2]
-            if error:
-                raise InvalidArgument(f"the ranks can't import the candidate: {error}")
             host.parts.add(key)
 
     def run(self, key: str, work: Work) -> list[Outcome]:
@@ -359,10 +361,20 @@ class _Collection:
             if reason:
                 self._abandon(reason)
                 break
+        self._tell_consequences()
         if self.dead or any(isinstance(o, Mismatch) for o in self.found.values()):
             # peers of a failed rank may hold half a collective: start afresh
             self.engine.kill()
         return [self.found[rank] for rank in range(self.size)]
+
+    def _tell_consequences(self) -> None:
+        """A rank whose peer died fails in its collective: the death is the cause, not that."""
+        died = any(isinstance(o, Mismatch) and o.kind == "crash" for o in self.found.values())
+        for rank, outcome in self.found.items():
+            if isinstance(outcome, Mismatch):
+                outcome.detail.setdefault("last", self._last(rank))
+                if died and "peer" in str(outcome.detail.get("reason")).lower():
+                    outcome.detail["consequence"] = True
 
     def _pending(self) -> list[int]:
         return [rank for rank in range(self.size) if rank not in self.found]

@@ -1,0 +1,24 @@
+"""One warm gloo engine for the whole suite; every test keeps its corpus to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tpcheck.corpus import Corpus
+from tpcheck.engines.pool import Engine
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(scope="session")
+def gloo() -> Iterator[Engine]:
+    with Engine("gloo", 4, time_limit=20) as engine:
+        yield engine
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return Corpus(tmp_path / "corpus")

@@ -1,0 +1,104 @@
+"""Candidates that go wrong as processes, not as arithmetic: for the tests of the engines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from fixtures.parallel.linear import RowLinear
+from tpcheck import Case, Check, specs
+
+
+class _Row(RowLinear):
+    """A correct row linear, with a place where one rank can misbehave before its all-reduce."""
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        if self.rank == self.degree - 1:
+            self.misbehave(partial)
+        return super().sum_output(partial)
+
+    def misbehave(self, partial: torch.Tensor) -> None:
+        """Nothing: this one is correct."""
+
+
+class OneRankRaises(_Row):
+    def misbehave(self, partial: torch.Tensor) -> None:
+        raise ValueError("deliberate: one rank raises")
+
+
+class OneRankIsKilled(_Row):
+    def misbehave(self, partial: torch.Tensor) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class OneRankHangs(_Row):
+    def misbehave(self, partial: torch.Tensor) -> None:
+        time.sleep(3600)
+
+
+class OneRankSpins(_Row):
+    def misbehave(self, partial: torch.Tensor) -> None:
+        while True:
+            pass
+
+
+class OneRankSkipsTheCollective(RowLinear):
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        return partial if self.rank == self.degree - 1 else super().sum_output(partial)
+
+
+class ReduceOpsDiffer(_Row):
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        out = partial.clone()
+        op = dist.ReduceOp.MAX if self.rank == 0 else dist.ReduceOp.SUM
+        dist.all_reduce(out, op=op, group=self.group)
+        return out
+
+
+class ShapesDiffer(_Row):
+    def misbehave(self, partial: torch.Tensor) -> None:
+        dist.all_reduce(torch.zeros(7, dtype=partial.dtype), group=self.group)
+
+
+class OrdersDiffer(RowLinear):
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        first, second = (self._gather, self._sum) if self.rank == 0 else (self._sum, self._gather)
+        first(partial)
+        second(partial)
+        return super().sum_output(partial)
+
+    def _gather(self, partial: torch.Tensor) -> None:
+        parts = [torch.empty_like(partial) for _ in range(self.degree)]
+        dist.all_gather(parts, partial.contiguous(), group=self.group)
+
+    def _sum(self, partial: torch.Tensor) -> None:
+        dist.all_reduce(partial.clone(), group=self.group)
+
+
+class GroupsDiffer(RowLinear):
+    """Rank 0 reduces over the world, the others over the TP group: nobody can go on."""
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        out = partial.clone()
+        dist.all_reduce(out, group=dist.group.WORLD if dist.get_rank() == 0 else self.group)
+        return out
+
+
+def check(cls: type) -> Check:
+    """The check of one of these classes against the row-linear spec."""
+
+    def build(case: Case, mesh: Any) -> Any:
+        group = mesh["tp"].get_group()
+        return cls(case["in_features"], case["out_features"], group=group, bias=case["bias"])
+
+    return Check(specs.row_linear(), build, name=cls.__name__)
+
+
+CASE = Case(
+    dims={"batch": 1, "seq": 2, "in_features": 4, "out_features": 3, "bias": False}, mesh={"tp": 2}
+)
