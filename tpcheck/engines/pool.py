@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 START_LIMIT = 120.0
 PARTS_LIMIT = 180.0
 GRACE = 0.5  # after one rank failed, how long its peers have to finish by themselves
+PEER_FAILED = "a peer failed"
 STALL = 5.0  # ranks that all wait for one another are given up after this long
 
 
@@ -407,13 +408,15 @@ class _Collection:
     def _give_up(self) -> str | None:
         """Why the ranks still running will not finish, or None while they may."""
         now = time.monotonic()
-        if any(isinstance(outcome, Mismatch) for outcome in self.found.values()):
-            self._grace = self._grace or now + GRACE
-            return "a peer failed" if now > self._grace else None
+        failed = {r for r, outcome in self.found.items() if isinstance(outcome, Mismatch)}
         for rank in self._pending():
             gone = [r for r in self._absent(rank) if r in self.found]
-            if gone:
+            if gone and not failed:
                 return f"waits for rank {gone[0]}, which finished without this collective"
+        if failed:
+            self._grace = self._grace or now + GRACE
+            lost = all(failed & set(self._absent(rank)) for rank in self._pending())
+            return PEER_FAILED if lost or now > self._grace else None
         if now > self.deadline:
             return f"the case took longer than {self.engine.time_limit:g} s"
         return self._stalled(now)
@@ -434,7 +437,7 @@ class _Collection:
 
     def _abandon(self, reason: str) -> None:
         """Notes what each unfinished rank was in, with its stack, and gives them up."""
-        consequence = reason == "a peer failed"
+        consequence = reason == PEER_FAILED
         for rank in self._pending():
             detail: dict[str, Any] = {"reason": reason, "last": self._last(rank)}
             detail["absent"] = self._absent(rank)

@@ -1,0 +1,202 @@
+"""The command line: exit codes, reports, and one clear line for each user's mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tpcheck.cli import main
+
+CHECKS = '''
+import torch, tpcheck
+from tpcheck import Case, Check, Heads, Layout, Shard, Spec, specs
+from fixtures.parallel.linear import RowLinear
+
+def row(case, mesh):
+    group = mesh["tp"].get_group()
+    return RowLinear(case["in_features"], case["out_features"], group=group, bias=case["bias"])
+
+class Unreduced(RowLinear):
+    def sum_output(self, partial):
+        return partial
+
+def unreduced(case, mesh):
+    group = mesh["tp"].get_group()
+    return Unreduced(case["in_features"], case["out_features"], group=group, bias=case["bias"])
+
+right = Check(specs.row_linear(), row)
+wrong = Check(specs.row_linear(), unreduced)
+
+def plain(layout, cases):
+    return Spec(
+        name="plain",
+        cases=cases,
+        reference=lambda case: torch.nn.Linear(case["n"], case["n"]),
+        inputs=lambda case, draw: {"x": draw("x", 2, case["n"])},
+        layout=layout,
+    )
+
+def same(case, mesh):
+    return torch.nn.Linear(case["n"], case["n"])
+
+missing = Check(plain(lambda case: Layout(params={"wieght": Shard(0)}), [Case(dims={"n": 4})]), same)
+unsplittable = Check(
+    plain(lambda case: Layout(params={"weight": Shard(0, even=True)}), [Case(dims={"n": 5})]), same
+)
+no_such_dim = Check(
+    plain(lambda case: Layout(params={"weight": Shard(3)}), [Case(dims={"n": 4})]), same
+)
+heads = Check(
+    plain(lambda case: Layout(params={"weight": Heads(0, 6)}), [Case(dims={"n": 12}, mesh={"tp": 4})]),
+    same,
+)
+too_large = Check(plain(lambda case: Layout(), [Case(dims={"n": 4}, mesh={"tp": 8})]), same)
+attention_case = Check(specs.attention(), same, overrides={"cases": [
+    Case(dims=dict(batch=1, seq=1, hidden=4, heads=6, kv_heads=2, head_dim=2, bias=False,
+                   norm="none", residual=False, qk_norm=False, rotary=False, causal=False),
+         mesh={"tp": 4})]})
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "checks.py").write_text(CHECKS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))  # for `fixtures`
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    return int(stop.value.code or 0)
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Runs a bad command; returns its one line."""
+    capsys.readouterr()
+    assert run(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    lines = err.strip().splitlines()
+    assert len(lines) == 1, err
+    return lines[0]
+
+
+def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reports = ["--json", "r/report.json", "--junit", "r/report.xml"]
+    assert run("verify", "checks.py::right", "--examples", "4", *reports) == 0
+    report = json.loads((folder / "r/report.json").read_text())
+    assert report["schema_version"] == 1 and report["verdict"] == "PASS"
+    assert report["checks"][0]["examples"] == 4
+    assert report["checks"][0]["tp_degrees"] == [2, 4]
+    assert report["checks"][0]["counterexample"] is None
+
+    assert run("verify", "checks.py::wrong", "--examples", "4", *reports) == 1
+    report = json.loads((folder / "r/report.json").read_text())
+    found = report["checks"][0]["counterexample"]
+    assert found["case"]["mesh"] == {"tp": 2}
+    assert found["diagnosis"]["code"] == "missing-all-reduce"
+    assert {m["kind"] for m in found["mismatches"]} >= {"output"}
+    assert found["reproduce"] == f"tpcheck replay {found['id']}"
+    suite = ElementTree.fromstring((folder / "r/report.xml").read_text()).find("testsuite")
+    assert suite is not None and suite.get("failures") == "1"
+
+    # a new process sees the same mismatch to the last bit
+    command = [sys.executable, "-m", "tpcheck.cli", "replay", found["id"]]
+    again = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert again.returncode == 1, again.stderr
+    assert "identical to the saved evidence, to the last bit" in again.stdout
+    assert f"{found['mismatches'][0]['expected']:.17g}" in again.stdout
+
+
+def test_a_dump_holds_both_sides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from safetensors.torch import load_file
+
+    assert run("verify", "checks.py::wrong", "--examples", "2") == 1
+    (saved,) = (folder / ".tpcheck" / "corpus").glob("*.json")
+    assert run("replay", saved.stem, "--dump", "dump") == 1
+    expected = load_file(folder / "dump" / "expected.safetensors")
+    ranks = [load_file(folder / "dump" / f"rank{r}.safetensors") for r in (0, 1)]
+    total = sum(rank["output/output"].double() for rank in ranks)
+    values = [t for name, t in expected.items() if name.startswith("value/0/")]
+    assert any(t.shape == total.shape and bool((t - total).abs().max() < 1e-12) for t in values)
+
+
+def test_a_saved_counterexample_is_replayed_first_and_forgotten_when_it_passes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("verify", "checks.py::wrong", "--examples", "2") == 1
+    (saved,) = (folder / ".tpcheck" / "corpus").glob("*.json")
+    report = ["--json", "r.json"]
+    assert run("verify", "checks.py::wrong", "--examples", "2", *report) == 1
+    found = json.loads((folder / "r.json").read_text())["checks"][0]
+    assert found["counterexample"]["id"] == saved.stem and found["examples"] == 1
+    source = (folder / "checks.py").read_text().replace("return partial", "return super().sum_output(partial)")
+    (folder / "checks.py").write_text(source)
+    command = [sys.executable, "-m", "tpcheck.cli", "verify", "checks.py::wrong", "--examples", "2"]
+    fixed = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert fixed.returncode == 0, fixed.stdout + fixed.stderr
+    assert not saved.exists()
+
+
+def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> str:
+        return complaint(capsys, *arguments)
+
+    assert "did you mean 'wrong'" in said("verify", "checks.py::wrnog")
+    assert "no such file or folder: gone.py" in said("verify", "gone.py")
+    (folder / "broken.py").write_text("import nothing_like_it\n")
+    assert "broken.py does not import: ModuleNotFoundError" in said("verify", "broken.py")
+    (folder / "syntax.py").write_text("def f(:\n")
+    assert "syntax.py does not import: SyntaxError" in said("verify", "syntax.py")
+    (folder / "empty.py").write_text("x = 1\n")
+    assert "no Check found in empty.py" in said("verify", "empty.py")
+    assert "heads=6 is not divisible by tp=4" in said("verify", "checks.py::heads")
+    assert "heads=6 is not divisible by tp=4" in said("verify", "checks.py::attention_case")
+    assert "'wieght', which the reference does not have (did you mean 'weight'" in said(
+        "verify", "checks.py::missing"
+    )
+    assert "size 5 is not divisible by tp=2" in said("verify", "checks.py::unsplittable")
+    assert "names dim 3 of a tensor of shape (4, 4)" in said("verify", "checks.py::no_such_dim")
+    assert "needs 8 ranks" in said("verify", "checks.py::too_large")
+    assert "--ranks 8" in said("verify", "checks.py::right", "--tp", "8", "--ranks", "4")
+    assert "no CUDA device" in said("verify", "checks.py::right", "--engine", "nccl")
+    assert "'glue' is not one of" in said("verify", "checks.py::right", "--engine", "glue")
+    assert "'float31' is not one of" in said("verify", "checks.py::right", "--dtype", "float31")
+    assert "--tp 'two'" in said("verify", "checks.py::right", "--tp", "two")
+    assert "--time-budget 'soon'" in said("verify", "checks.py::right", "--time-budget", "soon")
+    assert "give at least 1" in said("verify", "checks.py::right", "--examples", "0")
+    assert "No such option" in said("verify", "--exmaples", "3")
+    assert "no saved case" in said("replay", "abcdef")
+    (folder / "bad.json").write_text('{"schema_version": 1, "case": {"dims"')
+    assert "corrupt case file bad.json" in said("replay", "bad.json")
+
+
+def test_help_and_the_plugin_load_without_torch_or_hypothesis() -> None:
+    code = """
+import sys
+{imports}
+heavy = [name for name in ("torch", "hypothesis") if name in sys.modules]
+sys.exit(7 if heavy else 0)
+"""
+    imports = {
+        "import tpcheck.pytest_plugin": 0,
+        "from tpcheck.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass": 0,
+        "import tpcheck.search": 7,  # the twin: this test can fail
+    }
+    for text, expected in imports.items():
+        command = [sys.executable, "-c", code.format(imports=text)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == expected, (text, done.stderr)
+
+
+def test_rank_processes_import_neither_hypothesis_nor_pytest() -> None:
+    code = "import sys, tpcheck.engines.host, tpcheck.specs; print([m for m in ('hypothesis', 'pytest') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
