@@ -72,7 +72,11 @@ def _forward(model: Any, inputs: Mapping[str, Any]) -> Any:
 
 llama_tp_plan = Check(
     specs.causal_lm(
-        _reference, cases=_dims, forward=_forward, name="llama", preload=("transformers.models.llama",)
+        _reference,
+        cases=_dims,
+        forward=_forward,
+        name="llama",
+        preload=("transformers.models.llama",),
     ),
     candidate=_candidate,
 )

@@ -12,7 +12,7 @@ import pytest
 
 from tpcheck.cli import main
 
-CHECKS = '''
+CHECKS = """
 import torch, tpcheck
 from tpcheck import Case, Check, Heads, Layout, Shard, Spec, specs
 from fixtures.parallel.linear import RowLinear
@@ -44,7 +44,8 @@ def plain(layout, cases):
 def same(case, mesh):
     return torch.nn.Linear(case["n"], case["n"])
 
-missing = Check(plain(lambda case: Layout(params={"wieght": Shard(0)}), [Case(dims={"n": 4})]), same)
+four = [Case(dims={"n": 4})]
+missing = Check(plain(lambda case: Layout(params={"wieght": Shard(0)}), four), same)
 unsplittable = Check(
     plain(lambda case: Layout(params={"weight": Shard(0, even=True)}), [Case(dims={"n": 5})]), same
 )
@@ -52,7 +53,10 @@ no_such_dim = Check(
     plain(lambda case: Layout(params={"weight": Shard(3)}), [Case(dims={"n": 4})]), same
 )
 heads = Check(
-    plain(lambda case: Layout(params={"weight": Heads(0, 6)}), [Case(dims={"n": 12}, mesh={"tp": 4})]),
+    plain(
+        lambda case: Layout(params={"weight": Heads(0, 6)}),
+        [Case(dims={"n": 12}, mesh={"tp": 4})],
+    ),
     same,
 )
 too_large = Check(plain(lambda case: Layout(), [Case(dims={"n": 4}, mesh={"tp": 8})]), same)
@@ -60,7 +64,7 @@ attention_case = Check(specs.attention(), same, overrides={"cases": [
     Case(dims=dict(batch=1, seq=1, hidden=4, heads=6, kv_heads=2, head_dim=2, bias=False,
                    norm="none", residual=False, qk_norm=False, rotary=False, causal=False),
          mesh={"tp": 4})]})
-'''
+"""
 
 
 @pytest.fixture
@@ -137,7 +141,11 @@ def test_a_saved_counterexample_is_replayed_first_and_forgotten_when_it_passes(
     assert run("verify", "checks.py::wrong", "--examples", "2", *report) == 1
     found = json.loads((folder / "r.json").read_text())["checks"][0]
     assert found["counterexample"]["id"] == saved.stem and found["examples"] == 1
-    source = (folder / "checks.py").read_text().replace("return partial", "return super().sum_output(partial)")
+    source = (
+        (folder / "checks.py")
+        .read_text()
+        .replace("return partial", "return super().sum_output(partial)")
+    )
     (folder / "checks.py").write_text(source)
     command = [sys.executable, "-m", "tpcheck.cli", "verify", "checks.py::wrong", "--examples", "2"]
     fixed = subprocess.run(command, capture_output=True, text=True, cwd=folder)
@@ -197,6 +205,9 @@ sys.exit(7 if heavy else 0)
 
 
 def test_rank_processes_import_neither_hypothesis_nor_pytest() -> None:
-    code = "import sys, tpcheck.engines.host, tpcheck.specs; print([m for m in ('hypothesis', 'pytest') if m in sys.modules])"
+    code = (
+        "import sys, tpcheck.engines.host, tpcheck.specs;"
+        "print([m for m in ('hypothesis', 'pytest') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from tpcheck.engines.pool import Engine
     from tpcheck.errors import CheckFailed, InvalidArgument
     from tpcheck.placement import Blocks, Heads, Layout, Partial, Replicate, Shard
+    from tpcheck.search import verify
     from tpcheck.spec import Check, Spec
     from tpcheck.verdict import Verdict
-    from tpcheck.search import verify
 
 __version__ = "0.1.0"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,15 +56,15 @@ class Board:
     """A file in shared memory with a region a rank; every process maps it."""
 
     def __init__(self, path: Path, ranks: int, *, create: bool = False) -> None:
-        mode = "w+" if create else "r+"
+        mode: Any = "w+" if create else "r+"
         size = _HEADER.itemsize + SLOTS * _RECORD.itemsize
-        self._bytes = np.memmap(path, dtype="u1", mode=mode, shape=(ranks, size))  # type: ignore[call-overload]
+        self._bytes = np.memmap(path, dtype="u1", mode=mode, shape=(ranks, size))
         self.ranks = ranks
 
-    def _header(self, rank: int) -> np.ndarray:  # type: ignore[type-arg]
+    def _header(self, rank: int) -> np.ndarray:
         return self._bytes[rank, : _HEADER.itemsize].view(_HEADER)
 
-    def _records(self, rank: int) -> np.ndarray:  # type: ignore[type-arg]
+    def _records(self, rank: int) -> np.ndarray:
         return self._bytes[rank, _HEADER.itemsize :].view(_RECORD)
 
     def begin(self, rank: int, epoch: int) -> None:
@@ -117,7 +118,7 @@ class Board:
         return int(header["epoch"][0]) == epoch and int(header["state"][0]) == DONE
 
     @staticmethod
-    def _post(record: np.ndarray) -> Post:  # type: ignore[type-arg]
+    def _post(record: np.ndarray) -> Post:
         text = bytes(record["text"][: int(record["length"])]).decode(errors="replace")
         mask = int(record["members"])
         members = tuple(i for i in range(mask.bit_length()) if mask >> i & 1)

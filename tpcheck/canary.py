@@ -53,7 +53,7 @@ def row(*, reduce: bool) -> Any:
 
             def forward(self, x: torch.Tensor) -> torch.Tensor:
                 partial = torch.nn.functional.linear(x, self.weight)
-                return Sum.apply(partial) if reduce else partial  # type: ignore[no-untyped-call]
+                return Sum.apply(partial) if reduce else partial
 
         return Row()
 

@@ -109,7 +109,7 @@ class Case:
     def coordinates(self, rank: int) -> dict[str, int]:
         """Rank → its coordinate on each mesh axis (row-major: the last axis is innermost)."""
         out: dict[str, int] = {}
-        for axis in reversed(self.mesh):
+        for axis in reversed(list(self.mesh)):
             rank, out[axis] = divmod(rank, self.mesh[axis])
         return {axis: out[axis] for axis in self.mesh}
 
@@ -143,7 +143,7 @@ class Case:
         return hashlib.sha256(f"{check}\n{self.canonical()}".encode()).hexdigest()[:6]
 
     def describe(self) -> str:
-        """One line for people: `tp=2 float64 in_features=4 …`; fields at their default are left out."""
+        """One line for people: `tp=2 float64 in_features=4 …`; defaults are left out."""
         parts = [f"{axis}={size}" for axis, size in self.mesh.items() if size > 1 or axis == "tp"]
         parts += [self.dtype, *(f"{k}={v}" for k, v in self.dims.items())]
         parts += [

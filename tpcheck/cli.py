@@ -15,7 +15,7 @@ from rich.table import Table
 from tpcheck.errors import InvalidArgument
 
 app = typer.Typer(
-    help="Verifies tensor-parallel PyTorch code against its single-device reference, on real ranks.",
+    help="Verifies tensor-parallel PyTorch code against its single-device reference.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -42,7 +42,7 @@ def integers(text: str, option: str) -> tuple[int, ...]:
 
 def duration(text: str) -> float:
     """`90`, `90s`, `2m`, `1h` → seconds."""
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], None)
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
     try:
         seconds = float(text if unit is None else text[:-1]) * (unit or 1)
     except ValueError:

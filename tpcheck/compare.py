@@ -44,6 +44,7 @@ def compare(
         expected: float64 slice of the reference; `spread.sigma` likewise.
         dtype: the dtype that `actual` must have, or None where any will do.
     """
+    detail: dict[str, Any]
     if actual is None:
         detail = {"reason": "the candidate has no gradient here (None)"}
         return Comparison(Mismatch(name, kind, rank, detail=detail), math.inf)
@@ -66,15 +67,17 @@ def compare(
         return Comparison(None, max(_usage(error, bound), ratio / limit))
     worst = _worst(error, bound, sigma)
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), expected.shape))
-    detail: dict[str, Any] = {"wrong": int(wrong.sum()), "of": expected.numel()}
+    detail = {"wrong": int(wrong.sum()), "of": expected.numel()}
     if ratio > limit:
         detail |= {"norm_error": ratio, "norm_bound": limit}
     if wrong_dtype:
         detail |= {"dtype": _name(actual.dtype), "expected_dtype": _name(dtype)}
     if value.isnan().any():
         detail["nan"] = int(value.isnan().sum())
-    flat = (t.reshape(-1)[worst].item() for t in (expected, value, error, bound))
-    found = Mismatch(name, kind, rank, index, *flat, detail=detail)
+    wanted, got, gap, allowed = (
+        float(t.reshape(-1)[worst]) for t in (expected, value, error, bound)
+    )
+    found = Mismatch(name, kind, rank, index, wanted, got, gap, allowed, detail=detail)
     return Comparison(found, math.inf)
 
 

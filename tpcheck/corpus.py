@@ -92,7 +92,9 @@ class Corpus:
         hits = sorted(self.folder.glob(f"{id_or_file}*.json"))
         if len(hits) != 1:
             there = ", ".join(p.stem for p in sorted(self.folder.glob("*.json"))) or "none"
-            what = "more than one saved case starts" if hits else "no saved case is called or starts"
+            what = (
+                "more than one saved case starts" if hits else "no saved case is called or starts"
+            )
             raise CaseError(f"{what} with {id_or_file!r} in {self.folder} (there are: {there})")
         return read(hits[0])
 

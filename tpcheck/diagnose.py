@@ -185,7 +185,7 @@ def _sharding(found: list[Mismatch]) -> Diagnosis:
     names = sorted({m.tensor for m in found})
     has, wants = first.detail.get("shape"), first.detail.get("expected_shape")
     message = {
-        "whole": f"{', '.join(names)}: held whole on every rank {has}, the layout shards it {wants}",
+        "whole": f"{', '.join(names)}: held whole {has}, the layout shards it {wants}",
         "storage": f"{', '.join(names)}: a view of the whole tensor, which stays in memory",
         "shape": f"{names[0]} has the local shape {has}, the layout says {wants}",
         "placement": f"{names[0]}: {first.detail.get('placement')} is not the layout's "
@@ -280,7 +280,10 @@ def _scaled(facts: Facts, local: Local) -> Diagnosis | None:
     factors = {float(tp): "summed-twice", float(tp * tp): "summed-twice"}
     factors |= {1.0 / tp: "averaged-not-summed", 1.0 / (tp * tp): "averaged-not-summed"}
     if local.case.dp > 1:
-        factors |= {float(local.case.dp): "wrong-group", float(local.case.world_size): "wrong-group"}
+        factors |= {
+            float(local.case.dp): "wrong-group",
+            float(local.case.world_size): "wrong-group",
+        }
     for factor, code in factors.items():
         if all(local.fits(local.actual[r] / factor, r) for r in wrong):
             how = "world_size × " if code == "summed-twice" and factor == tp else f"{factor:g} × "
@@ -293,7 +296,9 @@ def _summed(facts: Facts, local: Local) -> Diagnosis | None:
     """The sum over the TP group, or over the replicas, is the reference."""
     if len(local.ranks) < 2:
         return None
-    groups = placement.replicas(local.target.entry, tuple(local.target.value.shape), case=local.case)
+    groups = placement.replicas(
+        local.target.entry, tuple(local.target.value.shape), case=local.case
+    )
     groups = [g for g in groups if set(g) <= set(local.ranks)]
     for ranks in groups:
         total = torch.stack([local.actual[r] for r in ranks]).sum(0)
@@ -304,7 +309,9 @@ def _summed(facts: Facts, local: Local) -> Diagnosis | None:
             else:
                 code, why = "missing-all-reduce", "an all-reduce is missing"
             where = "backward" if local.target.kind != "output" else "forward"
-            message = f"{_name(local)}: the sum over ranks {ranks} is the reference: {why} ({where})"
+            message = (
+                f"{_name(local)}: the sum over ranks {ranks} is the reference: {why} ({where})"
+            )
             return Diagnosis(code, message, {"ranks": ranks})
     return None
 
@@ -344,7 +351,7 @@ def _permuted(facts: Facts, local: Local) -> Diagnosis | None:
 def _row_map(
     actual: Tensor, full: Tensor, sigma: Tensor, slack: float, dim: int
 ) -> list[int] | None:
-    """For each row of `actual` along `dim`, the row of `full` that it equals; None if one has none."""
+    """For each row of `actual` along `dim`, the row of `full` that it equals, or None."""
     others = [d for d in range(full.ndim) if d != dim]
     if any(actual.shape[d] != full.shape[d] for d in others) or actual.shape[dim] > 256:
         return None
@@ -463,7 +470,7 @@ def _changes(facts: Facts, local: Local) -> Diagnosis | None:
 
 
 def _heads(facts: Facts, local: Local) -> Diagnosis | None:
-    """With one K/V head, or as many as query heads, the case is right: the map of heads is wrong."""
+    """With as many K/V heads as query heads the case is right: their map is wrong."""
     dims = facts.case.dims
     if "kv_heads" not in dims or "heads" not in dims or dims["heads"] == dims["kv_heads"]:
         return None
@@ -499,4 +506,3 @@ def _fallback(facts: Facts) -> Diagnosis:
         return Diagnosis("unclassified", "no mismatch was left to explain")
     where = f"{first.kind} {first.tensor}"
     return Diagnosis("unclassified", f"{where} is wrong; none of the known causes fits", {})
-

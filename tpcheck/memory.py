@@ -25,9 +25,9 @@ def lay_out(tensor: Tensor, memory: str) -> Tensor:
     if memory == "offset":
         flat = tensor.new_zeros(tensor.numel() + 3)
         return flat[3:].view(tensor.shape).copy_(tensor)
-    if memory == "expanded" and tensor.ndim >= 2 and tensor.shape[0] > 1:
-        if torch.equal(tensor, tensor[:1].expand_as(tensor)):
-            return tensor[:1].clone().expand_as(tensor)
+    repeats = memory == "expanded" and tensor.ndim >= 2 and tensor.shape[0] > 1
+    if repeats and torch.equal(tensor, tensor[:1].expand_as(tensor)):
+        return tensor[:1].clone().expand_as(tensor)
     return tensor.contiguous()
 
 

@@ -63,7 +63,7 @@ class Problem:
 
 @dataclass
 class Posed:
-    """A case with all its numbers, one `Problem` for each dp coordinate, and its resolved layout."""
+    """A case with all its numbers, a `Problem` for each dp coordinate, its layout resolved."""
 
     case: Case
     problems: list[Problem]

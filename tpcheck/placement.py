@@ -94,7 +94,9 @@ class Blocks:
         """As `Shard.indices`, block by block; `LayoutError` where the sizes don't add up."""
         total = sum(width for width, _ in self.parts)
         if total != size:
-            raise LayoutError(f"Blocks of sizes {[w for w, _ in self.parts]} don't add up to {size}")
+            raise LayoutError(
+                f"Blocks of sizes {[w for w, _ in self.parts]} don't add up to {size}"
+            )
         out: list[int] = []
         offset = 0
         for width, part in self.parts:
@@ -144,7 +146,7 @@ def _dim_of(placement: Sharded, tensor: Tensor) -> int:
 
 def check(name: str, tensor: Tensor, entry: Entry, *, case: Case) -> None:
     """Raises a `LayoutError` that names the tensor where `entry` can't split it in this case."""
-    for axis, placement in by_axis(entry).items():
+    for axis in by_axis(entry):
         if axis not in case.mesh and axis != "dp":
             raise LayoutError(
                 f"{name}: the layout names mesh axis {axis!r}{did_you_mean(axis, case.mesh)}"

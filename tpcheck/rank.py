@@ -25,7 +25,7 @@ from tpcheck.case import Case
 from tpcheck.draw import torch_dtype
 from tpcheck.errors import CollectiveMismatch
 from tpcheck.memory import lay_out
-from tpcheck.oracle import Problem, Target, at, output_kind
+from tpcheck.oracle import Problem, Target, at
 from tpcheck.placement import Entry, Partial, Replicate, by_axis, take
 from tpcheck.trace import Recorder
 from tpcheck.verdict import Mismatch
@@ -169,6 +169,7 @@ class RankRun:
         expected = take(full, entry, case=self.case, rank=self.rank)
         here = local(tensor)
         sharded = placement.is_sharded(entry, self.case)
+        detail: dict[str, Any]
         if here.shape != expected.shape:
             whole = here.shape == full.shape
             detail = {"shape": list(here.shape), "expected_shape": list(expected.shape)}
@@ -190,7 +191,7 @@ class RankRun:
         if not is_dtensor(tensor):
             return entry
         live = live_entry(tensor)
-        if name in self.work.named and _effective(live) != _effective(by_axis(entry)):
+        if name in self.work.named and _effective(by_axis(live)) != _effective(by_axis(entry)):
             whole = not placement.is_sharded(live, self.case)
             detail = {"placement": str(live), "expected_placement": str(entry)}
             self._sharding(name, "whole" if whole else "placement", detail)

@@ -91,7 +91,9 @@ def _address(saved: Saved) -> str:
         )
     file, variable = saved.address
     if not Path(file).is_file():
-        raise CaseError(f"case {saved.id} belongs to {file}, which is gone; give --check FILE::NAME")
+        raise CaseError(
+            f"case {saved.id} belongs to {file}, which is gone; give --check FILE::NAME"
+        )
     return f"{file}::{variable}"
 
 

@@ -129,16 +129,19 @@ def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:
         for event in report.events:
             if event["op"] not in ("send", "recv") and event["phase"] != "compare":
                 what = f"{event['op']}({event['reduce_op']}) {event['dtype']}"
-                sequences.setdefault(tuple(event["group"]), {}).setdefault(
-                    report.rank, []
-                ).append(what)
+                sequences.setdefault(tuple(event["group"]), {}).setdefault(report.rank, []).append(
+                    what
+                )
     found = []
     for group, by_rank in sequences.items():
         members = [rank for rank in group if rank < len(reports)]
         first = by_rank.get(members[0], [])
         for rank in members[1:]:
             if by_rank.get(rank, []) != first:
-                detail = {"group": list(group), "ranks": {members[0]: first, rank: by_rank.get(rank)}}
+                detail = {
+                    "group": list(group),
+                    "ranks": {members[0]: first, rank: by_rank.get(rank)},
+                }
                 found.append(Mismatch("collectives", "collective", rank, detail=detail))
                 break
     return found

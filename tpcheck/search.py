@@ -30,7 +30,7 @@ from tpcheck.errors import CheckFailed, InvalidArgument
 from tpcheck.runner import Runner
 from tpcheck.spec import Check
 from tpcheck.strategies import Space
-from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Verdict
+from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Diagnosis, Verdict
 
 if TYPE_CHECKING:
     from tpcheck.engines.pool import Engine
@@ -261,9 +261,7 @@ class Search:
         )
 
 
-def examine_failure(
-    runner: Runner, found: CaseResult
-) -> tuple[diagnose.Diagnosis, str | None]:
+def examine_failure(runner: Runner, found: CaseResult) -> tuple[Diagnosis, str | None]:
     """Runs a failing case once more with every rank's tensors kept, and names the cause."""
     with tempfile.TemporaryDirectory(prefix="tpcheck-") as folder:
         posed = oracle.pose(runner.check.spec, found.case)

@@ -112,7 +112,9 @@ def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
             )
         return strategy
     if not isinstance(spec.cases, Sequence) or not spec.cases:
-        raise InvalidArgument(f"spec {spec.name!r}: cases is neither a function nor a list of cases")
+        raise InvalidArgument(
+            f"spec {spec.name!r}: cases is neither a function nor a list of cases"
+        )
     return st.sampled_from(list(spec.cases))
 
 

@@ -38,7 +38,7 @@ UNIT_ROUNDOFF = {
 }
 # The chance that one correct case is called wrong by the Gaussian model, before its slack.
 FALSE_ALARM = 1e-12
-# The chance that one tensor's σ is underestimated by more than `inflation`, and its normal quantile.
+# The chance that a tensor's σ is underestimated by more than `inflation`, and its quantile.
 UNLUCKY, UNLUCKY_Z = 1e-7, 5.2
 FEW = 4
 
@@ -136,7 +136,12 @@ class RoundingNoise(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
-        if func.namespace != "aten" or func.is_view or name in _EXACT or name.startswith(("empty", "new_", "_to_copy")):
+        if (
+            func.namespace != "aten"
+            or func.is_view
+            or name in _EXACT
+            or name.startswith(("empty", "new_", "_to_copy"))
+        ):
             out = func(*args, **kwargs)
             return self._cast(args[0], out) if name == "_to_copy" else out
         base = name.removesuffix("_") if not name.startswith("_") else name
@@ -198,6 +203,12 @@ _EXACT = frozenset(
 )
 
 
+def _is_exact(func: Any) -> bool:
+    name = func.overloadpacket.__name__
+    skipped = name.startswith(("empty", "new_", "_to_copy"))
+    return func.namespace != "aten" or func.is_view or name in _EXACT or skipped
+
+
 def _rounded(mode: RoundingNoise, out: Tensor) -> Tensor:
     return (mode.u(out) * out.double()) ** 2 / 3
 
@@ -209,10 +220,10 @@ def _elementwise(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: An
         return None
     variance = _rounded(mode, out)
     first = args[0] if args and isinstance(args[0], Tensor) else None
-    if func.overloadpacket.__name__.endswith("_backward") and first is not None:
+    derivative = func.overloadpacket.__name__.endswith("_backward")
+    if derivative and first is not None and first.shape == out.shape:
         # a derivative is a sum of terms of the gradient's size that may cancel
-        if first.shape == out.shape:
-            variance = variance + (2 * mode.v(out) * first.double()) ** 2
+        variance = variance + (2 * mode.v(out) * first.double()) ** 2
     return variance
 
 

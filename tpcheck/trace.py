@@ -147,9 +147,7 @@ class Recorder(TorchDispatchMode):
         mine = Post(event.group, step, board.digest(event.fingerprint()), event.describe())
         shared.post(self.rank, self.epoch, mine)
         for peer in event.group:
-            theirs = None if peer == self.rank else shared.find(
-                peer, self.epoch, mine.group, step
-            )
+            theirs = None if peer == self.rank else shared.find(peer, self.epoch, mine.group, step)
             if theirs is not None and theirs.fingerprint != mine.fingerprint:
                 raise CollectiveMismatch(
                     f"collective {step + 1} of ranks {list(event.group)}: "
@@ -171,7 +169,7 @@ def _group_ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ..
             return tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(arg)))
     for arg in reversed((*args, *kwargs.values())):
         if isinstance(arg, str) and arg not in _REDUCE_OPS:
-            group = dist.distributed_c10d._resolve_process_group(arg)  # type: ignore[arg-type]
+            group = dist.distributed_c10d._resolve_process_group(arg)  # type: ignore[attr-defined,arg-type]
             return tuple(dist.get_process_group_ranks(group))
     return ()
 
@@ -218,7 +216,6 @@ def _noting(original: Any) -> Any:
                 _pending.reduce_op = name_of(arg)
         return original(*args, **kwargs)
 
-    noted.__wrapped__ = original  # type: ignore[attr-defined]
     return noted
 
 

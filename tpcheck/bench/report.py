@@ -27,7 +27,7 @@ class Degree:
 
     tpcheck: Timing
     bare: Timing
-    spent: dict[str, float]  # what → milliseconds an example; they add up to tpcheck's mean
+    spent: dict[str, float]  # what → milliseconds an example, from passes with clocks inside
 
     @property
     def ratio(self) -> float:
@@ -67,7 +67,7 @@ def render(report: BenchReport) -> Table:
     """The figures as one table, every time against tpcheck's and the bare loop's."""
     table = Table(title=f"tpcheck bench: {report.ranks} gloo ranks on {_cores()} cores")
     table.add_column("what")
-    for head in ("tp", "start", "× tpcheck", "ms/example", "total", "× bare loop"):
+    for head in ("tp", "start", "× tpcheck", "median ms", "mean ms", "total", "× bare loop"):
         table.add_column(head, justify="right")
     table.add_column("")
     _starts(table, report)
@@ -83,12 +83,13 @@ def render(report: BenchReport) -> Table:
 def _starts(table: Table, report: BenchReport) -> None:
     def row(what: str, seconds: float, note: str = "") -> None:
         ratio = f"{seconds / report.cold:.2f}"
-        table.add_row(what, "", f"{seconds:.2f} s", ratio, "", "", "", note)
+        table.add_row(what, "", f"{seconds:.2f} s", ratio, "", "", "", "", note)
 
+    rest = report.cold - report.torch_import - report.again
     row("tpcheck, cold", report.cold, _aim(report.cold, START_AIM, " s"))
-    row("  one process importing torch", report.torch_import)
-    row("  the rest: c10d, DTensor, fork", report.cold - report.torch_import)
-    row("tpcheck, ranks forked again", report.again)
+    row("  importing torch", report.torch_import)
+    row("  importing DTensor and tpcheck", rest)
+    row("  forking the ranks, which meet", report.again, "all that a recovery costs")
 
 
 def _degree(table: Table, degree: int, one: Degree) -> None:
@@ -97,14 +98,15 @@ def _degree(table: Table, degree: int, one: Degree) -> None:
 
     row("tpcheck", one.tpcheck, _aim(one.ratio, RATIO_AIM, " ×"))
     for what, mean in one.spent.items():
-        table.add_row(f"  {what}", "", "", "", f"{mean:.2f}", "", f"{mean / one.bare.mean:.2f}", "")
+        ratio = f"{mean / one.bare.mean:.2f}"
+        table.add_row(f"  {what}", "", "", "", "", f"{mean:.2f}", "", ratio, "")
     row("bare loop, same ranks", one.bare)
 
 
 def _suite(table: Table, suite: Suite, cold: float, bare: Timing) -> None:
     if suite.timing is None:
         note = f"not measured: {suite.reason}"
-        table.add_row(suite.name, str(suite.degree), "", "", "", "", "", note)
+        table.add_row(suite.name, str(suite.degree), "", "", "", "", "", "", note)
         return
     start = (f"{suite.start:.2f} s", f"{suite.start / cold:.2f}")
     _examples(table, suite.name, suite.degree, suite.timing, bare, start=start)
@@ -120,9 +122,10 @@ def _examples(
     start: tuple[str, str] = ("", ""),
     note: str = "",
 ) -> None:
+    median, mean = f"{timing.median:.1f}", f"{timing.mean:.1f}"
     total = f"{timing.mean * timing.examples / 1e3:.2f} s / {timing.examples}"
     ratio = f"{timing.mean / bare.mean:.2f}"
-    table.add_row(what, str(degree), *start, f"{timing.median:.1f}", total, ratio, note)
+    table.add_row(what, str(degree), *start, median, mean, total, ratio, note)
 
 
 def _aim(value: float, limit: float, unit: str) -> str:

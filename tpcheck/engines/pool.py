@@ -35,8 +35,6 @@ from tpcheck.verdict import Mismatch
 if TYPE_CHECKING:
     from tpcheck.rank import RankReport, Work
 
-    Outcome = RankReport | Mismatch
-
 START_LIMIT = 120.0
 PARTS_LIMIT = 180.0
 GRACE = 0.5  # after one rank failed, how long its peers have to finish by themselves
@@ -239,7 +237,9 @@ class Engine:
         while True:
             if not host.connection.poll(max(0.0, deadline - time.monotonic())):
                 self.kill()
-                raise EngineUnavailable(f"engine {self.name!r}: rank {host.ranks[0]} hung ({doing})")
+                raise EngineUnavailable(
+                    f"engine {self.name!r}: rank {host.ranks[0]} hung ({doing})"
+                )
             try:
                 message = cloudpickle.loads(host.connection.recv_bytes())
             except (EOFError, OSError):
@@ -265,7 +265,7 @@ class Engine:
         for host in new:
             host.parts.add(key)
 
-    def run(self, key: str, work: Work) -> list[Outcome]:
+    def run(self, key: str, work: Work) -> list[RankReport | Mismatch]:
         """Runs one case; returns one outcome a rank, whatever happens to the ranks.
 
         Raises:
@@ -349,13 +349,13 @@ class _Collection:
         self.engine, self.work = engine, work
         self.size = work.case.world_size
         self.host_of = {r: h for h in hosts for r in h.ranks if r < self.size}
-        self.found: dict[int, Outcome] = {}
+        self.found: dict[int, RankReport | Mismatch] = {}
         self.dead: set[int] = set()
         self.deadline = time.monotonic() + engine.time_limit
         self._grace: float | None = None
         self._still: tuple[tuple[int, ...], float] = ((), 0.0)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[RankReport | Mismatch]:
         while self._pending():
             self._receive(0.02 if self._grace or self.found else 0.2)
             reason = self._give_up() if self._pending() else None
@@ -397,7 +397,7 @@ class _Collection:
         for rank in host.ranks:
             if rank < self.size and rank not in self.found:
                 self.dead.add(rank)
-                detail = {"reason": how, "log": self.engine._log_tail(host)[-2000:]}
+                detail: dict[str, Any] = {"reason": how, "log": self.engine._log_tail(host)[-2000:]}
                 detail["last"] = self._last(rank)
                 self.found[rank] = Mismatch("rank", "crash", rank, detail=detail)
 

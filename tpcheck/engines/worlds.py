@@ -35,11 +35,13 @@ class ProcessWorlds:
         self.device = "cuda" if backend == "nccl" else "cpu"
         if self.device == "cuda":
             torch.cuda.set_device(rank)
-        store = dist.FileStore(store_path, size)
-        dist.init_process_group(
-            backend, store=store, rank=rank, world_size=size, timeout=_FOREVER
-        )
+        store = torch._C._distributed_c10d.FileStore(store_path, size)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_FOREVER)
+        # All sizes now, by all ranks together: c10d names a group by how many a rank has made, so
+        # ranks that made different ones would wait for each other under different names.
         self._worlds: dict[int, Any] = {size: dist.group.WORLD}
+        for smaller in range(1, size):
+            self._worlds[smaller] = dist.new_group(list(range(smaller)), timeout=_FOREVER)
         self._meshes: dict[tuple[Any, ...], DeviceMesh] = {}
 
     def enter(self, mesh: dict[str, int], epoch: int) -> DeviceMesh:
@@ -47,11 +49,6 @@ class ProcessWorlds:
         size = 1
         for degree in mesh.values():
             size *= degree
-        dist.group.WORLD = self._worlds[self.size]
-        if size not in self._worlds:
-            self._worlds[size] = dist.new_group(
-                list(range(size)), timeout=_FOREVER, use_local_synchronization=True
-            )
         dist.group.WORLD = self._worlds[size]
         _environment(self.rank, size)
         c10d._world.group_count = epoch * _GROUPS_A_CASE
@@ -87,12 +84,12 @@ class ThreadWorlds:
 
         threaded._install_threaded_pg()
         # groups of the same name, one a thread, are told apart by thread
-        torch._C._distributed_c10d._set_thread_isolation_mode(True)
-        cls._store = dist.HashStore()
+        torch._C._distributed_c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
+        cls._store = torch._C._distributed_c10d.HashStore()
         group = _traced_group(threaded.ProcessLocalGroup)
 
         def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-            c10d._store_based_barrier(rank, store, "", size, timeout)
+            c10d._store_based_barrier(rank, store, "", size, timeout)  # type: ignore[arg-type]
             return group(rank, size)
 
         with contextlib.suppress(RuntimeError):
@@ -120,7 +117,7 @@ class ThreadWorlds:
             c10d._world.group_count = size * 1000
             dist.init_process_group(
                 "cpu:tpcheck_threads",
-                store=dist.PrefixStore(f"world{size}", self._store),
+                store=torch._C._distributed_c10d.PrefixStore(f"world{size}", self._store),
                 rank=self.rank,
                 world_size=size,
                 timeout=_FOREVER,

@@ -35,11 +35,11 @@ def serve(fd: int, driver: int, folder: str, imports: str) -> None:
     _preload(wanted["preload"])
     try:
         while os.getppid() == driver:
-            ready, _, _ = select.select([control, wake], [], [], 0.5)
+            ready, _, _ = select.select([control.fileno(), wake], [], [], 0.5)
             if wake in ready:
                 os.read(wake, 512)
             _reap(control)
-            if control in ready and not _answer(control, (wake, poke)):
+            if control.fileno() in ready and not _answer(control, (wake, poke)):
                 return
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -30,9 +30,7 @@ def embedding(*, sequence_parallel: bool = False, even: bool = False) -> Spec:
             space,
             {
                 "batch": st.integers(1, 3),
-                "seq": strategies.multiples("tp")
-                if sequence_parallel
-                else strategies.sizes(1, 6),
+                "seq": strategies.multiples("tp") if sequence_parallel else strategies.sizes(1, 6),
                 "vocab": strategies.multiples("tp", most=4) if even else strategies.sizes(1, 17),
                 "hidden": strategies.sizes(1, 6),
             },
