@@ -20,7 +20,7 @@ from typing import Any
 
 from tpcheck import oracle
 from tpcheck.bench import mlp
-from tpcheck.bench.report import BenchReport, Degree, Suite, Timing
+from tpcheck.bench.report import BenchReport, Degree, Start, Suite, Timing
 from tpcheck.case import Case
 from tpcheck.engines.pool import Engine
 from tpcheck.rank import RankReport
@@ -35,7 +35,7 @@ NOISE = "noisy runs, for the bounds"
 OWN = "reference in the case's dtype"
 POSE = "drawing, layout, spread"
 SAVE = "writing the bundle"
-RANK = "ranks: build, load, run, compare"
+RANK = "ranks, build to compare"
 WIRE = "to the ranks and back"
 REST = "the rest"
 
@@ -50,7 +50,7 @@ def bench(*, repeats: int = 5, quick: bool = False) -> BenchReport:
         quick: fewer cases and passes, and torch's test classes at one degree only.
     """
     count, repeats = (6, min(repeats, 2)) if quick else (12, repeats)
-    cold, again = _starts(1 if quick else min(3, repeats))
+    start = _starts(1 if quick else min(3, repeats))
     with Engine("gloo", RANKS) as engine:
         degrees = {d: _degree(engine, mlp.cases(d, count), repeats) for d in DEGREES}
     suites = [
@@ -58,16 +58,18 @@ def bench(*, repeats: int = 5, quick: bool = False) -> BenchReport:
         for name, tests in (("MultiProcessTestCase", 2), ("MultiProcContinuousTest", 10))
         for degree in (DEGREES[-1:] if quick else DEGREES)
     ]
-    return BenchReport(RANKS, cold, again, _import_torch(1 if quick else 3), degrees, suites)
+    return BenchReport(RANKS, start, degrees, suites)
 
 
 # ---- starting
 
 
-def _starts(repeats: int) -> tuple[float, float]:
+def _starts(repeats: int) -> Start:
     """Seconds until four ranks are ready: from nothing, and again after a `kill()`."""
-    cold, again = [], []
+    imports, cold, again = [], [], []
     for _ in range(repeats):
+        # in turns, so that a busy machine slows both
+        imports.append(_import_torch())
         began = time.perf_counter()
         with Engine("gloo", RANKS) as engine:
             engine.start()
@@ -77,17 +79,14 @@ def _starts(repeats: int) -> tuple[float, float]:
                 began = time.perf_counter()
                 engine.start()
                 again.append(time.perf_counter() - began)
-    return statistics.median(cold), statistics.median(again)
+    return Start(*map(statistics.median, (cold, again, imports)))
 
 
-def _import_torch(repeats: int) -> float:
+def _import_torch() -> float:
     """Seconds that one process takes to load torch and nothing else: the floor of a cold start."""
-    seconds = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "import torch"], check=True)
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    return time.perf_counter() - began
 
 
 # ---- examples

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tpcheck import specs
-from tpcheck.case import Case
+from tpcheck.case import Case, Dim
 from tpcheck.draw import torch_dtype
 from tpcheck.spec import Check
 from tpcheck.specs import reference
@@ -36,7 +36,7 @@ class _Enter(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         grad = grad.clone()
         dist.all_reduce(grad, group=ctx.group)
         return grad, None
@@ -52,7 +52,7 @@ class _Leave(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
 
 
@@ -83,7 +83,7 @@ def cases(degree: int, count: int) -> list[Case]:
     """`count` different cases, of the sizes that a search draws, in three dtypes."""
     sizes = itertools.product((1, 2, 3), (1, 4), (8, 12), (16, 24))
     dtypes = itertools.cycle(("float32", "bfloat16", "float64"))
-    fixed = {"activation": "gelu", "norm": "none", "residual": False, "bias": True}
+    fixed: dict[str, Dim] = {"activation": "gelu", "norm": "none", "residual": False, "bias": True}
     return [
         Case(
             {"batch": b, "seq": s, "hidden": h, "intermediate": i} | fixed,

@@ -22,6 +22,15 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Seconds until all ranks are ready, and those of one process that only imports torch."""
+
+    cold: float
+    again: float
+    torch_import: float
+
+
+@dataclass(frozen=True)
 class Degree:
     """One degree: an example under tpcheck and in the bare loop, and where tpcheck's time goes."""
 
@@ -50,9 +59,7 @@ class BenchReport:
     """All figures of one `tpcheck bench`; seconds to start, milliseconds an example."""
 
     ranks: int
-    cold: float
-    again: float
-    torch_import: float
+    start: Start
     degrees: dict[int, Degree]
     suites: list[Suite] = field(default_factory=list)
 
@@ -70,26 +77,26 @@ def render(report: BenchReport) -> Table:
     for head in ("tp", "start", "× tpcheck", "median ms", "mean ms", "total", "× bare loop"):
         table.add_column(head, justify="right")
     table.add_column("")
-    _starts(table, report)
+    _starts(table, report.start)
     for degree, one in report.degrees.items():
         table.add_section()
         _degree(table, degree, one)
         for suite in report.suites:
             if suite.degree == degree:
-                _suite(table, suite, report.cold, one.bare)
+                _suite(table, suite, report.start.cold, one.bare)
     return table
 
 
-def _starts(table: Table, report: BenchReport) -> None:
+def _starts(table: Table, start: Start) -> None:
     def row(what: str, seconds: float, note: str = "") -> None:
-        ratio = f"{seconds / report.cold:.2f}"
+        ratio = f"{seconds / start.cold:.2f}"
         table.add_row(what, "", f"{seconds:.2f} s", ratio, "", "", "", "", note)
 
-    rest = report.cold - report.torch_import - report.again
-    row("tpcheck, cold", report.cold, _aim(report.cold, START_AIM, " s"))
-    row("  importing torch", report.torch_import)
+    rest = start.cold - start.torch_import - start.again
+    row("tpcheck, cold", start.cold, _aim(start.cold, START_AIM, " s"))
+    row("  importing torch", start.torch_import)
     row("  importing DTensor and tpcheck", rest)
-    row("  forking the ranks, which meet", report.again, "all that a recovery costs")
+    row("  forking the ranks, which meet", start.again, "all that a recovery costs")
 
 
 def _degree(table: Table, degree: int, one: Degree) -> None:

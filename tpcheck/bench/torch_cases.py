@@ -47,7 +47,7 @@ class Spawned(MultiProcessTestCase):
         self._spawn_processes()
 
     def check(self, index: int) -> None:
-        store = dist.FileStore(self.file_name, degree)
+        store = dist.FileStore(self.file_name, degree)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=degree)
         _met(f"test_{index:02}")
         mlp.example(work[index], dist.group.WORLD)

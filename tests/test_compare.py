@@ -1,0 +1,185 @@
+"""Comparison: what is wrong anywhere is found, what is right passes, evidence says where."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tpcheck.compare import Comparison, compare, fingerprint
+from tpcheck.tolerance import Spread, elementwise_limit
+
+F64 = torch.float64
+UNIT = 2.0**-53
+BIG = (100, 1000)
+
+
+def run(actual: Tensor | None, expected: Tensor, sigma: Any = UNIT, **more: Any) -> Comparison:
+    full = sigma if isinstance(sigma, Tensor) else torch.full_like(expected, sigma)
+    return compare(
+        actual, expected, Spread(full, 1.0, 1.0), name="y", kind="output", rank=3, **more
+    )
+
+
+def test_equal_values_agree_and_use_nothing_of_the_bound() -> None:
+    full = torch.randn(5, 3, dtype=F64)
+    assert run(full.clone(), full) == Comparison(None, 0.0)
+    assert run(full.clone(), full, sigma=0.0) == Comparison(None, 0.0)
+
+
+def test_noise_of_the_expected_size_agrees() -> None:
+    full = torch.randn(BIG, dtype=F64)
+    got = run(full + 1e-3 * torch.randn(BIG, dtype=F64), full, sigma=1e-3)
+    assert got.mismatch is None and 0.3 < got.usage < 1
+
+
+def test_one_wrong_element_in_a_hundred_thousand_is_found_where_it_is() -> None:
+    full = torch.zeros(BIG, dtype=F64)
+    wrong = full.clone()
+    wrong[41, 7] = 12e-3
+    found = run(wrong, full, sigma=1e-3).mismatch
+
+    assert found is not None
+    assert (found.tensor, found.kind, found.rank, found.index) == ("y", "output", 3, (41, 7))
+    assert (found.expected, found.actual, found.error) == (0.0, 12e-3, 12e-3)
+    assert found.bound == pytest.approx(1e-3 * elementwise_limit(10**5))
+    assert (found.detail["wrong"], found.detail["of"]) == (1, 10**5)
+    assert "norm_error" not in found.detail  # the norm alone would have missed it
+
+
+def test_a_small_error_everywhere_is_found_by_the_norm_alone() -> None:
+    full = torch.zeros(BIG, dtype=F64)
+    found = run(full + 2e-3, full, sigma=1e-3).mismatch
+    assert found is not None and found.detail["wrong"] == 0
+    assert found.detail["norm_error"] == pytest.approx(2.0)
+    assert found.detail["norm_bound"] < 2 < elementwise_limit(10**5)
+
+
+def test_the_worst_element_is_the_one_farthest_outside_its_own_bound() -> None:
+    sigma = torch.tensor([1.0, 1e-6, 1.0], dtype=F64)
+    found = run(torch.tensor([20.0, 1.0, 0.0], dtype=F64), torch.zeros(3, dtype=F64), sigma)
+    assert found.mismatch is not None and found.mismatch.index == (1,)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("sigma", [0.0, 1.0])
+def test_a_value_that_is_not_finite_is_never_right(bad: float, sigma: float) -> None:
+    full = torch.randn(4, 5, dtype=F64)
+    wrong = full.clone()
+    wrong[2, 1] = bad
+    found = run(wrong, full, sigma).mismatch
+    assert found is not None and found.index == (2, 1)
+    assert found.detail.get("nan", 0) == int(math.isnan(bad))
+
+
+def test_nan_everywhere_is_counted() -> None:
+    full = torch.randn(4, 5, dtype=F64)
+    found = run(torch.full_like(full, math.nan), full, 1.0).mismatch
+    assert found is not None and (found.detail["nan"], found.detail["wrong"]) == (20, 20)
+
+
+def test_a_reference_that_overflows_is_matched_by_the_same_overflow_only() -> None:
+    full = torch.tensor([math.inf, -math.inf, math.nan, 1.0], dtype=F64)
+    assert run(full.clone(), full).mismatch is None
+    for i in range(3):
+        wrong = full.clone()
+        wrong[i] = 0.0
+        found = run(wrong, full).mismatch
+        assert found is not None and found.index == (i,)
+    assert run(-full, full).mismatch is not None
+
+
+def test_elements_that_cannot_be_judged_hide_no_others() -> None:
+    sigma = torch.tensor([math.inf, 1e-9, 1e-9], dtype=F64)
+    full = torch.tensor([1.0, 2.0, 3.0], dtype=F64)
+    assert run(torch.tensor([9.0, 2.0, 3.0], dtype=F64), full, sigma).mismatch is None
+    found = run(torch.tensor([math.nan, 2.0, 3.5], dtype=F64), full, sigma).mismatch
+    assert found is not None and found.index == (2,)
+
+
+def test_where_nothing_rounds_the_last_bit_counts() -> None:
+    full = torch.ones(3, dtype=F64)
+    wrong = full.clone()
+    wrong[1] = math.nextafter(1.0, 2.0)
+    found = run(wrong, full, sigma=0.0).mismatch
+    assert found is not None and found.index == (1,) and found.bound == 0.0
+
+
+def test_zeros_of_either_sign_agree() -> None:
+    assert run(torch.tensor([-0.0], dtype=F64), torch.zeros(1, dtype=F64), 0.0).mismatch is None
+
+
+def test_no_gradient_is_a_mismatch_even_where_zero_is_expected() -> None:
+    found = run(None, torch.zeros(3, dtype=F64))
+    assert found.mismatch is not None and found.usage == math.inf
+    assert "None" in found.mismatch.detail["reason"]
+    assert run(torch.zeros(3, dtype=F64), torch.zeros(3, dtype=F64)).mismatch is None
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (12,), (1, 4, 3), (4, 3, 1), ()], ids=str)
+def test_another_shape_is_a_mismatch_and_never_broadcast(shape: tuple[int, ...]) -> None:
+    found = run(torch.ones(shape, dtype=F64), torch.ones(4, 3, dtype=F64), 1.0).mismatch
+    assert found is not None
+    assert found.detail == {"shape": list(shape), "expected_shape": [4, 3]}
+
+
+def test_right_values_in_another_dtype_are_a_mismatch_where_the_dtype_is_fixed() -> None:
+    full = torch.ones(3, dtype=F64)
+    low = full.bfloat16()
+    assert run(low, full).mismatch is None
+    assert run(low, full, dtype=torch.bfloat16).mismatch is None
+    found = run(low, full, dtype=torch.float32).mismatch
+    assert found is not None
+    assert (found.detail["dtype"], found.detail["expected_dtype"]) == ("bfloat16", "float32")
+
+
+def test_an_empty_slice_agrees_and_a_scalar_is_compared() -> None:
+    assert run(torch.zeros(0, 3), torch.zeros(0, 3, dtype=F64)).mismatch is None
+    found = run(torch.tensor(2.0), torch.tensor(1.0, dtype=F64)).mismatch
+    assert found is not None and found.index == ()
+
+
+def test_a_tensor_in_any_memory_layout_is_compared_by_its_values() -> None:
+    full = torch.randn(4, 5, dtype=F64)
+    assert run(full.t().contiguous().t(), full, 0.0).mismatch is None
+    assert run(full[:1].expand(4, 5), full, 0.0).mismatch is not None
+
+
+ONE = torch.tensor([[1.0, -2.0], [0.5, 0.0]])
+CHANGED = {
+    "a bit": torch.tensor([[1.0, -2.0], [0.5, 1e-45]]),
+    "the order": ONE.flip(0),
+    "the shape": ONE.reshape(4),
+    "the dtype": ONE.double(),
+    "nan": torch.tensor([[1.0, -2.0], [0.5, math.nan]]),
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_fingerprint_shows_a_change_of(what: str) -> None:
+    assert fingerprint(CHANGED[what]) != fingerprint(ONE)
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_a_fingerprint_does_not_show_the_sign_of_zero_or_strides(dtype: torch.dtype) -> None:
+    full = ONE.to(dtype)
+    signed = full.clone()
+    signed[1, 1] = -0.0
+    assert math.copysign(1, signed[1, 1].item()) == -1
+    assert fingerprint(signed) == fingerprint(full) == fingerprint(full.t().contiguous().t())
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64], ids=str)
+def test_other_dtypes_have_fingerprints_too(dtype: torch.dtype) -> None:
+    full = torch.tensor([1, 0, 1]).to(dtype)
+    assert fingerprint(full) == fingerprint(full.clone()) != fingerprint(full.flip(0)[:2])
+    assert fingerprint(torch.zeros(0, 3)) != fingerprint(torch.zeros(3, 0))
+
+
+def test_an_eight_bit_float_has_a_fingerprint() -> None:
+    full = torch.tensor([1.0, -0.0]).to(torch.float8_e4m3fn)
+    assert fingerprint(full) == fingerprint(torch.tensor([1.0, 0.0]).to(torch.float8_e4m3fn))

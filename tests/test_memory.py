@@ -1,0 +1,55 @@
+"""Memory formats: other strides, the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tpcheck.case import MEMORY_FORMATS
+from tpcheck.memory import lay_out, repeat_first_row
+
+SHAPES = [(), (1,), (5,), (3, 4), (1, 4), (2, 3, 4), (0, 3), (3, 0)]
+
+
+@pytest.mark.parametrize("memory", MEMORY_FORMATS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_no_format_changes_a_number_or_shares_memory(
+    memory: str, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    given = torch.randn(shape, dtype=torch.float64).to(dtype)
+    laid = lay_out(given.clone(), memory)
+    assert laid.dtype == dtype and laid.shape == given.shape and torch.equal(laid, given)
+
+
+def test_each_format_is_what_it_says() -> None:
+    full = torch.randn(2, 3, 4, dtype=torch.float64)
+    assert lay_out(full, "contiguous").is_contiguous()
+    assert lay_out(full, "transposed").stride() == (12, 1, 3)
+    assert lay_out(full, "sliced").stride() == (27, 9, 2)
+    assert lay_out(full, "sliced").storage_offset() == 1
+    offset = lay_out(full, "offset")
+    assert offset.is_contiguous() and offset.storage_offset() == 3
+    assert lay_out(repeat_first_row(full), "expanded").stride() == (0, 4, 1)
+
+
+def test_a_transposed_view_of_a_contiguous_tensor_becomes_contiguous_again() -> None:
+    turned = torch.randn(3, 4).T
+    assert lay_out(turned, "contiguous").is_contiguous()
+
+
+@pytest.mark.parametrize("full", [torch.randn(3, 4), torch.randn(1, 4), torch.randn(4)], ids=str)
+def test_rows_that_differ_are_never_expanded(full: torch.Tensor) -> None:
+    laid = lay_out(full, "expanded")
+    assert 0 not in laid.stride() and torch.equal(laid, full)
+
+
+def test_a_case_of_expanded_memory_repeats_the_first_row() -> None:
+    full = torch.randn(3, 2)
+    assert torch.equal(repeat_first_row(full), full[0].expand(3, 2))
+    assert not torch.equal(repeat_first_row(full), full)
+
+
+@pytest.mark.parametrize("kept", [torch.randn(5), torch.arange(6).reshape(3, 2)], ids=["1d", "int"])
+def test_vectors_and_token_ids_are_not_repeated(kept: torch.Tensor) -> None:
+    assert torch.equal(repeat_first_row(kept), kept)
