@@ -1,4 +1,4 @@
-"""Cases: lossless as JSON, immutable, named by their content, and refused in one line when wrong."""
+"""Cases: lossless as JSON, immutable, named by their content, refused in one line when wrong."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_what_is_no_object_is_no_case(data: Any) -> None:
 
 
 def test_a_missing_dim_suggests_the_near_one() -> None:
-    with pytest.raises(CaseError, match="'in_featuers'.*'in_features'"):
+    with pytest.raises(CaseError, match=r"'in_featuers'.*'in_features'"):
         Case(dims={"in_features": 3})["in_featuers"]
     assert Case().get("absent", 5) == 5
 

@@ -47,18 +47,21 @@ def noisy(
     return found
 
 
-def matrices(k: int, dtype: torch.dtype, seed: int) -> tuple[Tensor, Tensor]:
+def matrices(
+    k: int, dtype: torch.dtype, seed: int, *, m: int = 11, n: int = 13
+) -> tuple[Tensor, Tensor]:
     """x [M, K] and w [K, N], rounded to `dtype`."""
     rng = torch.Generator().manual_seed(seed)
-    x = torch.randn(11, k, generator=rng, dtype=F64).to(dtype)
-    w = (torch.randn(k, 13, generator=rng, dtype=F64) / k**0.5).to(dtype)
+    x = torch.randn(m, k, generator=rng, dtype=F64).to(dtype)
+    w = (torch.randn(k, n, generator=rng, dtype=F64) / k**0.5).to(dtype)
     return x, w
 
 
 def partials(x: Tensor, w: Tensor, degree: int) -> list[Tensor]:
-    """Each rank's partial product, in the dtype of x and w."""
-    pairs = zip(x.chunk(degree, 1), w.chunk(degree, 0), strict=True)
-    return [a @ b for a, b in pairs]
+    """Each rank's partial product: accumulated in at least float32, rounded to x's dtype."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    pairs = zip(x.to(wide).chunk(degree, 1), w.to(wide).chunk(degree, 0), strict=True)
+    return [(a @ b).to(x.dtype) for a, b in pairs]
 
 
 def summed(parts: list[Tensor], seed: int) -> Tensor:
@@ -86,7 +89,7 @@ def judged(actual: Tensor, x: Tensor, w: Tensor, limits: Spread) -> Comparison:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("k", "degree"), SIZES)
 def test_a_split_sum_in_any_order_stays_inside(k: int, degree: int, dtype: torch.dtype) -> None:
-    for seed in range(12):
+    for seed in range(8):
         x, w = matrices(k, dtype, seed)
         limits, parts = bounds(x, w, degree, seed), partials(x, w, degree)
         for order in range(3):
@@ -102,12 +105,12 @@ def test_a_split_sum_in_any_order_stays_inside(k: int, degree: int, dtype: torch
     [(torch.bfloat16, 0.05), (torch.float32, 1e-5), (torch.float64, 1e-12)],
     ids=str,
 )
-@pytest.mark.parametrize(("k", "degree"), [s for s in SIZES if s != (8, 8)])
+@pytest.mark.parametrize(("k", "degree"), SIZES[::2])
 def test_one_partial_slightly_too_large_is_outside(
     k: int, degree: int, dtype: torch.dtype, fault: float
 ) -> None:
-    for seed in range(6):
-        x, w = matrices(k, dtype, seed)
+    for seed in range(3):
+        x, w = matrices(k, dtype, seed, m=48, n=64)
         limits, parts = bounds(x, w, degree, seed), partials(x, w, degree)
         assert judged(summed(parts, seed), x, w, limits).mismatch is None
         i = seed % degree
@@ -185,17 +188,15 @@ ROUNDING: dict[str, Callable[[Tensor], Tensor]] = {
 def test_what_rounds_has_a_spread_of_the_size_of_its_rounding(
     name: str, dtype: torch.dtype
 ) -> None:
-    function = ROUNDING[name]
+    function, x = ROUNDING[name], torch.randn(6, 8, dtype=F64)
+    upstream = torch.randn_like(function(x))
 
     def both(x: Tensor) -> Tensor:
         leaf = x.clone().requires_grad_()
         y = function(leaf)
-        (grad,) = torch.autograd.grad(
-            y, leaf, torch.cos(torch.arange(y.numel())).view_as(y).to(F64)
-        )
+        (grad,) = torch.autograd.grad(y, leaf, upstream)
         return torch.cat([y.detach().flatten(), grad.flatten()])
 
-    x = torch.randn(6, 8, dtype=F64)
     sigma = spread(noisy(both, x, dtype=dtype, degree=2)).sigma
     unit = torch.finfo(dtype).eps / 2
     assert sigma.isfinite().all() and (sigma > 0).double().mean() > 0.9

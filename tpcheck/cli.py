@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 console = Console(highlight=False, soft_wrap=True)
 BAD_INPUT = 2
+FIXTURES = "fixtures/mutants"
 
 Engine_ = Annotated[str, typer.Option("--engine", help="gloo, nccl or threads.")]
 Ranks = Annotated[int | None, typer.Option("--ranks", help="Size of the world of ranks.")]
@@ -166,6 +167,42 @@ def replay(
     )
     console.print(outcome.text)
     raise typer.Exit(outcome.verdict.exit_code)
+
+
+@app.command()
+def mutants(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE_OR_DIR[::NAME] ...]", help="Default: fixtures/mutants."),
+    ] = None,
+    engine: Engine_ = "gloo",
+    examples: Annotated[int, typer.Option(help="Cases a mutant, at most.")] = 50,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    ranks: Ranks = 4,
+    time_limit: TimeLimit = 10.0,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the matrix.")] = None,
+) -> None:
+    """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
+    from tpcheck import mutation
+    from tpcheck.collect import modules
+    from tpcheck.engines.pool import Engine
+    from tpcheck.report import machine, text
+    from tpcheck.search import Options
+
+    names = {name for t in targets or [] if (name := t.partition("::")[2])}
+    found = mutation.collect(modules([t.partition("::")[0] for t in targets or [FIXTURES]]))
+    found = [m for m in found if not names or m.name in names]
+    if not found:
+        raise InvalidArgument(f"no mutant found in {', '.join(targets or [FIXTURES])}")
+    options = Options(examples=examples, seed=seed, corpus=None, shrink_seconds=3.0)
+    with Engine(engine, ranks or 4, time_limit=time_limit) as ready:
+        matrix = mutation.matrix(
+            found, ready, options, finished=lambda row: console.print(text.kill_line(row))
+        )
+    console.print("\n" + text.matrix(matrix))
+    if json:
+        machine.write(json, machine.dumps(matrix.to_dict()))
+    raise typer.Exit(0 if all(row.killed for row in matrix.rows) else 1)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 import traceback
@@ -28,6 +29,11 @@ def collect(targets: Iterable[str]) -> list[Check]:
     if not found:
         raise InvalidArgument(f"no Check found in {', '.join(targets)}")
     return found
+
+
+def modules(paths: Iterable[str]) -> list[ModuleType]:
+    """Every Python file at `paths`, imported."""
+    return [load(file) for path in paths for file in _files(path)]
 
 
 def _files(path: str) -> list[Path]:
@@ -62,18 +68,23 @@ def load(file: Path) -> ModuleType:
         if folder not in sys.path:
             sys.path.append(folder)  # last: a file called like a standard module must not win
     name = _module_name(file)
+    try:
+        if (file.parent / "__init__.py").exists():
+            return importlib.import_module(name)  # in a package: its own imports must find it
+        return _execute(name, file)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        raise InvalidArgument(f"{file} does not import: {_where(error, file)}") from None
+
+
+def _execute(name: str, file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise InvalidArgument(f"{file} is not a Python file")
+    assert spec is not None and spec.loader is not None, f"{file} is not a Python file"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise InvalidArgument(f"{file} does not import: {_where(error, file)}") from None
+    spec.loader.exec_module(module)
     return module
 
 

@@ -355,9 +355,12 @@ def _row_map(
     others = [d for d in range(full.ndim) if d != dim]
     if any(actual.shape[d] != full.shape[d] for d in others) or actual.shape[dim] > 256:
         return None
-    rows = actual.movedim(dim, 0).flatten(1)
-    wanted = full.movedim(dim, 0).flatten(1)
-    bound = slack * sigma.movedim(dim, 0).flatten(1) + 1e-13 * full.abs().max()
+    if not actual.numel():
+        return None
+    rows, wanted, noise = (
+        t.movedim(dim, 0).reshape(t.shape[dim], -1) for t in (actual, full, sigma)
+    )
+    bound = slack * noise + 1e-13 * full.abs().max()
     if wanted.shape[1] < 1 or wanted.shape[0] < 2:
         return None
     out = []
@@ -375,7 +378,8 @@ def _bias(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     params = facts.posed.problems[0].params
     for rank in local.wrong():
-        gap = (local.actual[rank] - local.expected[rank]).flatten(0, -2)
+        gap = local.actual[rank] - local.expected[rank]
+        gap = gap.reshape(-1, gap.shape[-1]) if gap.ndim else gap.reshape(1, 1)
         rows = [i for i in range(gap.shape[0]) if bool((gap[i].abs() > 1e-9).any())]
         for name, vector in params.items():
             if vector.ndim != 1 or vector.shape != gap.shape[-1:] or not rows:
@@ -442,8 +446,9 @@ def _tokens(facts: Facts, local: Local) -> Diagnosis | None:
     if rank is None:
         return None
     gap = (local.actual[rank] - local.expected[rank]).abs() > 0
-    rows = int(gap.flatten(0, -2).any(1).sum())
-    message = f"{_name(local)}: {rows} of {gap.flatten(0, -2).shape[0]} rows are wrong, by token"
+    gap = gap.reshape(-1, gap.shape[-1])
+    rows = int(gap.any(1).sum())
+    message = f"{_name(local)}: {rows} of {gap.shape[0]} rows are wrong, by token"
     return Diagnosis("vocab-mask", message, {"rows": rows})
 
 

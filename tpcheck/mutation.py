@@ -1,9 +1,16 @@
-"""`Mutant`: a correct candidate with one edit that makes it wrong, and what should find it."""
+"""Mutants and the kill matrix: what shows that the checks can fail, and say why.
+
+A `Mutant` is a correct candidate with one edit that makes it wrong. `tpcheck mutants` runs each
+under the same search as any check and holds the evidence and the diagnosis against what was
+expected of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.spec import Check, Spec
@@ -11,6 +18,8 @@ from tpcheck.spec import Check, Spec
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tpcheck.engines.pool import Engine
+    from tpcheck.search import Options
     from tpcheck.spec import Candidate
 
 
@@ -42,3 +51,114 @@ class Mutant:
     def check(self) -> Check:
         """The check that must fail."""
         return Check(self.spec, self.candidate, name=self.name, load=self.load)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One mutant's fate."""
+
+    mutant: str
+    killed: bool
+    kinds: tuple[str, ...]
+    examples: int
+    seconds: float
+    case: str
+    diagnosis: str
+    expected: tuple[str, ...]
+    message: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether the diagnosis is one of those expected."""
+        return self.diagnosis in self.expected
+
+    @property
+    def misnamed(self) -> bool:
+        """Whether a definite diagnosis is a wrong one."""
+        return self.killed and not self.named and self.diagnosis != "unclassified"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "mutant": self.mutant,
+            "killed": self.killed,
+            "kinds": list(self.kinds),
+            "examples": self.examples,
+            "seconds": round(self.seconds, 3),
+            "case": self.case,
+            "diagnosis": self.diagnosis,
+            "expected": list(self.expected),
+            "named": self.named,
+        }
+
+
+@dataclass
+class Matrix:
+    """All rows; survivors and misnamed ones first."""
+
+    rows: list[Row] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def ordered(self) -> list[Row]:
+        return sorted(self.rows, key=lambda r: (r.killed, not r.misnamed, r.named, r.mutant))
+
+    def to_dict(self) -> dict[str, Any]:
+        killed = [row for row in self.rows if row.killed]
+        return {
+            "mutants": len(self.rows),
+            "killed": len(killed),
+            "named": sum(row.named for row in killed),
+            "misnamed": sum(row.misnamed for row in killed),
+            "median_examples": statistics.median([r.examples for r in killed]) if killed else None,
+            "seconds": round(self.seconds, 1),
+            "rows": [row.to_dict() for row in self.ordered()],
+        }
+
+
+def kill(mutant: Mutant, engine: Engine, options: Options) -> Row:
+    """Searches for a counterexample of one mutant."""
+    from tpcheck.search import Search
+
+    begun = time.monotonic()
+    result = Search(mutant.check, engine, options).run()
+    found = result.counterexample
+    return Row(
+        mutant=mutant.name,
+        killed=found is not None,
+        kinds=tuple(sorted({m.kind for m in found.mismatches})) if found else (),
+        examples=found.found_after if found else result.examples,
+        seconds=time.monotonic() - begun,
+        case=found.case.describe() if found else "",
+        diagnosis=found.diagnosis.code if found else "",
+        expected=mutant.diagnosis,
+        message=found.diagnosis.message if found else "",
+    )
+
+
+def matrix(
+    mutants: Sequence[Mutant],
+    engine: Engine,
+    options: Options,
+    *,
+    finished: Callable[[Row], None] | None = None,
+) -> Matrix:
+    """The kill matrix of `mutants`."""
+    begun = time.monotonic()
+    out = Matrix()
+    for mutant in mutants:
+        row = kill(mutant, engine, options)
+        out.rows.append(row)
+        if finished:
+            finished(row)
+    out.seconds = time.monotonic() - begun
+    return out
+
+
+def collect(modules: Iterable[Any]) -> list[Mutant]:
+    """Every `Mutant` bound, or listed in a tuple, at the top of the modules; once each."""
+    found: dict[str, Mutant] = {}
+    for module in modules:
+        for value in vars(module).values():
+            for mutant in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(mutant, Mutant):
+                    found.setdefault(mutant.name, mutant)
+    return list(found.values())

@@ -35,7 +35,6 @@ from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Diagnosis, 
 if TYPE_CHECKING:
     from tpcheck.engines.pool import Engine
 
-SHRINK_SECONDS = 20.0
 LOOK_LOWER_SECONDS = 5.0
 VALUES = {"output", "input_grad", "param_grad", "param", "loss", "grad_norm", "replica"}
 
@@ -50,6 +49,7 @@ class Options:
         degrees, dtypes: what cases may have.
         time_budget: seconds for all checks together, or None.
         corpus: where counterexamples are kept, or None for nowhere.
+        shrink_seconds: how long a failing case may be made smaller.
     """
 
     examples: int = 20
@@ -58,6 +58,7 @@ class Options:
     dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16")
     time_budget: float | None = None
     corpus: Corpus | None = field(default_factory=Corpus)
+    shrink_seconds: float = 20.0
 
 
 class _Failing(Exception):
@@ -83,6 +84,7 @@ class Search:
         self.failing: list[CaseResult] = []
         self.deadline: float | None = None
         self.shrink_until: float | None = None
+        self.found_after = 0
 
     def run(self, deadline: float | None = None) -> CheckResult:
         """Replays what is saved, then draws; returns the check's verdict."""
@@ -199,7 +201,8 @@ class Search:
     def _note(self, result: CaseResult) -> None:
         """A new failing case: saved at once, before anything else can go wrong."""
         if not self.failing:
-            self.shrink_until = time.monotonic() + SHRINK_SECONDS
+            self.shrink_until = time.monotonic() + self.options.shrink_seconds
+            self.found_after = len(self.results)
             self._save(result, {"code": "unclassified", "message": "not yet diagnosed"})
         self.failing.append(result)
 
@@ -237,6 +240,7 @@ class Search:
             first_divergence=divergence,
             reproduce=f"tpcheck replay {identity}" if saved else "",
             shrunk_from=len(self.failing),
+            found_after=self.found_after,
         )
 
     def _summary(self, seconds: float) -> CheckResult:

@@ -180,7 +180,7 @@ class RoundingNoise(TorchDispatchMode):
             return out
         noise = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         noise = noise.normal_(generator=self.generator) * variance.double().sqrt() * self.gain
-        noise = torch.where(noise.isfinite(), noise, torch.zeros_like(noise)).to(out.dtype)
+        noise = noise.nan_to_num_(0.0, 0.0, 0.0).to(out.dtype)
         return out.add_(noise) if in_place else out + noise
 
 

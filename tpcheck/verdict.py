@@ -147,6 +147,7 @@ class Counterexample:
     first_divergence: str | None = None
     reproduce: str = ""
     shrunk_from: int = 0  # how many failing cases were tried on the way
+    found_after: int = 0  # examples until the first failing one (0: a saved case)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -157,6 +158,7 @@ class Counterexample:
             "first_divergence": self.first_divergence,
             "reproduce": self.reproduce,
             "engine": self.engine,
+            "found_after": self.found_after,
         }
 
 

@@ -50,6 +50,7 @@ def bench(*, repeats: int = 5, quick: bool = False) -> BenchReport:
         quick: fewer cases and passes, and torch's test classes at one degree only.
     """
     count, repeats = (6, min(repeats, 2)) if quick else (12, repeats)
+    load = os.getloadavg()[0]
     start = _starts(1 if quick else min(3, repeats))
     with Engine("gloo", RANKS) as engine:
         degrees = {d: _degree(engine, mlp.cases(d, count), repeats) for d in DEGREES}
@@ -58,7 +59,7 @@ def bench(*, repeats: int = 5, quick: bool = False) -> BenchReport:
         for name, tests in (("MultiProcessTestCase", 2), ("MultiProcContinuousTest", 10))
         for degree in (DEGREES[-1:] if quick else DEGREES)
     ]
-    return BenchReport(RANKS, start, degrees, suites)
+    return BenchReport(RANKS, load, start, degrees, suites)
 
 
 # ---- starting

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpcheck.verdict import CheckResult, Counterexample, Mismatch, Verdict
+
+if TYPE_CHECKING:
+    from tpcheck.mutation import Matrix, Row
 
 _SHOWN = 4
 
@@ -101,4 +104,26 @@ def _event(mismatch: Mismatch) -> str:
         lines += [f"  rank {rank} ran  {ops}" for rank, ops in detail["ranks"].items()]
     stack = str(detail.get("stack") or "").strip().splitlines()
     lines += [f"  {text}" for text in stack[-6:]]
+    return "\n".join(lines)
+
+
+def kill_line(row: Row) -> str:
+    """One mutant's fate in a line."""
+    fate = "killed" if row.killed else "SURVIVED"
+    name = row.diagnosis + ("" if row.named else f" (expected {' or '.join(row.expected)})")
+    kinds = ",".join(row.kinds)
+    return f"{fate:<9}{row.mutant:<52}{row.examples:>3} ex {row.seconds:5.1f} s  {kinds}: {name}"
+
+
+def matrix(found: Matrix) -> str:
+    """The sums of a kill matrix, then survivors and misnamed mutants."""
+    sums = found.to_dict()
+    lines = [
+        f"{sums['killed']} of {sums['mutants']} killed, {sums['named']} with the expected "
+        f"diagnosis, {sums['misnamed']} with a wrong one; median {sums['median_examples']} "
+        f"examples; {sums['seconds']} s"
+    ]
+    for row in found.ordered():
+        if not row.killed or not row.named:
+            lines.append(f"  {kill_line(row)}  [{row.case}] {row.message}")
     return "\n".join(lines)

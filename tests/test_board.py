@@ -1,0 +1,135 @@
+"""The board: what one process posts another reads; a case's posts end with the case."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpcheck.board import SLOTS, TEXT, Board, Post, digest
+
+EPOCH = 7
+WORLD = (0, 1, 2)
+
+
+@pytest.fixture
+def boards(tmp_path: Path) -> tuple[Board, Board]:
+    """Two views of one file, as a rank and the driver have them."""
+    writer = Board(tmp_path / "board", 3, create=True)
+    for rank in range(3):
+        writer.begin(rank, EPOCH)
+    return writer, Board(tmp_path / "board", 3)
+
+
+def post(step: int, text: str = "all_reduce(sum)", members: tuple[int, ...] = WORLD) -> Post:
+    return Post(members, step, digest(text), text)
+
+
+def test_a_reader_finds_what_a_writer_posted(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    mine = post(0, "all_reduce(sum) float32[4, 8] – ×", (0, 2))
+    writer.post(2, EPOCH, mine)
+
+    assert reader.find(2, EPOCH, mine.group, 0) == mine
+    assert reader.last(2, EPOCH) == [mine] and reader.count(2, EPOCH) == 1
+
+
+def test_another_rank_step_group_or_case_is_not_found(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    mine = post(0)
+    writer.post(1, EPOCH, mine)
+
+    assert reader.find(0, EPOCH, mine.group, 0) is None
+    assert reader.find(1, EPOCH, mine.group, 1) is None
+    assert reader.find(1, EPOCH, post(0, members=(0, 1)).group, 0) is None
+    assert reader.find(1, EPOCH + 1, mine.group, 0) is None
+
+
+def test_another_process_reads_the_same_board(tmp_path: Path) -> None:
+    board = Board(tmp_path / "board", 2, create=True)
+    board.begin(0, EPOCH)
+    board.post(0, EPOCH, post(0, "barrier"))
+    code = (
+        "import sys; from pathlib import Path; from tpcheck.board import Board\n"
+        f"print(Board(Path(sys.argv[1]), 2).last(0, {EPOCH})[0].text)"
+    )
+    there = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "board")], capture_output=True, text=True
+    )
+    assert (there.stdout.strip(), there.returncode) == ("barrier", 0)
+
+
+def test_the_absent_are_the_members_that_did_not_enter_the_last_collective(
+    boards: tuple[Board, Board],
+) -> None:
+    writer, reader = boards
+    assert reader.absent(0, EPOCH) == []  # it has entered none
+    writer.post(0, EPOCH, post(0))
+    assert reader.absent(0, EPOCH) == [1, 2]
+    writer.post(2, EPOCH, post(0, "another collective"))  # it came, if to the wrong one
+    assert reader.absent(0, EPOCH) == [1]
+    writer.post(1, EPOCH, post(0))
+    assert reader.absent(0, EPOCH) == []
+    writer.post(0, EPOCH, post(0, members=(0, 2)))
+    assert reader.absent(0, EPOCH) == [2]  # rank 1 is no member of that group
+
+
+def test_a_new_case_forgets_the_one_before(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    writer.post(0, EPOCH, post(0))
+    writer.done(0)
+    assert reader.is_done(0, EPOCH)
+    writer.begin(0, EPOCH + 1)
+
+    assert not reader.is_done(0, EPOCH) and not reader.is_done(0, EPOCH + 1)
+    for epoch in (EPOCH, EPOCH + 1):
+        assert reader.last(0, epoch) == [] and reader.count(0, epoch) == 0
+    assert reader.find(0, EPOCH + 1, post(0).group, 0) is None
+
+
+def test_done_is_said_of_one_rank_and_one_case(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    writer.done(1)
+    assert [reader.is_done(rank, EPOCH) for rank in range(3)] == [False, True, False]
+    assert not reader.is_done(1, EPOCH + 1)
+
+
+def test_beyond_its_slots_a_rank_keeps_its_last_posts(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    total = SLOTS + 5
+    for step in range(total):
+        writer.post(0, EPOCH, post(step, f"step {step}"))
+    writer.post(1, EPOCH, post(total - 1))
+
+    assert reader.count(0, EPOCH) == total
+    assert [p.step for p in reader.last(0, EPOCH)] == [total - 3, total - 2, total - 1]
+    kept = [s for s in range(total) if reader.find(0, EPOCH, post(0).group, s) is not None]
+    assert kept == list(range(5, total))
+    assert reader.absent(0, EPOCH) == [2]
+
+
+def test_a_text_too_long_is_cut_and_stays_readable(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    writer.post(0, EPOCH, post(0, "a" + "×" * TEXT))
+    (read,) = reader.last(0, EPOCH)
+    assert read.text.startswith("a×××") and len(read.text.encode()) <= TEXT + 2
+    assert read.fingerprint == digest("a" + "×" * TEXT)
+    writer.post(0, EPOCH, post(1, "short"))
+    assert reader.last(0, EPOCH, 1)[0].text == "short"
+
+
+def test_sixty_four_ranks_fit_and_the_members_come_back(tmp_path: Path) -> None:
+    board = Board(tmp_path / "board", 64, create=True)
+    board.begin(63, EPOCH)
+    mine = post(0, members=tuple(range(64)))
+    board.post(63, EPOCH, mine)
+    assert board.last(63, EPOCH) == [mine]
+    assert board.absent(63, EPOCH) == list(range(63))
+
+
+def test_a_digest_is_never_zero_and_depends_on_the_text() -> None:
+    found = {digest(str(i)) for i in range(2000)}
+    assert 0 not in found and len(found) == 2000 and digest("a") == digest("a")
+    assert digest("") != 0  # crc32 of nothing is 0

@@ -1,0 +1,231 @@
+"""The corpus: written whole or not at all, found by prefix; a bad file is refused in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpcheck.case import Case
+from tpcheck.corpus import Corpus, Saved, read
+from tpcheck.errors import CaseError
+from tpcheck.verdict import Mismatch
+
+ENTRY = Saved(
+    id="7f3a91",
+    check="row_linear",
+    address=("/elsewhere/linear.py", "row_linear"),
+    case=Case(dims={"n": 4, "bias": True}, dtype="bfloat16", seed=9),
+    engine="gloo",
+    mismatches=[Mismatch("y", "output", 1, (0, 2), 1.5, float("nan"), float("inf"), 1e-15)],
+    diagnosis={"code": "summed-twice", "message": "twice", "evidence": {"factor": 2.0}},
+)
+
+
+def refused(path: Path) -> str:
+    """The one line with which `read` refuses a file; it names the file."""
+    with pytest.raises(CaseError) as caught:
+        read(path)
+    text = str(caught.value)
+    assert str(path) in text and len(text.splitlines()) == 1 and len(text) < 1000
+    return text
+
+
+def test_what_is_saved_is_what_is_found(corpus: Corpus) -> None:
+    corpus.save(ENTRY)
+    found = corpus.find("7f3a91")
+    assert replace(found, mismatches=[]) == replace(ENTRY, mismatches=[])
+    assert len(found.mismatches) == 1 and found.mismatches[0].same_as(ENTRY.mismatches[0])
+
+
+def test_a_saved_file_is_strict_json(corpus: Corpus) -> None:
+    def refuse(token: str) -> None:
+        raise AssertionError(token)
+
+    data = json.loads(corpus.save(ENTRY).read_text(), parse_constant=refuse)
+    assert data["schema_version"] == 1 and data["case"] == ENTRY.case.to_dict()
+
+
+def test_saving_again_replaces_and_leaves_nothing_else_behind(corpus: Corpus) -> None:
+    corpus.save(ENTRY)
+    corpus.save(replace(ENTRY, engine="threads"))
+    assert [p.name for p in corpus.folder.iterdir()] == ["7f3a91.json"]
+    assert corpus.find("7f3a91").engine == "threads"
+
+
+def test_a_run_killed_while_saving_leaves_the_old_file(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus.save(ENTRY)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        corpus.save(replace(ENTRY, engine="threads"))
+    assert corpus.find("7f3a91").engine == "gloo"
+    assert [saved.engine for saved in corpus.of("row_linear")] == ["gloo"]
+
+
+def test_a_prefix_finds_its_only_match_and_an_ambiguous_one_lists_them(corpus: Corpus) -> None:
+    corpus.save(ENTRY)
+    corpus.save(replace(ENTRY, id="7f0000"))
+    assert corpus.find("7f3").id == "7f3a91"
+    with pytest.raises(CaseError, match=r"more than one.*7f0000, 7f3a91"):
+        corpus.find("7f")
+
+
+def test_an_unknown_id_lists_those_there_are(corpus: Corpus) -> None:
+    with pytest.raises(CaseError, match="none"):
+        corpus.find("abc")
+    corpus.save(ENTRY)
+    with pytest.raises(CaseError, match=r"'abc'.*7f3a91"):
+        corpus.find("abc")
+
+
+def test_a_file_is_found_by_its_path_whatever_its_name(corpus: Corpus, tmp_path: Path) -> None:
+    other = tmp_path / "moved"
+    corpus.save(ENTRY).rename(other)
+    assert corpus.find(str(other)).case == ENTRY.case
+    with pytest.raises(CaseError, match=r"no such case file: .*gone\.json"):
+        corpus.find(str(tmp_path / "gone.json"))
+
+
+@pytest.mark.parametrize("name", ["/tmp/no/such/case", "*", "**", "a" * 5000, "[", "a\0b"])
+def test_an_id_that_no_case_can_have_is_refused_in_one_line(corpus: Corpus, name: str) -> None:
+    corpus.save(ENTRY)
+    with pytest.raises(CaseError) as caught:
+        corpus.find(name)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_empty_id_names_no_case(corpus: Corpus) -> None:
+    corpus.save(ENTRY)
+    with pytest.raises(CaseError):
+        corpus.find("")
+
+
+def test_a_removed_case_is_gone_and_removing_it_twice_is_fine(corpus: Corpus) -> None:
+    corpus.save(ENTRY)
+    corpus.remove(ENTRY.id)
+    corpus.remove(ENTRY.id)
+    assert corpus.of("row_linear") == []
+
+
+def test_the_cases_of_a_check_are_its_own_and_corrupt_ones_are_passed_over(corpus: Corpus) -> None:
+    corpus.save(ENTRY)
+    corpus.save(replace(ENTRY, id="aaaaaa", check="column_linear"))
+    (corpus.folder / "bbbbbb.json").write_text("{")
+    assert [saved.id for saved in corpus.of("row_linear")] == ["7f3a91"]
+
+
+def test_a_path_below_the_working_folder_is_saved_relative(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus.save(replace(ENTRY, address=(str(tmp_path / "sub" / "a.py"), "row")))
+    assert corpus.find("7f3a91").address == ("sub/a.py", "row")
+
+
+def test_a_check_without_an_address_is_saved(corpus: Corpus) -> None:
+    corpus.save(replace(ENTRY, address=None))
+    assert corpus.find("7f3a91").address is None
+
+
+RAW = {
+    "empty": b"",
+    "truncated": b'{"schema_version": 1, "id": "7f',
+    "binary": bytes(range(256)),
+    "not utf-8": b'{"id": "\xff"}',
+    "pickle": b"\x80\x04\x95\x00\x00\x00\x00.",
+    "deep": b"[" * 100_000,
+    "a number": b"3",
+    "null": b"null",
+    "a list": b"[1, 2]",
+    "text": b'"case"',
+    "an empty object": b"{}",
+}
+
+
+@pytest.mark.parametrize("kind", RAW)
+def test_a_file_that_is_no_case_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "7f3a91.json"
+    path.write_bytes(RAW[kind])
+    refused(path)
+
+
+def test_a_folder_and_a_missing_file_are_refused_in_one_line(tmp_path: Path) -> None:
+    refused(tmp_path)
+    refused(tmp_path / "gone.json")
+
+
+BROKEN: dict[str, tuple[str, Any, str]] = {
+    "version": ("schema_version", 2, "2"),
+    "case is null": ("case", None, "NoneType"),
+    "unknown field of the case": ("case", {"sede": 1}, "'seed'"),
+    "wrong type in the case": ("case", {"seed": "x"}, "case.seed"),
+    "dtype of the case": ("case", {"dtype": "int4"}, "int4"),
+    "mismatches is a number": ("mismatches", 3, ""),
+    "mismatch is a number": ("mismatches", [3], ""),
+    "mismatch has an unknown field": ("mismatches", [{"tensr": "y"}], "tensr"),
+    "mismatch has no kind": ("mismatches", [{"tensor": "y", "rank": 0}], "kind"),
+    "mismatch with words for numbers": (
+        "mismatches", [{"tensor": "y", "kind": "output", "rank": 0, "error": "big"}], "big"
+    ),
+    "index is a number": ("mismatches", [{"tensor": "y", "kind": "o", "rank": 0, "index": 1}], ""),
+    "rank is text": ("mismatches", [{"tensor": "y", "kind": "output", "rank": "0"}], ""),
+    "kind is a list": ("mismatches", [{"tensor": "y", "kind": [], "rank": 0}], ""),
+    "diagnosis is a number": ("diagnosis", 3, ""),
+    "address is one name": ("address", ["a.py"], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_broken_part_is_refused_in_one_line(name: str, corpus: Corpus) -> None:
+    path = corpus.save(ENTRY)
+    key, value, words = BROKEN[name]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    assert words in refused(path)
+
+
+@pytest.mark.parametrize("key", ["id", "check", "address", "case", "engine", "mismatches"])
+def test_each_missing_part_is_named(key: str, corpus: Corpus) -> None:
+    path = corpus.save(ENTRY)
+    data = json.loads(path.read_text())
+    del data[key]
+    path.write_text(json.dumps(data))
+    assert f"'{key}'" in refused(path)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, max_examples=120)
+@given(data=st.data())
+def test_no_json_whatever_makes_another_error(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = Corpus(tmp_path_factory.getbasetemp() / "fuzz").save(ENTRY)
+    whole = json.loads(path.read_text())
+    key = data.draw(st.sampled_from([*whole, "everything"]))
+    value = data.draw(anything)
+    if key in ("case", "mismatches") and data.draw(st.booleans()):
+        part = whole[key] if key == "case" else whole[key][0]
+        value = part | {data.draw(st.sampled_from([*part])): value}
+        value = value if key == "case" else [value]
+    path.write_text(json.dumps(value if key == "everything" else whole | {key: value}))
+    try:
+        read(path)
+    except CaseError as error:
+        assert str(path) in str(error) and len(str(error).splitlines()) == 1

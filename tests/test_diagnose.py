@@ -1,0 +1,261 @@
+"""Diagnosis: from tensors with one known corruption to the name of its cause.
+
+Facts are made as `search.examine_failure` makes them, with the ranks replaced by the expected
+slices and one edit. Letters: R = degree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tpcheck import compare, diagnose, specs
+from tpcheck.case import Case
+from tpcheck.diagnose import CODES, Facts, first_divergence
+from tpcheck.oracle import Posed, Target, pose
+from tpcheck.placement import Layout, take
+from tpcheck.rank import RankReport
+from tpcheck.runner import judge
+from tpcheck.spec import Spec
+from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
+
+Ranks = dict[int, dict[str, Any]]  # rank → kind/name → its tensor, or None
+Edit = Callable[[Ranks, Posed], object]
+
+ROW, COLUMN = specs.row_linear(), specs.column_linear()
+DIMS = {"batch": 2, "seq": 3, "in_features": 8, "out_features": 12, "bias": True}
+CASE = Case(dims=DIMS, mesh={"tp": 4}, seed=11)
+WIDE = replace(CASE, mesh={"dp": 2, "tp": 4})
+OUT, DX = "output/output", "input_grad/x"
+DW, DB = "param_grad/weight", "param_grad/bias"
+
+
+def targets(posed: Posed, rank: int) -> dict[str, tuple[Target, Tensor, Tensor]]:
+    """kind/name → the target and this rank's slices of its value and σ."""
+    problem = posed.problems[posed.case.coordinates(rank).get("dp", 0)]
+    cut = partial(take, case=posed.case, rank=rank)
+    return {
+        f"{t.kind}/{t.name}": (t, cut(t.value, t.entry).clone(), cut(t.spread.sigma, t.entry))
+        for t in problem.targets
+    }
+
+
+def expected(posed: Posed) -> Ranks:
+    """What correct ranks hold, in the dtypes of the case."""
+    world = range(posed.case.world_size)
+    return {r: {k: v.to(t.dtype) for k, (t, v, _) in targets(posed, r).items()} for r in world}
+
+
+def judged(posed: Posed, ranks: Ranks) -> CaseResult:
+    """The result that these ranks' reports come to."""
+    reports: list[RankReport | Mismatch] = []
+    for rank, held in ranks.items():
+        report = RankReport(rank)
+        for key, (t, value, sigma) in targets(posed, rank).items():
+            spread, dtype = replace(t.spread, sigma=sigma), t.dtype if key == OUT else None
+            where: Any = {"name": t.name, "kind": t.kind, "rank": rank, "dtype": dtype}
+            found = compare.compare(held[key], value, spread, **where)
+            report.mismatches += [found.mismatch] if found.mismatch else []
+            report.digests[t.kind, t.name] = compare.fingerprint(held[key])
+        reports.append(report)
+    return judge(posed, "gloo", reports)
+
+
+def examine(
+    *edits: Edit, spec: Spec = ROW, case: Case = CASE, right: Callable[[Case], bool] | None = None
+) -> Diagnosis:
+    """The diagnosis of ranks with these edits; `right` says which other cases pass."""
+    posed = pose(spec, case)
+    ranks = expected(posed)
+    assert judged(posed, ranks).mismatches == []
+    for edit in edits:
+        edit(ranks, posed)
+    found = judged(posed, ranks)
+    assert found.mismatches
+    dumps = {r: {k: t for k, t in held.items() if t is not None} for r, held in ranks.items()}
+
+    def rerun(other: Case) -> CaseResult:
+        wrong = [] if right is not None and right(other) else found.mismatches
+        return CaseResult(other, "gloo", wrong)
+
+    named = diagnose.diagnose(Facts(posed, found, found, dumps, rerun))
+    assert named.code in CODES and named.message
+    return named
+
+
+def change(key: str, how: Callable[[dict[int, Any], int], Any], *only: int) -> Edit:
+    """An edit of one tensor on all ranks, or on those in `only`: how(all ranks' tensors, rank)."""
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        old = {rank: held[key] for rank, held in ranks.items()}
+        for rank in only or ranks:
+            ranks[rank][key] = how(old, rank)
+
+    return edit
+
+
+def times(key: str, factor: float, *only: int) -> Edit:
+    return change(key, lambda old, r: factor * old[r], *only)
+
+
+def terms(key: str) -> Edit:
+    """Each rank keeps a term of its own; the terms sum to the reference."""
+
+    def term(old: dict[int, Any], rank: int) -> Tensor:
+        mine = [torch.cos((r + 2) * old[0]) for r in range(3)]
+        return mine[rank] if rank < 3 else old[0] - sum(mine)
+
+    return change(key, term)
+
+
+def next_rank(old: dict[int, Any], rank: int) -> Tensor:
+    return old[(rank + 1) % 4].clone()
+
+
+def add_bias(factor: int) -> Edit:
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        for held in ranks.values():
+            held[OUT] = held[OUT] + factor * posed.problems[0].params["bias"]
+
+    return edit
+
+
+def noise(key: str) -> Edit:
+    rng = torch.Generator().manual_seed(3)
+    return change(key, lambda old, r: torch.randn(old[r].shape, generator=rng).to(old[r].dtype))
+
+
+CAUSES: dict[str, tuple[Spec, Case, Edit, str]] = {
+    "output × R": (ROW, CASE, times(OUT, 4), "summed-twice"),
+    "input gradient × R": (ROW, CASE, times(DX, 4), "summed-twice"),
+    "bias gradient × R": (ROW, CASE, times(DB, 4), "summed-twice"),
+    "weight gradient × R²": (ROW, CASE, times(DW, 16), "summed-twice"),
+    "output ÷ R": (ROW, CASE, times(OUT, 1 / 4), "averaged-not-summed"),
+    "bias gradient ÷ R": (ROW, CASE, times(DB, 1 / 4), "averaged-not-summed"),
+    "terms of the output": (ROW, CASE, terms(OUT), "missing-all-reduce"),
+    "terms of the input gradient": (COLUMN, CASE, terms(DX), "missing-all-reduce"),
+    "terms of the bias gradient": (ROW, CASE, terms(DB), "partial-not-reduced"),
+    "bias R − 1 times more": (ROW, CASE, add_bias(3), "bias-per-rank"),
+    "no bias at all": (ROW, CASE, add_bias(-1), "bias-per-rank"),
+    "the next rank's output": (COLUMN, CASE, change(OUT, next_rank), "shard-order"),
+    "the next rank's bias gradient": (COLUMN, CASE, change(DB, next_rank), "shard-order"),
+    "permuted rows": (COLUMN, CASE, change(DW, lambda old, r: old[r].roll(1, 0)), "shard-order"),
+    "permuted tokens": (ROW, CASE, change(OUT, lambda old, r: old[r].flip(1)), "shard-order"),
+    "zero gradient": (ROW, CASE, times(DW, 0, 1), "gradient-dropped"),
+    "no gradient": (ROW, CASE, change(DW, lambda old, r: None, 2), "gradient-dropped"),
+    "nan": (ROW, CASE, times(OUT, torch.nan, 1), "unwritten-memory"),
+    "shape": (COLUMN, CASE, change(OUT, lambda old, r: old[r][..., :1]), "wrong-placement"),
+    "dtype": (ROW, CASE, change(OUT, lambda old, r: old[r].float()), "precision-loss"),
+    "all data": (ROW, WIDE, change(OUT, lambda old, r: old[0] + old[4]), "wrong-group"),
+    "a replica's last bit": (ROW, CASE, times(OUT, 1 + 2**-52, 3), "replicas-differ"),
+    "noise": (ROW, CASE, noise(OUT), "unclassified"),
+    "noise in a vector": (ROW, CASE, noise(DB), "unclassified"),
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_a_known_corruption_gets_its_name(name: str) -> None:
+    spec, case, edit, code = CAUSES[name]
+    assert examine(edit, spec=spec, case=case).code == code
+
+
+LOW = replace(CASE, dtype="float32")
+HEADS: dict[str, Any] = {"batch": 1, "seq": 3, "hidden": 6, "heads": 4, "kv_heads": 2}
+FLAGS = dict.fromkeys(("bias", "residual", "qk_norm", "rotary", "causal"), False)
+GQA = Case(dims=HEADS | FLAGS | {"head_dim": 2, "norm": "none"}, mesh={"tp": 4})
+RERUNS: dict[str, tuple[Spec, Case, Callable[[Case], bool], str]] = {
+    "right without dp": (ROW, WIDE, lambda c: "dp" not in c.mesh, "wrong-group"),
+    "right in float64": (ROW, LOW, lambda c: c.dtype == "float64", "precision-loss"),
+    "right as MHA": (specs.attention(), GQA, lambda c: c["kv_heads"] == 4, "kv-head-map"),
+}
+
+
+@pytest.mark.parametrize("name", RERUNS)
+def test_another_case_that_passes_narrows_the_cause(name: str) -> None:
+    spec, case, right, code = RERUNS[name]
+    assert examine(noise(OUT), spec=spec, case=case, right=right).code == code
+    assert examine(noise(OUT), spec=spec, case=case).code == "unclassified"
+
+
+def test_wrong_rows_of_an_embedding_name_the_vocabulary() -> None:
+    case = Case(dims={"batch": 2, "seq": 4, "vocab": 8, "hidden": 3}, mesh={"tp": 2})
+    edit = change(OUT, lambda old, r: old[r].index_fill(1, torch.tensor([1]), 7.0))
+    assert examine(edit, spec=specs.embedding(), case=case).code == "vocab-mask"
+
+
+def test_evidence_that_changes_from_run_to_run_is_a_stale_buffer() -> None:
+    posed = pose(ROW, CASE)
+    first, second = expected(posed), expected(posed)
+    noise(OUT)(first, posed)
+    noise(DW)(second, posed)
+    facts = Facts(posed, judged(posed, first), judged(posed, second), second, lambda c: None)
+    assert diagnose.diagnose(facts).code == "stale-buffer"
+
+
+def test_nan_in_both_runs_is_no_change_from_run_to_run() -> None:
+    assert examine(times(OUT, 4), times(DW, torch.nan)).code == "summed-twice"
+
+
+def test_twice_the_value_on_two_by_two_ranks_is_summed_twice_not_a_wrong_group() -> None:
+    case = replace(CASE, mesh={"dp": 2, "tp": 2})  # other data in each group: their sum differs
+    assert examine(times(OUT, 2), case=case).code == "summed-twice"
+
+
+def test_an_output_of_one_dim_can_be_diagnosed() -> None:
+    def inputs(case: Case, draw: Any) -> dict[str, Tensor]:
+        return {"x": draw("x", 4, 3)}
+
+    rows = Spec("rows", [Case()], lambda c: lambda x: x.sum(-1), inputs, lambda c: Layout())
+    assert examine(noise(OUT), spec=rows, case=Case()).code == "unclassified"
+
+
+def test_the_first_cause_in_the_order_of_computation_is_named() -> None:
+    assert examine(times(DW, 0), times(OUT, 1 / 4)).code == "averaged-not-summed"
+
+
+def test_evidence_names_the_ranks_and_the_factor() -> None:
+    found = examine(times(OUT, 4, 1, 2))
+    assert found.evidence == {"factor": 4.0, "ranks": [1, 2]}
+    swapped = examine(change(OUT, lambda old, r: old[3 - r]), spec=COLUMN)
+    assert swapped.evidence["map"] == {"0": 3, "1": 2, "2": 1, "3": 0}
+
+
+STRUCTURAL: dict[str, tuple[str, dict[str, Any], str]] = {
+    "crash": ("crash", {"reason": "signal 11"}, "rank-crash"),
+    "exception": ("exception", {"type": "KeyError", "phase": "forward"}, "rank-crash"),
+    "collective": ("collective", {"reason": "they differ"}, "collective-mismatch"),
+    "hang": ("hang", {"reason": "waits", "last": ["barrier"]}, "deadlock"),
+    "finished": ("hang", {"reason": "rank 0 finished without it"}, "collective-mismatch"),
+    **{f: ("sharding", {"fault": f}, "parameter-not-sharded") for f in ("whole", "storage")},
+    **{f: ("sharding", {"fault": f}, "wrong-placement") for f in ("shape", "placement")},
+    **{f: ("sharding", {"fault": f}, "plan-entry-unmatched") for f in ("missing", "unexpected")},
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURAL)
+def test_what_needs_no_values_is_named_from_the_evidence_alone(name: str) -> None:
+    kind, detail, code = STRUCTURAL[name]
+    waits = Mismatch("hang", "hang", 0, detail={"reason": "waits", "consequence": True})
+    posed = Posed(CASE, [], {}, {}, {})
+    cause = Mismatch(kind, kind, 1, detail=detail)
+    for mismatches in ([cause], [waits, cause]):
+        found = CaseResult(CASE, "gloo", mismatches)
+        assert diagnose.diagnose(Facts(posed, found, found, {}, lambda c: None)).code == code
+
+
+@pytest.mark.parametrize(
+    "order",
+    ["output/y param_grad/w", "input_grad/x output/y@1", "param_grad/w param/w output/y@step"],
+)
+def test_the_first_divergence_is_the_first_to_be_computed(order: str) -> None:
+    found = [Mismatch(name, kind, 0) for kind, name in (e.split("/") for e in order.split())]
+    assert first_divergence(CaseResult(CASE, "gloo", [])) is None
+    for mismatches in (found, found[::-1]):
+        first = first_divergence(CaseResult(CASE, "gloo", mismatches))
+        assert first is not None and first.split()[0] == found[0].tensor

@@ -1,0 +1,98 @@
+"""Wrong candidates are found, and shrunk to the dullest case that can show them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fixtures.mutants import MUTANTS
+from tpcheck.case import Case
+from tpcheck.corpus import Corpus
+from tpcheck.engines.pool import Engine
+from tpcheck.mutation import Matrix, Row, collect
+from tpcheck.search import Options, Search
+from tpcheck.verdict import Verdict
+
+BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+
+# mutant → the evidence that must be there, and the smallest dims that can show it
+DULLEST = {
+    "row_linear_without_all_reduce": ("output", {"batch": 1, "seq": 1, "in_features": 2}),
+    "column_linear_without_backward_all_reduce": ("input_grad", {"batch": 1, "in_features": 1}),
+    "row_linear_averaged": ("output", {"batch": 1, "seq": 1, "in_features": 2}),
+    "bias_added_on_every_rank": ("output", {"batch": 1, "seq": 1, "bias": True}),
+    "kv_head_is_rank_modulo_n_kv": ("output", {"batch": 1}),
+    "kv_replica_gradients_not_summed": ("param_grad", {"batch": 1, "kv_heads": 1}),
+    "chunk_major_output": ("output", {"batch": 1, "chunks": 2}),
+    "norm_weight_gradient_partial": ("param_grad", {"batch": 1}),
+    "vocab_range_off_by_one": ("output", {"batch": 1}),
+    "reduced_over_the_world_group": ("output", {"batch": 1}),
+    "no_backward": ("param_grad", {"batch": 1}),
+    "gathered_in_reversed_rank_order": ("output", {"batch": 1}),
+    "all_reduce_overwrites_its_input": ("param_grad", {"batch": 1}),
+    "last_chunk_dropped": ("output", {"batch": 1}),
+    "qk_norm_gradient_not_reduced": ("param_grad", {"batch": 1, "qk_norm": True}),
+}
+
+
+@pytest.mark.parametrize("name", DULLEST)
+def test_a_wrong_candidate_is_found_and_shrunk(gloo: Engine, corpus: Corpus, name: str) -> None:
+    kind, dims = DULLEST[name]
+    result = Search(BY_NAME[name].check, gloo, Options(examples=50, corpus=corpus)).run()
+    assert result.verdict is Verdict.FAIL
+    found = result.counterexample
+    assert found is not None and 1 <= found.found_after <= 50
+    assert kind in {m.kind for m in found.mismatches}
+    # r % n_kv and r // (tp / n_kv) agree at tp=2 whatever n_kv is
+    assert found.case.tp == (4 if name == "kv_head_is_rank_modulo_n_kv" else 2)
+    assert {k: found.case[k] for k in dims} == dims, found.case.describe()
+    assert corpus.find(found.id).case == found.case
+    assert len(list(corpus.folder.glob("*.json"))) == 1
+
+
+def test_found_in_a_run_of_the_whole_search_with_time_to_spare(gloo: Engine) -> None:
+    """Shrinking is bounded: a check whose every case fails slowly still ends."""
+    from tests import faulty
+
+    begun = time.monotonic()
+    options = Options(examples=50, corpus=None, shrink_seconds=2.0)
+    result = Search(faulty.check(faulty.OneRankRaises), gloo, options).run()
+    assert result.counterexample is not None
+    assert result.counterexample.diagnosis.code == "rank-crash"
+    assert time.monotonic() - begun < 300  # a bound on a loop, not a speed
+
+
+def test_every_mutant_says_what_it_should_show() -> None:
+    from tpcheck.diagnose import CODES
+    from tpcheck.verdict import KINDS
+
+    assert len(BY_NAME) == len(MUTANTS) >= 70
+    for mutant in MUTANTS:
+        assert set(mutant.shows_in) <= set(KINDS) and mutant.shows_in, mutant.name
+        assert set(mutant.diagnosis) <= set(CODES) and mutant.diagnosis, mutant.name
+        assert mutant.mechanism and mutant.source, mutant.name
+
+
+def test_the_matrix_puts_survivors_and_misnamed_ones_first() -> None:
+    def row(name: str, killed: bool, diagnosis: str) -> Row:
+        return Row(
+            name, killed, ("output",), 1, 0.1, Case().describe(), diagnosis, ("shard-order",)
+        )
+
+    rows = [
+        row("a_named", True, "shard-order"),
+        row("b_unclassified", True, "unclassified"),
+        row("c_misnamed", True, "summed-twice"),
+        row("d_survivor", False, ""),
+    ]
+    ordered = [r.mutant for r in Matrix(rows).ordered()]
+    assert ordered == ["d_survivor", "c_misnamed", "b_unclassified", "a_named"]
+    sums = Matrix(rows).to_dict()
+    assert (sums["killed"], sums["named"], sums["misnamed"]) == (3, 1, 1)
+
+
+def test_mutants_are_collected_from_modules_once() -> None:
+    import fixtures.mutants
+
+    assert {m.name for m in collect([fixtures.mutants, fixtures.mutants])} == set(BY_NAME)

@@ -1,0 +1,151 @@
+"""The reports for machines: strict JSON by the contract, JUnit that parses whatever it quotes."""
+
+from __future__ import annotations
+
+import json
+import math
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
+from tpcheck.report.machine import as_json, as_junit, dumps, write
+from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch, Verdict
+
+PASSED = CheckResult("good", Verdict.PASS, "gloo", 5, 0.5, ["float64"], [2], usage={"float64": 0.3})
+UNDECIDED = CheckResult("slow", Verdict.UNKNOWN, "gloo", reason="rank 1 <hangs> & waits")
+FAILED = CheckResult(
+    "bad",
+    Verdict.FAIL,
+    "gloo",
+    counterexample=Counterexample(
+        id="7f3a91",
+        case=Case(),
+        mismatches=[
+            Mismatch("y", "output", 0, (0,), 1.0, math.nan, math.inf, 1e-15, {"x": [-math.inf]})
+        ],
+        diagnosis=Diagnosis("unclassified", '<"&">', {"error_over_bound": math.inf}),
+        engine="gloo",
+        reproduce="tpcheck replay 7f3a91",
+    ),
+)
+
+
+def report(*results: CheckResult, **more: Any) -> dict[str, Any]:
+    given = {"started": "now", "seconds": 1.0, "seed": 3, "engine": "gloo", "ranks": 4} | more
+    return as_json(results, **given)  # type: ignore[arg-type]
+
+
+def junit(*results: CheckResult) -> ElementTree.Element:
+    suite = ElementTree.fromstring(as_junit(results, seconds=1.5)).find("testsuite")
+    assert suite is not None
+    return suite
+
+
+def test_the_object_has_the_keys_of_the_contract() -> None:
+    data = report(PASSED)
+    assert set(data) >= {
+        "schema_version", "verdict", "started", "seconds", "environment", "seed", "checks"
+    }  # fmt: skip
+    assert set(data["environment"]) >= {"torch", "python", "device", "engine"}
+    assert data["environment"]["engine"] == "gloo" and data["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("results", "unknown", "verdict"),
+    [
+        ([PASSED], None, "PASS"),
+        ([PASSED, UNDECIDED], None, "UNKNOWN"),
+        ([FAILED, UNDECIDED, PASSED], None, "FAIL"),
+        ([PASSED], "the canary survived", "UNKNOWN"),
+        ([FAILED], "the canary survived", "FAIL"),
+        ([], None, "UNKNOWN"),
+    ],
+)
+def test_the_worst_verdict_is_the_reports(
+    results: list[CheckResult], unknown: str | None, verdict: str
+) -> None:
+    data = report(*results, unknown=unknown)
+    assert (data["verdict"], data["reason"]) == (verdict, unknown)
+    assert [c["name"] for c in data["checks"]] == [r.name for r in results]
+
+
+def test_json_is_strict_where_values_are_not_finite() -> None:
+    def refuse(token: str) -> None:
+        raise AssertionError(token)
+
+    data = json.loads(dumps(report(FAILED)), parse_constant=refuse)
+    (found,) = data["checks"][0]["counterexample"]["mismatches"]
+    assert (found["actual"], found["error"], found["detail"]) == ("nan", "inf", {"x": ["-inf"]})
+
+
+def test_a_bare_nan_would_be_noticed() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        dumps({"x": math.nan})
+
+
+def test_junit_counts_failures_and_errors_apart() -> None:
+    suite = junit(PASSED, FAILED, UNDECIDED)
+    assert {k: suite.get(k) for k in ("tests", "failures", "errors")} == {
+        "tests": "3", "failures": "1", "errors": "1"
+    }  # fmt: skip
+    assert {c.get("name"): [e.tag for e in c] for c in suite} == {
+        "good": [], "bad": ["failure"], "slow": ["error"]
+    }  # fmt: skip
+
+
+def test_junit_quotes_the_report_and_escapes_it() -> None:
+    suite = junit(FAILED, UNDECIDED)
+    failed, error = suite.find("testcase/failure"), suite.find("testcase/error")
+    assert failed is not None and error is not None
+    assert '<"&">' in str(failed.text) and "tpcheck replay 7f3a91" in str(failed.text)
+    assert "<hangs> & waits" in str(error.get("message"))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+def test_junit_parses_whatever_a_rank_said(said: str) -> None:
+    suite = junit(replace(UNDECIDED, reason=said))
+    assert suite.find("testcase/error") is not None
+
+
+def test_a_colour_code_in_a_reason_does_not_break_junit() -> None:
+    assert junit(replace(UNDECIDED, reason="\x1b[31mred\x1b[0m")).get("errors") == "1"
+
+
+def test_a_report_is_written_whole_with_its_folders_and_readable_by_others(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "report.json"
+    write(path, "one")
+    write(path, "two")
+    assert path.read_text() == "two"
+    assert [p.name for p in path.parent.iterdir()] == ["report.json"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_report_that_cannot_be_written_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "report.json", tmp_path):
+        with pytest.raises(InvalidArgument) as caught:
+            write(path, "text")
+        assert str(path) in str(caught.value) and len(str(caught.value).splitlines()) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
+
+
+def test_text_beyond_ascii_is_written_whatever_the_locale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    real = os.fdopen
+    monkeypatch.setattr(  # what open() takes under LC_ALL=C without UTF-8 mode
+        os, "fdopen", lambda fd, mode, **k: real(fd, mode, **({"encoding": "ascii"} | k))
+    )
+    write(tmp_path / "report.xml", "row › output ×")
+    assert (tmp_path / "report.xml").read_text(encoding="utf-8") == "row › output ×"

@@ -1,0 +1,137 @@
+"""The report for people: both values, where, why, and how to see it again."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from tpcheck.case import Case
+from tpcheck.report.text import describe, failure, headline, line
+from tpcheck.verdict import KINDS, CheckResult, Counterexample, Diagnosis, Mismatch, Verdict
+
+WRONG = Mismatch(
+    "output", "output", 1, (0, 3), 0.8127, 1.6254, 0.8127, 3.1e-15, {"wrong": 64, "of": 64}
+)
+EXAMPLE = Counterexample(
+    id="7f3a91",
+    case=Case(dims={"in_features": 4}, mesh={"dp": 2, "tp": 2}, seed=5),
+    mismatches=[WRONG],
+    diagnosis=Diagnosis("summed-twice", "every element is world_size × the reference"),
+    engine="gloo",
+    first_divergence="output (forward)",
+    reproduce="tpcheck replay 7f3a91",
+)
+FAILED = CheckResult("row_linear", Verdict.FAIL, "gloo", 3, counterexample=EXAMPLE)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "FAIL", "row_linear", "dp=2", "tp=2", "float64", "gloo",
+        "rank 1", "output", "[0, 3]",
+        "expected 0.81269999999999998", "got 1.6254", "off by 0.813", "bound 3.1e-15",
+        "64 of 64",
+        "summed-twice: every element", "output (forward)", "in_features=4 seed=5",
+        "tpcheck replay 7f3a91",
+    ],
+)  # fmt: skip
+def test_a_failure_shows(words: str) -> None:
+    assert words in failure(FAILED)
+
+
+def test_shown_values_are_precise_enough_to_tell_neighbours_apart() -> None:
+    near = math.nextafter(0.1, 1)
+    text = describe(replace(WRONG, expected=0.1, actual=near))
+    expected, actual = (float(text.split(word)[1].split()[0]) for word in ("expected", "got"))
+    assert (expected, actual) == (0.1, near)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_shown(value: float) -> None:
+    assert f"got {value}" in describe(replace(WRONG, actual=value, error=math.nan))
+
+
+def test_a_norm_that_is_too_large_shows_its_own_bound() -> None:
+    text = describe(replace(WRONG, detail={"norm_error": 2.5, "norm_bound": 1.25}))
+    assert "2.5 σ" in text and "1.25 σ" in text
+
+
+def test_a_wrong_dtype_shows_both_dtypes() -> None:
+    detail = {"dtype": "float16", "expected_dtype": "bfloat16"}
+    text = describe(replace(WRONG, detail=detail))
+    assert "float16" in text and "expected bfloat16" in text
+
+
+def test_a_wrong_shape_shows_both_shapes() -> None:
+    detail = {"shape": [4, 3], "expected_shape": [2, 3]}
+    text = describe(Mismatch("up.weight", "param_grad", 1, detail=detail))
+    assert "rank 1 param_grad up.weight" in text and "[4, 3]" in text and "[2, 3]" in text
+
+
+def test_a_missing_gradient_says_why() -> None:
+    detail = {"reason": "the candidate has no gradient here (None)"}
+    assert "None" in describe(Mismatch("up.weight", "param_grad", 0, detail=detail))
+
+
+def test_replicas_that_differ_name_their_ranks() -> None:
+    detail = {"of": "param", "ranks": [0, 1], "differ_from_first": [1]}
+    assert "[0, 1]" in describe(Mismatch("norm.bias", "replica", 1, detail=detail))
+
+
+def test_a_hang_shows_what_each_rank_last_entered() -> None:
+    peers = {"0": ["barrier", "all_reduce(sum) float32[4]"], "1": [], "2": ["broadcast"]}
+    lines = describe(
+        Mismatch("hang", "hang", 0, detail={"reason": "waits for ranks [1]", "peers": peers})
+    ).splitlines()
+    assert "rank 0 hang: waits for ranks [1]" in lines[0]
+    assert [text.split() for text in lines[1:]] == [
+        ["rank", "0", "last", "entered", "all_reduce(sum)", "float32[4]"],
+        ["rank", "2", "last", "entered", "broadcast"],
+    ]
+
+
+def test_an_exception_shows_type_reason_phase_and_the_end_of_its_stack() -> None:
+    stack = "\n".join(f"frame {i}" for i in range(9))
+    detail = {"type": "KeyError", "reason": "'x'", "phase": "forward", "stack": stack}
+    text = describe(Mismatch("exception", "exception", 2, detail=detail))
+    assert "rank 2 exception: KeyError: 'x' (in forward)" in text
+    assert "frame 8" in text and "frame 2" not in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("index", [None, ()])
+def test_no_kind_of_evidence_is_too_bare_to_be_shown(kind: str, index: tuple[()] | None) -> None:
+    numbers = {} if index is None else {"expected": 1.0, "actual": 2.0, "error": 1.0, "bound": 0.1}
+    text = describe(Mismatch("y", kind, 3, index, **numbers))
+    assert "rank 3" in text and kind in text
+
+
+def test_only_the_first_mismatches_are_shown_and_the_rest_are_counted_by_kind() -> None:
+    others = [replace(WRONG, rank=r) for r in range(4)]
+    more = [replace(WRONG, kind="param_grad"), replace(WRONG, kind="input_grad")]
+    text = failure(replace(FAILED, counterexample=replace(EXAMPLE, mismatches=others + more)))
+    assert text.count("expected") == 4 and "and 2 more (input_grad, param_grad)" in text
+
+
+def test_without_a_corpus_no_command_is_promised() -> None:
+    text = failure(replace(FAILED, counterexample=replace(EXAMPLE, reproduce="")))
+    assert "replay" not in text and "in_features=4" in text
+
+
+def test_what_could_not_be_decided_says_why() -> None:
+    undecided = CheckResult("row", Verdict.UNKNOWN, "gloo", reason="the time was up")
+    assert failure(undecided) == "UNKNOWN  row: the time was up"
+
+
+def test_a_headline_survives_a_counterexample_without_mismatches() -> None:
+    assert headline("row", replace(EXAMPLE, mismatches=[])).startswith("FAIL  row › ?")
+
+
+def test_a_line_a_check_shows_what_was_covered() -> None:
+    result = CheckResult("row", Verdict.PASS, "gloo", 24, 1.26, ["float32", "float64"], [2, 4])
+    assert line(result).split() == (
+        "PASS row 24 cases tp 2,4 float32,float64 gloo 1.3 s".split()  # noqa: SIM905
+    )
+    assert len(line(CheckResult("row", Verdict.UNKNOWN, "gloo")).splitlines()) == 1

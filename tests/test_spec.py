@@ -1,0 +1,86 @@
+"""Specs and checks: what may be given, what is overridden, under which name it goes."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from tpcheck import specs
+from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
+from tpcheck.placement import Layout
+from tpcheck.spec import Check
+
+SPEC = specs.row_linear()
+
+
+def build(case: Case, mesh: Any) -> Any:
+    return None
+
+
+held = Check(SPEC, candidate=build)
+
+
+def test_a_check_takes_its_name_then_its_variable_then_its_spec() -> None:
+    assert Check(SPEC, build, name="mine").title == "mine"
+    assert held.title == "held"
+    assert Check(specs.row_linear(), build).title == "row_linear"
+
+
+def test_a_check_knows_the_file_and_variable_that_hold_it() -> None:
+    assert held.address() == (__file__, "held")
+    assert held.named("other").address() == (__file__, "held")
+
+
+def test_a_check_that_no_variable_holds_has_no_address() -> None:
+    assert Check(SPEC, lambda case, mesh: None).address() is None
+    assert Check(specs.row_linear(), build).address() is None
+
+
+def test_renaming_keeps_everything_else() -> None:
+    check = Check(SPEC, build, load=lambda module, state: None)
+    renamed = check.named("other")
+    assert renamed.title == "other" and check.name == ""
+    assert (renamed.spec, renamed.candidate, renamed.load) == (check.spec, build, check.load)
+
+
+@pytest.mark.parametrize("given", [specs.row_linear, "row_linear", None, build])
+def test_what_is_no_spec_is_refused_by_type(given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=rf"Check\(spec=…\) is a {type(given).__name__}"):
+        Check(given, build)
+
+
+@pytest.mark.parametrize("given", [None, 3, "build"])
+def test_a_candidate_that_cannot_be_called_is_refused_by_type(given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=rf"candidate=…\) is a {type(given).__name__}"):
+        Check(SPEC, given)
+
+
+def test_an_override_replaces_the_specs_for_this_check_only() -> None:
+    def layout(case: Case) -> Layout:
+        return Layout()
+
+    check = Check(SPEC, build, overrides={"layout": layout})
+    assert check.spec.layout is layout and SPEC.layout is not layout
+    assert check.spec.reference is SPEC.reference
+    assert check.named("other").spec.layout is layout
+
+
+@pytest.mark.parametrize(("name", "near"), [("finalise", "'finalize'"), ("name", r"\['name'\]")])
+def test_what_is_no_field_of_a_spec_cannot_be_overridden(name: str, near: str) -> None:
+    with pytest.raises(InvalidArgument, match=near):
+        Check(SPEC, build, overrides={name: None})
+
+
+def test_specs_and_checks_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        SPEC.name = "other"  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        held.name = "other"  # type: ignore[misc]
+
+
+def test_two_checks_of_the_same_parts_are_two_checks() -> None:
+    assert Check(SPEC, build) != Check(SPEC, build)
+    assert len({Check(SPEC, build), Check(SPEC, build)}) == 2

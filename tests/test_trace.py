@@ -1,0 +1,160 @@
+"""The trace: what was entered, in order, and a peer in another collective is seen at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tpcheck.board import Board
+from tpcheck.errors import CollectiveMismatch
+from tpcheck.trace import Event, Recorder, group_sizes, name_of
+
+EVENT = Event("all_reduce", "sum", (0, 1), "float32", (4, 8), 128, "forward", "mlp.py:41")
+Pair = tuple[Recorder, Recorder]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    """Two ranks' recorders on one board."""
+    board = Board(tmp_path / "board", 2, create=True)
+    for rank in range(2):
+        board.begin(rank, 1)
+    views = [board, Board(tmp_path / "board", 2)]
+    return tuple(Recorder(r, board=views[r], epoch=1, dispatch=False) for r in range(2))  # type: ignore[return-value]
+
+
+def test_an_event_says_all_that_is_known_of_it() -> None:
+    recorder = Recorder(0, dispatch=False)
+    recorder.phase = "backward"
+    small, large = torch.zeros(2), torch.zeros(4, 8, dtype=torch.bfloat16)
+    recorder.record("all_reduce", [small, large], (0, 2), "sum")
+    (event,) = recorder.events
+
+    assert (event.op, event.reduce_op, event.group) == ("all_reduce", "sum", (0, 2))
+    assert (event.dtype, event.shape, event.bytes) == ("bfloat16", (4, 8), 64)
+    assert event.phase == "backward" and event.where.startswith("test_trace.py:")
+    assert event.to_dict()["group"] == (0, 2)
+
+
+def test_only_reducing_collectives_have_a_reduce_op() -> None:
+    recorder = Recorder(0, dispatch=False)
+    for op in ("all_reduce", "reduce_scatter", "reduce", "all_gather", "broadcast", "all_to_all"):
+        recorder.record(op, [torch.zeros(2)], (0, 1), "sum")
+    assert [e.reduce_op for e in recorder.events] == ["sum"] * 3 + [None] * 3
+
+
+def test_a_barrier_carries_no_tensor() -> None:
+    recorder = Recorder(0, dispatch=False)
+    recorder.record("barrier", [], (0, 1), None)
+    assert (recorder.events[0].bytes, recorder.events[0].shape) == (0, ())
+
+
+def test_a_description_names_everything() -> None:
+    assert EVENT.describe() == (
+        "all_reduce(sum) float32[4, 8] over ranks 0,1 in forward at mlp.py:41"
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [{"op": "broadcast"}, {"reduce_op": "avg"}, {"dtype": "float64"}, {"shape": (8, 4)}]
+)
+def test_ranks_must_agree_on_op_reduce_op_dtype_and_shape(change: dict[str, object]) -> None:
+    other = replace(EVENT, **change)  # type: ignore[arg-type]
+    assert other.fingerprint() != EVENT.fingerprint()
+
+
+def test_ranks_need_not_agree_on_place_phase_or_gathered_shapes() -> None:
+    moved = replace(EVENT, phase="backward", where="other.py:1")
+    assert moved.fingerprint() == EVENT.fingerprint()
+    gather = replace(EVENT, op="all_gather", reduce_op=None)
+    assert replace(gather, shape=(1, 8)).fingerprint() == gather.fingerprint()
+
+
+def test_the_same_collectives_in_the_same_order_are_no_mismatch(pair: Pair) -> None:
+    for shape, op in (((2, 3), "sum"), ((4,), "max")):
+        for recorder in pair:
+            recorder.record("all_reduce", [torch.zeros(shape)], (0, 1), op)
+    assert [e.reduce_op for e in pair[1].events] == ["sum", "max"]
+
+
+@pytest.mark.parametrize(
+    ("op", "tensor", "reduce_op"),
+    [
+        ("all_gather", torch.zeros(2, 3), None),
+        ("all_reduce", torch.zeros(2, 3), "avg"),
+        ("all_reduce", torch.zeros(3, 2), "sum"),
+        ("all_reduce", torch.zeros(2, 3).double(), "sum"),
+    ],
+    ids=["op", "reduce-op", "shape", "dtype"],
+)
+def test_the_second_rank_in_another_collective_raises_and_names_both(
+    pair: Pair, op: str, tensor: torch.Tensor, reduce_op: str | None
+) -> None:
+    pair[0].record("all_reduce", [torch.zeros(2, 3)], (0, 1), "sum")
+    with pytest.raises(CollectiveMismatch) as caught:
+        pair[1].record(op, [tensor], (0, 1), reduce_op)
+    text = str(caught.value)
+    assert pair[0].events[-1].describe() in text and pair[1].events[-1].describe() in text
+
+
+def test_steps_are_counted_group_by_group(pair: Pair) -> None:
+    pair[0].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
+    pair[1].record("broadcast", [torch.zeros(9)], (1,), None)  # a group of its own
+    pair[1].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
+    with pytest.raises(CollectiveMismatch, match="collective 2 of ranks"):
+        pair[0].record("barrier", [], (0, 1), None)
+        pair[1].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
+
+
+def test_sends_and_receives_pair_up_and_are_not_announced(pair: Pair) -> None:
+    pair[0].record("send", [torch.zeros(2)], (0, 1), None)
+    pair[1].record("recv", [torch.zeros(2)], (0, 1), None)
+    pair[1].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
+    pair[0].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
+    assert [e.op for e in pair[0].events] == ["send", "all_reduce"]
+
+
+def test_a_recorder_leaves_ordinary_operations_alone() -> None:
+    x = torch.randn(3, 3)
+    with Recorder(0) as recorder:
+        y = (x @ x).relu().sum()
+    assert torch.equal(y, (x @ x).relu().sum()) and recorder.events == []
+
+
+def test_a_real_collective_is_seen_once_with_its_reduce_op(tmp_path: Path) -> None:
+    from tpcheck.trace import watch_reduce_ops
+
+    watch_reduce_ops()
+    watch_reduce_ops()  # twice is once
+    store = f"file://{tmp_path}/store"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    try:
+        with Recorder(0) as recorder:
+            dist.all_reduce(torch.ones(2, 2), op=dist.ReduceOp.MAX)
+            dist.all_gather([torch.zeros(3)], torch.ones(3))
+            dist.barrier()
+            dist.all_reduce(torch.ones(5))
+    finally:
+        dist.destroy_process_group()
+    seen = [(e.op, e.reduce_op, e.shape, e.group) for e in recorder.events]
+    assert seen[:2] == [("all_reduce", "max", (2, 2), (0,)), ("all_gather", None, (3,), (0,))]
+    assert seen[-1] == ("all_reduce", "sum", (5,), (0,))
+    assert recorder.events[0].where.startswith("test_trace.py:")
+
+
+def test_collectives_are_counted_by_phase_and_op() -> None:
+    events = [EVENT, EVENT, replace(EVENT, phase="backward"), replace(EVENT, op="broadcast")]
+    assert group_sizes(events) == {
+        ("forward", "all_reduce"): 2,
+        ("backward", "all_reduce"): 1,
+        ("forward", "broadcast"): 1,
+    }
+
+
+def test_reduce_ops_have_short_names() -> None:
+    assert name_of(dist.ReduceOp.SUM) == "sum"
+    assert name_of(dist.ReduceOp(dist.ReduceOp.AVG)) == "avg"
