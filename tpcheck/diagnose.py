@@ -140,8 +140,12 @@ def _structural(facts: Facts) -> Diagnosis | None:
         return Diagnosis(
             "rank-crash", f"rank {first.rank} died: {how}", {"rank": first.rank, "how": how}
         )
+    if "communication_bytes" in by_kind:
+        return _communication(by_kind["communication_bytes"])
     if "collective" in by_kind:
         first = by_kind["collective"][0]
+        if "witness" in first.detail:
+            return Diagnosis("unclassified", f"the path was not taken: {first.detail['reason']}")
         reason = first.detail.get("reason", "the ranks' sequences of collectives differ")
         return Diagnosis("collective-mismatch", reason, {"rank": first.rank})
     if "hang" in by_kind:
@@ -151,6 +155,16 @@ def _structural(facts: Facts) -> Diagnosis | None:
     if "sharding" in by_kind:
         return _sharding(by_kind["sharding"])
     return None
+
+
+def _communication(found: list[Mismatch]) -> Diagnosis:
+    first = found[0]
+    ran = ", ".join(f"{count} × {op}" for op, count in first.detail["ran"].items())
+    message = (
+        f"{first.detail['phase']} sends {first.actual:g} elements a rank, the budget is "
+        f"{first.expected:g} ({ran} in {first.detail['passes']} microbatches)"
+    )
+    return Diagnosis("extra-communication", message, dict(first.detail))
 
 
 def _hang(found: list[Mismatch]) -> Diagnosis:

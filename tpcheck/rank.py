@@ -160,6 +160,9 @@ class RankRun:
                     if tensor.is_floating_point():
                         local(tensor).fill_(torch.nan)
                 self.parts["load"](module, dict(self.problem.params))
+            for name, tensor in own.items():
+                if name in self.problem.params:
+                    self._check_storage(name, tensor)
         self.report.bytes = sum(local(p).numel() * p.element_size() for p in params.values())
         return fits
 
@@ -177,14 +180,21 @@ class RankRun:
             if not whole:
                 return False
             expected = full
-        elif sharded and here.untyped_storage().nbytes() >= _bytes(full) > _bytes(expected):
-            detail = {"storage": here.untyped_storage().nbytes(), "expected": _bytes(expected)}
-            self._sharding(name, "storage", detail)
+        elif sharded:
+            self._check_storage(name, tensor)
         with torch.no_grad():
             if here.is_floating_point():
                 here.fill_(torch.nan)
             here.copy_(expected)
         return True
+
+    def _check_storage(self, name: str, tensor: Tensor) -> None:
+        """A shard that is a view keeps the whole tensor in memory."""
+        full, here = self.problem.params[name], local(tensor)
+        held = here.untyped_storage().nbytes()
+        if held >= _bytes(full) > _bytes(here):
+            detail = {"storage": held, "expected": _bytes(here)}
+            self._sharding(name, "storage", detail)
 
     def _entry_of(self, name: str, tensor: Tensor) -> Entry:
         entry = self.work.params[name]

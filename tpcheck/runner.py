@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from tpcheck import oracle, placement
+from tpcheck import budget, oracle, placement
+from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.errors import EngineUnavailable
 from tpcheck.oracle import Posed
@@ -70,10 +71,16 @@ class Runner:
             outcomes = self.engine.run(self._key, work)
         finally:
             bundle.unlink(missing_ok=True)
-        return judge(posed, self.engine.name, outcomes)
+        allowed = self.check.spec.budget
+        return judge(posed, self.engine.name, outcomes, allowed(posed.case) if allowed else None)
 
 
-def judge(posed: Posed, engine: str, outcomes: list[RankReport | Mismatch]) -> CaseResult:
+def judge(
+    posed: Posed,
+    engine: str,
+    outcomes: list[RankReport | Mismatch],
+    allowed: Budget | None = None,
+) -> CaseResult:
     """All ranks' evidence as one result, the most telling first."""
     result = CaseResult(posed.case, engine)
     reports = [o for o in outcomes if isinstance(o, RankReport)]
@@ -86,6 +93,10 @@ def judge(posed: Posed, engine: str, outcomes: list[RankReport | Mismatch]) -> C
     if not failed:
         result.mismatches += _disagreeing_replicas(posed, reports)
         result.mismatches += _disagreeing_traces(reports)
+    if allowed is not None and not result.mismatches:
+        # only of a candidate whose values are right: a wrong one communicates wrongly too
+        for report in reports:
+            result.mismatches += budget.audit(allowed, posed.case, report.rank, report.events)
     if failed and causes:
         last = {m.rank: m.detail.get("last") for m in failed if m.detail.get("last")}
         for mismatch in causes:

@@ -68,7 +68,8 @@ class _Failing(Exception):
 def family(result: CaseResult) -> str:
     """What kind of failure it is; shrinking stays within one."""
     kinds = {m.kind for m in result.mismatches if not m.detail.get("consequence")}
-    for kind in ("crash", "hang", "collective", "exception", "sharding"):
+    order = ("crash", "hang", "collective", "exception", "sharding", "communication_bytes")
+    for kind in order:
         if kind in kinds:
             return kind
     return "values" if kinds & VALUES else next(iter(sorted(kinds)), "none")

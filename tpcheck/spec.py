@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed.device_mesh import DeviceMesh
 
+    from tpcheck.budget import Budget
     from tpcheck.case import Case
     from tpcheck.strategies import Space
 
@@ -42,6 +43,7 @@ class Spec:
         init: (name, shape, draw) → a full parameter or buffer, or None for the harness's own draw.
         finalize: (module, mesh) → None, run on every rank after the last backward: what the
             framework does before gradients are read (Megatron's finalize step, say).
+        budget: case → `Budget`: what a microbatch may communicate; None allows anything.
         requires: case → None, or a line that says why the case can't be (heads by degree, …).
         preload: modules that the ranks import once, before they are forked (heavy libraries).
     """
@@ -54,6 +56,7 @@ class Spec:
     forward: Callable[[Any, Mapping[str, Tensor]], Any] | None = None
     init: Callable[[str, tuple[int, ...], Any], Tensor | None] | None = None
     finalize: Callable[[Any, DeviceMesh], None] | None = None
+    budget: Callable[[Case], Budget] | None = None
     requires: Callable[[Case], str | None] | None = None
     preload: tuple[str, ...] = ()
 

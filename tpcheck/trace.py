@@ -64,6 +64,7 @@ class Event:
     group: tuple[int, ...]
     dtype: str
     shape: tuple[int, ...]
+    elements: int  # of the full tensor: what is gathered, or what is scattered
     bytes: int
     phase: str
     where: str
@@ -127,13 +128,15 @@ class Recorder(TorchDispatchMode):
     ) -> None:
         """Notes a collective about to be entered; raises `CollectiveMismatch` against a peer."""
         largest = max(tensors, key=lambda t: t.numel(), default=None)
+        elements = _full_elements(op, tensors, len(group))
         event = Event(
             op=op,
             reduce_op=reduce_op if op in _REDUCING else None,
             group=group,
             dtype="" if largest is None else str(largest.dtype).removeprefix("torch."),
             shape=() if largest is None else tuple(largest.shape),
-            bytes=0 if largest is None else largest.numel() * largest.element_size(),
+            elements=elements,
+            bytes=0 if largest is None else elements * largest.element_size(),
             phase=self.phase,
             where=_caller(),
         )
@@ -153,6 +156,17 @@ class Recorder(TorchDispatchMode):
                     f"collective {step + 1} of ranks {list(event.group)}: "
                     f"rank {self.rank} enters {mine.text}, rank {peer} entered {theirs.text}"
                 )
+
+
+def _full_elements(op: str, tensors: list[Tensor], degree: int) -> int:
+    """Elements of the full tensor. Arguments come as (outputs, inputs); functional collectives
+    show their input alone."""
+    sizes = [t.numel() for t in tensors]
+    if op == "all_gather":
+        return sum(sizes[:-1]) if len(sizes) > 1 else degree * sum(sizes)
+    if op == "reduce_scatter" and len(sizes) > 1:
+        return sum(sizes[1:])
+    return sum(sizes) if op == "all_reduce" else max(sizes, default=0)
 
 
 def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Heads, Layout, Replicate, Shard
 from tpcheck.spec import Spec
@@ -75,8 +76,25 @@ def attention(*, sequence_parallel: bool = False) -> Spec:
         ),
         inputs=_inputs,
         layout=layout,
+        budget=lambda case: attention_budget(case, sequence_parallel),
         requires=heads_divide,
     )
+
+
+def attention_budget(case: Case, sequence_parallel: bool) -> Budget:
+    """One way in (q, k and v share it), one way out; the sums of gradients that are partial: of
+    the q/k norms always, of the norm and the output bias under SP, of K/V replicas."""
+    hidden, width = case["hidden"], case["head_dim"]
+    elements = case["batch"] * case["seq"] * hidden
+    ways = linear_in(elements, sequence_parallel=sequence_parallel)
+    ways = ways + linear_out(elements, sequence_parallel=sequence_parallel)
+    partial = 2 * width if case["qk_norm"] else 0
+    if sequence_parallel:
+        vectors = {"none": 0, "rms": 1, "layer": 2}[case["norm"]] + int(case["bias"])
+        partial += vectors * hidden
+    if case["kv_heads"] < case.tp:
+        partial += 2 * case["kv_heads"] * width * (hidden + int(case["bias"]))
+    return ways + summed_gradients(partial)
 
 
 def attention_params(case: Case, prefix: str = "") -> dict[str, Entry]:

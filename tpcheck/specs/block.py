@@ -7,12 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
+from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Layout, Replicate, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference
-from tpcheck.specs.attention import attention_params, heads_divide
-from tpcheck.specs.mlp import mlp_params
+from tpcheck.specs.attention import attention_budget, attention_params, heads_divide
+from tpcheck.specs.mlp import mlp_budget, mlp_params
 
 
 def block(*, sequence_parallel: bool = False) -> Spec:
@@ -33,6 +34,7 @@ def block(*, sequence_parallel: bool = False) -> Spec:
         reference=lambda case: reference.Block(**block_dims(case)),
         inputs=_inputs,
         layout=layout,
+        budget=lambda case: block_budget(case, sequence_parallel),
         requires=heads_divide,
     )
 
@@ -58,8 +60,15 @@ def stack(*, sequence_parallel: bool = False, layers: tuple[int, ...] = (1, 2, 3
         reference=lambda case: reference.Stack(case["layers"], **block_dims(case)),
         inputs=_inputs,
         layout=layout,
+        budget=lambda case: block_budget(case, sequence_parallel) * case["layers"],
         requires=heads_divide,
     )
+
+
+def block_budget(case: Case, sequence_parallel: bool) -> Budget:
+    """Two all-reduces forward and two backward for TP; for TP + SP two all-gathers and two
+    reduce-scatters each way, and the all-gathers of a backward that saved only its shard."""
+    return attention_budget(case, sequence_parallel) + mlp_budget(case, sequence_parallel)
 
 
 def block_dims(case: Case) -> reference.BlockDims:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tpcheck.budget import linear_out
 from tpcheck.case import Case
 from tpcheck.placement import Layout, Replicate, Shard
 from tpcheck.spec import Spec
@@ -50,6 +51,9 @@ def embedding(*, sequence_parallel: bool = False, even: bool = False) -> Spec:
         reference=lambda case: reference.Embedding(case["vocab"], case["hidden"]),
         inputs=edge_tokens,
         layout=layout,
+        budget=lambda case: linear_out(
+            case["batch"] * case["seq"] * case["hidden"], sequence_parallel=sequence_parallel
+        ),
     )
 
 

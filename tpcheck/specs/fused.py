@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Layout, Shard
 from tpcheck.spec import Spec
@@ -34,6 +35,10 @@ def all_gather_linear() -> Spec:
         reference=_linear,
         inputs=_inputs,
         layout=layout,
+        budget=lambda case: (
+            linear_in(_elements(case, "in_features"), sequence_parallel=True)
+            + _overlapped(case, "all_gather")
+        ),
     )
 
 
@@ -55,7 +60,23 @@ def linear_reduce_scatter() -> Spec:
         reference=_linear,
         inputs=_inputs,
         layout=layout,
+        budget=lambda case: (
+            linear_out(_elements(case, "out_features"), sequence_parallel=True)
+            + summed_gradients(case["out_features"] if case["bias"] else 0)
+            + _overlapped(case, "reduce_scatter")
+        ),
     )
+
+
+def _elements(case: Case, width: str) -> int:
+    return int(case["batch"] * case["seq"] * case[width])
+
+
+def _overlapped(case: Case, op: str) -> Budget:
+    """The witness of the fused path: more than one collective where there is more than one
+    chunk. One whole collective is right in its values and overlaps nothing."""
+    chunks = min(case["chunks"], case["seq"] // case.tp)
+    return Budget(at_least={("forward", op): 2} if chunks > 1 and case.tp > 1 else {})
 
 
 def _cases(space: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Layout, Replicate, Shard
 from tpcheck.spec import Spec
@@ -59,6 +60,9 @@ def column_linear(
         reference=lambda case: _linear(case, transposed),
         inputs=_inputs,
         layout=layout,
+        budget=lambda case: linear_in(
+            case["batch"] * case["seq"] * case["in_features"], sequence_parallel=sequence_parallel
+        ),
     )
 
 
@@ -97,12 +101,19 @@ def row_linear(
             outputs={"output": Shard(1) if sequence_parallel else Replicate()},
         )
 
+    def budget(case: Case) -> Budget:
+        out = case["batch"] * case["seq"] * case["out_features"]
+        bias = case["out_features"] if case["bias"] and sequence_parallel else 0
+        moved = linear_out(out, sequence_parallel=sequence_parallel)
+        return moved + summed_gradients(bias)
+
     return Spec(
         name="row_linear",
         cases=cases,
         reference=lambda case: _linear(case, transposed),
         inputs=_inputs,
         layout=layout,
+        budget=budget,
     )
 
 

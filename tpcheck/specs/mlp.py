@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Layout, Replicate, Shard
 from tpcheck.spec import Spec
@@ -62,7 +63,17 @@ def mlp(*, sequence_parallel: bool = False) -> Spec:
         ),
         inputs=_inputs,
         layout=layout,
+        budget=lambda case: mlp_budget(case, sequence_parallel),
     )
+
+
+def mlp_budget(case: Case, sequence_parallel: bool) -> Budget:
+    """One way in, one way out; under SP the sums of the norm's and the row bias's gradients."""
+    elements = case["batch"] * case["seq"] * case["hidden"]
+    ways = linear_in(elements, sequence_parallel=sequence_parallel)
+    ways = ways + linear_out(elements, sequence_parallel=sequence_parallel)
+    vectors = {"none": 0, "rms": 1, "layer": 2}[case["norm"]] + int(case["bias"])
+    return ways + summed_gradients(vectors * case["hidden"] if sequence_parallel else 0)
 
 
 def mlp_params(case: Case, prefix: str = "") -> dict[str, Entry]:

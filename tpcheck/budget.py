@@ -1,0 +1,124 @@
+"""Communication budgets: how much a correct candidate sends, by the ring formulas.
+
+A ring moves, a rank: for an all-gather or a reduce-scatter of n elements (R−1)/R · n, for an
+all-reduce 2(R−1)/R · n, being one of each (Patarasuk & Yuan 2009). Budgets count elements, not
+bytes: a sum in float32 of bfloat16 terms costs more bytes and is nobody's fault. An op may be
+replaced by others of no more volume (an all-reduce by a reduce-scatter and an all-gather).
+
+Letters: R degree, n elements of the full tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpcheck.case import Case
+from tpcheck.verdict import Mismatch
+
+_FACTOR = {"all_reduce": 2.0, "barrier": 0.0}
+
+
+def ring(op: str, elements: float, degree: int) -> float:
+    """Elements that one rank sends in a ring over `degree` ranks."""
+    return _FACTOR.get(op, 1.0) * elements * (degree - 1) / max(degree, 1)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one microbatch may send, a rank.
+
+    Args:
+        forward, backward: op → elements of the full tensor, summed over its uses.
+        at_least: (phase, op) → how often it must run: the witness that a path was taken.
+    """
+
+    forward: Mapping[str, int] = field(default_factory=dict)
+    backward: Mapping[str, int] = field(default_factory=dict)
+    at_least: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def __add__(self, other: Budget) -> Budget:
+        return Budget(
+            _sum(self.forward, other.forward),
+            _sum(self.backward, other.backward),
+            {**self.at_least, **other.at_least},
+        )
+
+    def __mul__(self, times: int) -> Budget:
+        return Budget(
+            {op: n * times for op, n in self.forward.items()},
+            {op: n * times for op, n in self.backward.items()},
+            self.at_least,
+        )
+
+    def allowed(self, phase: str, degree: int) -> float:
+        """Ring elements that `phase` may send in one microbatch."""
+        ops = self.backward if phase == "backward" else self.forward
+        return sum(ring(op, n, degree) for op, n in ops.items())
+
+
+def _sum(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
+    return {op: a.get(op, 0) + b.get(op, 0) for op in {*a, *b}}
+
+
+def audit(
+    budget: Budget, case: Case, rank: int, events: Iterable[Mapping[str, Any]]
+) -> list[Mismatch]:
+    """One rank's trace against the budget: what exceeds it, and what should have run and didn't."""
+    events = list(events)
+    found = []
+    for phase, passes in (("forward", case.microbatches), ("backward", case.microbatches),
+                          ("step", 1)):  # fmt: skip
+        own = [e for e in events if e["phase"] == phase]
+        sent = sum(ring(e["op"], e["elements"], len(e["group"])) for e in own)
+        allowed = budget.allowed(phase, case.tp) * passes
+        if sent > allowed * (1 + 1e-9):
+            ran: dict[str, int] = {}
+            for event in own:
+                ran[event["op"]] = ran.get(event["op"], 0) + 1
+            detail = {"phase": phase, "ran": ran, "passes": passes, "unit": "elements a rank"}
+            found.append(
+                Mismatch(
+                    "communication",
+                    "communication_bytes",
+                    rank,
+                    expected=allowed,
+                    actual=sent,
+                    error=sent - allowed,
+                    bound=0.0,
+                    detail=detail,
+                )
+            )
+    for (phase, op), least in budget.at_least.items():
+        count = sum(e["phase"] == phase and e["op"] == op for e in events)
+        if count < least * case.microbatches:
+            reason = f"{op} ran {count} times in {phase}, {least * case.microbatches} were due"
+            detail = {"reason": reason, "witness": op, "phase": phase}
+            found.append(Mismatch("witness", "collective", rank, detail=detail))
+    return found
+
+
+# ---- the layers' budgets, from their shapes
+
+
+def linear_in(elements: int, *, sequence_parallel: bool) -> Budget:
+    """The way into a column-parallel layer, x of `elements`: f, or g with the input gathered once
+    more in backward, for the weight's gradient."""
+    if sequence_parallel:
+        return Budget(
+            {"all_gather": elements}, {"reduce_scatter": elements, "all_gather": elements}
+        )
+    return Budget({}, {"all_reduce": elements})
+
+
+def linear_out(elements: int, *, sequence_parallel: bool) -> Budget:
+    """The way out of a row-parallel layer, y of `elements`: f* or g*."""
+    if sequence_parallel:
+        return Budget({"reduce_scatter": elements}, {"all_gather": elements})
+    return Budget({"all_reduce": elements}, {})
+
+
+def summed_gradients(elements: int) -> Budget:
+    """Replicated parameters of `elements` in all, whose gradients are partial."""
+    return Budget({}, {"all_reduce": elements})
