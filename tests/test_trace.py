@@ -13,7 +13,7 @@ from tpcheck.board import Board
 from tpcheck.errors import CollectiveMismatch
 from tpcheck.trace import Event, Recorder, group_sizes, name_of
 
-EVENT = Event("all_reduce", "sum", (0, 1), "float32", (4, 8), 128, "forward", "mlp.py:41")
+EVENT = Event("all_reduce", "sum", (0, 1), "float32", (4, 8), 32, 128, "forward", "mlp.py:41")
 Pair = tuple[Recorder, Recorder]
 
 
@@ -30,12 +30,13 @@ def pair(tmp_path: Path) -> Pair:
 def test_an_event_says_all_that_is_known_of_it() -> None:
     recorder = Recorder(0, dispatch=False)
     recorder.phase = "backward"
-    small, large = torch.zeros(2), torch.zeros(4, 8, dtype=torch.bfloat16)
+    small, large = (torch.zeros(n, dtype=torch.bfloat16) for n in ((2,), (4, 8)))
     recorder.record("all_reduce", [small, large], (0, 2), "sum")
     (event,) = recorder.events
 
     assert (event.op, event.reduce_op, event.group) == ("all_reduce", "sum", (0, 2))
-    assert (event.dtype, event.shape, event.bytes) == ("bfloat16", (4, 8), 64)
+    assert (event.dtype, event.shape) == ("bfloat16", (4, 8))  # of the largest
+    assert (event.elements, event.bytes) == (34, 68)  # of all
     assert event.phase == "backward" and event.where.startswith("test_trace.py:")
     assert event.to_dict()["group"] == (0, 2)
 

@@ -22,7 +22,7 @@ DTYPES = ("float64", "float32", "bfloat16", "float16")
 MEMORY_FORMATS = ("contiguous", "transposed", "sliced", "offset", "expanded")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One configuration: `case["in_features"]` reads a dim, the rest are fields.
 
@@ -68,8 +68,13 @@ class Case:
             raise CaseError(f"case.microbatches={self.microbatches!r} is not a positive integer")
         if not _is_int(self.seed) or self.seed < 0:
             raise CaseError(f"case.seed={self.seed!r} is not a non-negative integer")
-        if not _is_int(self.magnitude) or not isinstance(self.step, bool):
-            raise CaseError("case.magnitude must be an integer and case.step true or false")
+        if not _is_int(self.magnitude) or abs(self.magnitude) > 1000:
+            raise CaseError(f"case.magnitude={self.magnitude!r} is not an integer within ±1000")
+        if not isinstance(self.step, bool):
+            raise CaseError(f"case.step={self.step!r} is neither true nor false")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Case) and self.canonical() == other.canonical()
 
     def __hash__(self) -> int:
         return hash(self.canonical())

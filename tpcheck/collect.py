@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -24,8 +25,7 @@ def collect(targets: Iterable[str]) -> list[Check]:
     found: list[Check] = []
     for target in targets:
         path, _, name = target.partition("::")
-        for file in _files(path):
-            found += _select(load(file), file, name)
+        found += _select([load(file) for file in _files(path)], path, name)
     if not found:
         raise InvalidArgument(f"no Check found in {', '.join(targets)}")
     return found
@@ -39,7 +39,12 @@ def modules(paths: Iterable[str]) -> list[ModuleType]:
 def _files(path: str) -> list[Path]:
     place = Path(path)
     if place.is_dir():
-        files = sorted(p for p in place.rglob("*.py") if not p.name.startswith(("_", ".")))
+        hidden = (".", "_")
+        files = sorted(
+            p
+            for p in place.rglob("*.py")
+            if not any(part.startswith(hidden) for part in p.relative_to(place).parts)
+        )
         if not files:
             raise InvalidArgument(f"the folder {path} has no Python file to collect checks from")
         return files
@@ -48,13 +53,12 @@ def _files(path: str) -> list[Path]:
     return [place]
 
 
-def _select(module: ModuleType, file: Path, name: str) -> list[Check]:
-    checks = {k: v for k, v in vars(module).items() if isinstance(v, Check)}
-    if not name:
-        return [check.named(check.name or variable) for variable, check in checks.items()]
-    if name not in checks:
-        raise InvalidArgument(f"{file} has no check {name!r}{did_you_mean(name, checks)}")
-    return [checks[name].named(checks[name].name or name)]
+def _select(found: list[ModuleType], path: str, name: str) -> list[Check]:
+    checks = [(k, v) for m in found for k, v in vars(m).items() if isinstance(v, Check)]
+    if name and name not in dict(checks):
+        hint = did_you_mean(name, dict(checks))
+        raise InvalidArgument(f"{path} has no check {name!r}{hint}")
+    return [check.named(check.name or k) for k, check in checks if name in ("", k)]
 
 
 def load(file: Path) -> ModuleType:
@@ -69,8 +73,8 @@ def load(file: Path) -> ModuleType:
             sys.path.append(folder)  # last: a file called like a standard module must not win
     name = _module_name(file)
     try:
-        if (file.parent / "__init__.py").exists():
-            return importlib.import_module(name)  # in a package: its own imports must find it
+        if "." in name:
+            return importlib.import_module(name)  # as its neighbours in the package will
         return _execute(name, file)
     except KeyboardInterrupt:
         raise
@@ -89,11 +93,28 @@ def _execute(name: str, file: Path) -> ModuleType:
 
 
 def _module_name(file: Path) -> str:
-    if file.is_relative_to(Path.cwd()):
-        parts = file.relative_to(Path.cwd()).with_suffix("").parts
-        if all(part.isidentifier() for part in parts) and ".".join(parts) not in sys.modules:
-            return ".".join(parts)
-    return f"tpcheck_checks_{file.stem}_{abs(hash(str(file))) % 10**8}"
+    """`properties.linear` where an import would find this very file, else a name of its own."""
+    root = file.parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    for base in {Path.cwd(), root}:
+        parts = file.relative_to(base).with_suffix("").parts if file.is_relative_to(base) else ()
+        name = ".".join(parts)
+        if parts and all(part.isidentifier() for part in parts) and _finds(name, file, base):
+            return name
+    return f"tpcheck_checks_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+
+
+def _finds(name: str, file: Path, base: Path) -> bool:
+    """Whether `import name` leads to this file, with `base` at the end of the path."""
+    if str(base) not in sys.path:
+        sys.path.append(str(base))
+    importlib.invalidate_caches()
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return False
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file
 
 
 def _where(error: BaseException, file: Path) -> str:

@@ -55,7 +55,8 @@ class Corpus:
             "diagnosis": entry.diagnosis,
         }
         handle, temporary = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
+        os.fchmod(handle, 0o644)  # shared, unlike other temporary files
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(data, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
@@ -66,15 +67,17 @@ class Corpus:
         """Forgets a counterexample (a larger one that shrank to another)."""
         (self.folder / f"{identity}.json").unlink(missing_ok=True)
 
-    def of(self, check: str) -> list[Saved]:
-        """The readable counterexamples of one check."""
+    def of(self, check: str, address: tuple[str, str] | None) -> list[Saved]:
+        """The readable counterexamples of one check: of this name and, where both have one, of
+        this place."""
+        here = (_portable(address[0]), address[1]) if address else None
         found = []
         for path in sorted(self.folder.glob("*.json")):
             try:
                 entry = read(path)
             except CaseError:
                 continue  # `replay` on that file says what is wrong with it
-            if entry.check == check:
+            if entry.check == check and (None in (here, entry.address) or here == entry.address):
                 found.append(entry)
         return found
 
@@ -85,11 +88,11 @@ class Corpus:
             CaseError: there is none, more than one, or it is corrupt.
         """
         path = Path(id_or_file)
-        if path.suffix == ".json" or path.is_file():
-            if not path.is_file():
+        if path.suffix == ".json" or len(path.parts) > 1 or not id_or_file.isalnum():
+            if not _is_file(path):
                 raise CaseError(f"no such case file: {id_or_file}")
             return read(path)
-        hits = sorted(self.folder.glob(f"{id_or_file}*.json"))
+        hits = [p for p in sorted(self.folder.glob("*.json")) if p.stem.startswith(id_or_file)]
         if len(hits) != 1:
             there = ", ".join(p.stem for p in sorted(self.folder.glob("*.json"))) or "none"
             what = (
@@ -102,7 +105,7 @@ class Corpus:
 def read(path: Path) -> Saved:
     """Reads one file; `CaseError` names the file and what is wrong with it."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
         if data["schema_version"] != _VERSION:
             raise CaseError(f"schema_version {data['schema_version']!r}, this tpcheck reads 1")
         address = data["address"]
@@ -117,9 +120,16 @@ def read(path: Path) -> Saved:
         )
     except CaseError as error:
         raise CaseError(f"corrupt case file {path}: {error}") from None
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
         raise CaseError(f"corrupt case file {path}: {reason}") from None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long a name, a NUL byte
+        return False
 
 
 def _portable(file: str) -> str:

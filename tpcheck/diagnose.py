@@ -189,6 +189,7 @@ def _sharding(found: list[Mismatch]) -> Diagnosis:
     codes = {
         "whole": "parameter-not-sharded",
         "storage": "parameter-not-sharded",
+        "none": "parameter-not-sharded",
         "shape": "wrong-placement",
         "placement": "wrong-placement",
         "missing": "plan-entry-unmatched",
@@ -293,11 +294,6 @@ def _scaled(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     factors = {float(tp): "summed-twice", float(tp * tp): "summed-twice"}
     factors |= {1.0 / tp: "averaged-not-summed", 1.0 / (tp * tp): "averaged-not-summed"}
-    if local.case.dp > 1:
-        factors |= {
-            float(local.case.dp): "wrong-group",
-            float(local.case.world_size): "wrong-group",
-        }
     for factor, code in factors.items():
         if all(local.fits(local.actual[r] / factor, r) for r in wrong):
             how = "world_size × " if code == "summed-twice" and factor == tp else f"{factor:g} × "
@@ -480,8 +476,8 @@ def _right_in_float64(facts: Facts, local: Local) -> Diagnosis | None:
 
 def _changes(facts: Facts, local: Local) -> Diagnosis | None:
     """The same case gave other values the second time."""
-    first = {(m.kind, m.tensor, m.rank): m.actual for m in facts.found.mismatches}
-    second = {(m.kind, m.tensor, m.rank): m.actual for m in facts.again.mismatches}
+    first = {(m.kind, m.tensor, m.rank): str(m.actual) for m in facts.found.mismatches}
+    second = {(m.kind, m.tensor, m.rank): str(m.actual) for m in facts.again.mismatches}
     if set(first) != set(second) or any(first[k] != second[k] for k in first):
         message = f"{_name(local)} differs from run to run: read before it is written"
         return Diagnosis("stale-buffer", message, {})

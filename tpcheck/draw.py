@@ -43,12 +43,12 @@ class Draw:
     def __call__(self, name: str, *shape: int) -> Tensor:
         """Standard normal numbers, float64, `shape`."""
         rng = generator(self.case, *self.scope, name)
-        return torch.randn(*shape, dtype=torch.float64, generator=rng)
+        return torch.randn(shape, dtype=torch.float64, generator=rng)
 
     def uniform(self, name: str, low: float, high: float, *shape: int) -> Tensor:
         """Uniform numbers in [low, high), float64."""
         rng = generator(self.case, *self.scope, name)
-        return low + (high - low) * torch.rand(*shape, dtype=torch.float64, generator=rng)
+        return low + (high - low) * torch.rand(shape, dtype=torch.float64, generator=rng)
 
     def integers(self, name: str, low: int, high: int, *shape: int) -> Tensor:
         """Integers in [low, high), int64."""

@@ -231,6 +231,17 @@ def _draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
 
 
 def pose(spec: Spec, case: Case) -> Posed:
+    """As `_pose`, on one thread: tiny operations gain nothing from more, and lose much where the
+    ranks keep the cores busy. The process's own setting comes back."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _pose(spec, case)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _pose(spec: Spec, case: Case) -> Posed:
     """Draws the case and computes what is expected of it.
 
     Raises:
@@ -257,11 +268,11 @@ def pose(spec: Spec, case: Case) -> Posed:
         posed.inputs = placement.resolve("inputs", layout.inputs, names)
         for name, entry in posed.inputs.items():
             placement.check(name, problem.inputs[0][name], entry, case=case)
-        outputs = list(problem.cotangents[0])
+        outputs = [n for k, n in values if k in ("output", "loss") and "@" not in n]
         posed.outputs = placement.resolve("outputs", layout.outputs, outputs)
-        grads = placement.resolve("grads", layout.grads, [*state, *names])
+        grads = placement.matched("grads", layout.grads, [*state, *names])
         for (kind, name), value in values.items():
-            entry = _entry(posed, layout.grads, grads, kind, name)
+            entry = _entry(posed, grads, kind, name)
             placement.check(name, value, entry, case=case)
             key = (kind, name)
             target = Target(kind, name, entry, dtypes[key], value.double(), spreads[key])
@@ -270,14 +281,12 @@ def pose(spec: Spec, case: Case) -> Posed:
     return posed
 
 
-def _entry(
-    posed: Posed, named: Mapping[str, Entry], grads: dict[str, Entry], kind: str, name: str
-) -> Entry:
+def _entry(posed: Posed, grads: Mapping[str, Entry], kind: str, name: str) -> Entry:
     base = name.split("@")[0]
     if kind in ("output", "loss"):
         return posed.outputs.get(base, placement.Replicate())
     own = posed.params if kind in ("param", "param_grad") else posed.inputs
-    if kind in ("param_grad", "input_grad") and any(base == n or "*" in n for n in named):
+    if kind in ("param_grad", "input_grad") and base in grads:
         return grads[base]
     return own[base]
 
@@ -297,20 +306,22 @@ def _expect(
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
         values = run(module)
         deviations: dict[tuple[str, str], list[Tensor]] = {key: [] for key in values}
+        scales: list[Any] = []
         for k in range(NOISY_RUNS[case.dtype]):
-            noise = RoundingNoise(dtype, case.tp, drawing.generator(case, "noise", problem.d, k))
+            errors = drawing.generator(case, "noise", problem.d, k)
+            noise = RoundingNoise(dtype, case.tp, errors, scales)
             with noise:
                 noisy = run(module)
             for key, value in values.items():
                 deviation = noisy[key].double() - value.double()
                 deviations[key].append(deviation / noise.gain)
-    # with torch's own choice of kernels: another order of the same computation, one more sample
+    # with torch's own choice of kernels: another order of the same computation
     own = _Run(spec, case, problem, dtype)(low)
     spreads: dict[tuple[str, str], Spread] = {}
     for key, value in values.items():
         finite = own[key].isfinite() & value.isfinite()
-        deviations[key].append(torch.where(finite, own[key].double() - value.double(), 0.0))
-        found = spread(deviations[key])
+        error = torch.where(finite, own[key].double() - value.double(), 0.0)
+        found = spread(deviations[key], error)
         # what overflows in the case's dtype may overflow, or not, in another order too
         sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
         spreads[key] = replace(found, sigma=sigma)

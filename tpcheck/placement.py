@@ -177,7 +177,9 @@ def replicas(entry: Entry, shape: tuple[int, ...], *, case: Case) -> list[list[i
 def is_sharded(entry: Entry, case: Case) -> bool:
     """Whether some rank holds less than the whole tensor in this case."""
     return any(
-        isinstance(placement, (Shard, Heads, Blocks)) and case.mesh.get(axis, 1) > 1
+        isinstance(placement, (Shard, Heads, Blocks))
+        and case.mesh.get(axis, 1) > 1
+        and not (isinstance(placement, Heads) and placement.heads == 1)  # one head: all hold it
         for axis, placement in by_axis(entry).items()
     )
 

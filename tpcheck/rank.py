@@ -115,10 +115,9 @@ class RankRun:
     def run(self) -> RankReport:
         """Builds, loads, runs and compares; exceptions of the candidate are the caller's."""
         start = time.perf_counter()
-        with self.recorder:
-            module = self._build()
-            if self._load(module):
-                self._run(module)
+        module = self._build()
+        if self._load(module):
+            self._run(module)
         self.report.events = [e.to_dict() for e in self.recorder.events]
         self.report.seconds["rank"] = time.perf_counter() - start
         if self.work.dump:
@@ -130,8 +129,12 @@ class RankRun:
 
     def _build(self) -> Any:
         self.recorder.phase = "build"
-        torch.manual_seed(self.case.seed)
-        module = self.parts["candidate"](self.case, self.mesh)
+        # not `torch.manual_seed`: it formats a stack for each lazy device, 80 times the cost
+        torch.default_generator.manual_seed(self.case.seed)
+        if self.device != "cpu":
+            torch.cuda.manual_seed(self.case.seed)
+        with self.recorder:
+            module = self.parts["candidate"](self.case, self.mesh)
         if isinstance(module, nn.Module):
             module.to(device=self.device, dtype=torch_dtype(self.case))
         return module
@@ -159,10 +162,13 @@ class RankRun:
                 for tensor in own.values():
                     if tensor.is_floating_point():
                         local(tensor).fill_(torch.nan)
-                self.parts["load"](module, dict(self.problem.params))
+                with self.recorder:
+                    self.parts["load"](module, dict(self.problem.params))
             for name, tensor in own.items():
                 if name in self.problem.params:
                     self._check_storage(name, tensor)
+        if self.case.tp > 1 and params and not self.work.named:
+            self._check_something_is_sharded(list(params))
         self.report.bytes = sum(local(p).numel() * p.element_size() for p in params.values())
         return fits
 
@@ -187,6 +193,13 @@ class RankRun:
                 here.fill_(torch.nan)
             here.copy_(expected)
         return True
+
+    def _check_something_is_sharded(self, names: list[str]) -> None:
+        """A layout that names no parameter is read from the candidate: it must shard some."""
+        live = self.report.entries
+        if not any(placement.is_sharded(live[name], self.case) for name in names if name in live):
+            reason = "no parameter is sharded, and the layout declares none as replicated"
+            self._sharding(names[0], "none", {"reason": reason, "parameters": len(names)})
 
     def _check_storage(self, name: str, tensor: Tensor) -> None:
         """A shard that is a view keeps the whole tensor in memory."""
@@ -230,7 +243,8 @@ class RankRun:
 
     def _forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
-        result = custom(module, inputs) if custom else module(*inputs.values())
+        with self.recorder:
+            result = custom(module, inputs) if custom else module(*inputs.values())
         return oracle.named_outputs(result)
 
     def _leaf(self, name: str, full: Tensor) -> Tensor:
@@ -262,14 +276,16 @@ class RankRun:
             roots.append(output)
             seeds.append(_like(output, seed))
         if roots:
-            torch.autograd.backward(roots, seeds)
+            with self.recorder:
+                torch.autograd.backward(roots, seeds)
 
     def _read_gradients(self, module: Any) -> None:
         if not isinstance(module, nn.Module):
             return
         finalize = self.parts.get("finalize")
         if finalize:
-            finalize(module, self.mesh)
+            with self.recorder:
+                finalize(module, self.mesh)
         params = {n: p for n, p in module.named_parameters() if p.requires_grad}
         for name, param in params.items():
             self._check("param_grad", name, param.grad)
@@ -324,7 +340,6 @@ class RankRun:
         for axis, own in by_axis(entry).items():
             if isinstance(own, Partial) and self.case.mesh.get(axis, 1) > 1:
                 actual = actual.detach().clone()
-                self.recorder.phase = "compare"
                 dist.all_reduce(actual, group=self.mesh[axis].get_group())
         return _summed(entry), actual
 

@@ -105,4 +105,4 @@ def _identical(saved: Saved, result: CaseResult) -> bool:
 
 
 def _difference(saved: Saved) -> str:
-    return f"not identical to what was saved ({len(saved.mismatches)} mismatches then): see below"
+    return f"not identical to what was saved ({len(saved.mismatches)} mismatches then)"

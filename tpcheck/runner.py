@@ -138,7 +138,7 @@ def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:
     sequences: dict[tuple[int, ...], dict[int, list[str]]] = {}
     for report in reports:
         for event in report.events:
-            if event["op"] not in ("send", "recv") and event["phase"] != "compare":
+            if event["op"] not in ("send", "recv"):
                 what = f"{event['op']}({event['reduce_op']}) {event['dtype']}"
                 sequences.setdefault(tuple(event["group"]), {}).setdefault(report.rank, []).append(
                     what

@@ -22,7 +22,7 @@ from hypothesis.reporting import with_reporter
 from hypothesis.strategies import SearchStrategy
 from safetensors.torch import load_file
 
-from tpcheck import diagnose, oracle, strategies
+from tpcheck import canary, diagnose, oracle, strategies
 from tpcheck.case import Case
 from tpcheck.corpus import Corpus, Saved
 from tpcheck.engines import ranks_for
@@ -104,7 +104,7 @@ class Search:
     def _replay(self) -> CaseResult | None:
         """Saved counterexamples first; those that no longer fail are forgotten."""
         corpus = self.options.corpus
-        for saved in corpus.of(self.check.title) if corpus else []:
+        for saved in corpus.of(self.check.title, self.check.address()) if corpus else []:
             if saved.case.world_size > self.engine.ranks:
                 continue
             with contextlib.suppress(InvalidArgument):
@@ -231,7 +231,6 @@ class Search:
         first = self.failing[0].case.id(self.check.title) if self.failing else identity
         if self.options.corpus is not None and first != identity:
             self.options.corpus.remove(first)
-        saved = self.options.corpus is not None
         return Counterexample(
             id=identity,
             case=found.case,
@@ -239,10 +238,17 @@ class Search:
             diagnosis=named,
             engine=found.engine,
             first_divergence=divergence,
-            reproduce=f"tpcheck replay {identity}" if saved else "",
+            reproduce=self._reproduce(identity),
             shrunk_from=len(self.failing),
             found_after=self.found_after,
         )
+
+    def _reproduce(self, identity: str) -> str:
+        corpus = self.options.corpus
+        if corpus is None:
+            return ""
+        usual = corpus.folder.resolve() == Corpus().folder.resolve()
+        return f"tpcheck replay {identity}" + ("" if usual else f" --corpus {corpus.folder}")
 
     def _summary(self, seconds: float) -> CheckResult:
         ran = list(self.results.values())
@@ -369,6 +375,11 @@ def verify(
 
             preload = {name for check in checks for name in check.spec.preload}
             engine = stack.enter_context(Engine(engine, ranks_for(degrees), preload=preload))
+        if engine.trusted is None:
+            untrusted = canary.sings(engine)
+            engine.trusted = untrusted is None
+            if untrusted:
+                raise CheckFailed(f"UNKNOWN  {untrusted}", [])
         results = verify_all(checks, engine, options)
     bad = [result for result in results if result.verdict is not Verdict.PASS]
     if bad:

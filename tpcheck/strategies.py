@@ -115,6 +115,16 @@ def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
         raise InvalidArgument(
             f"spec {spec.name!r}: cases is neither a function nor a list of cases"
         )
+    for case in spec.cases:
+        if not isinstance(case, Case):
+            given = type(case).__name__
+            raise InvalidArgument(f"spec {spec.name!r}: cases holds a {given}, not a Case")
+        if case.world_size > space.ranks:
+            raise InvalidArgument(
+                f"spec {spec.name!r}: a listed case needs {case.world_size} ranks "
+                f"({case.describe()}) and the engine has {space.ranks}; "
+                f"give --ranks {case.world_size}"
+            )
     return st.sampled_from(list(spec.cases))
 
 
@@ -141,6 +151,6 @@ def head_counts(dims: Dims) -> SearchStrategy[tuple[int, int]]:
         (heads, kv)
         for heads in (tp, 2 * tp, 4 * tp)
         for kv in range(1, heads + 1)
-        if heads % kv == 0 and (kv % tp == 0 or tp % kv == 0) and heads <= 16
+        if heads % kv == 0 and (kv % tp == 0 or tp % kv == 0) and heads <= max(16, tp)
     ]
     return st.sampled_from(sorted(pairs))

@@ -21,6 +21,7 @@ See docs/bounds.md for the derivation and the measurements.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,29 +85,44 @@ class Spread:
     norm_slack: float  # of the whole tensor's √Σσ²
 
 
-def spread(deviations: list[Tensor]) -> Spread:
-    """σ of each element, from its deviations in a few noisy runs.
+def spread(deviations: list[Tensor], own: Tensor) -> Spread:
+    """σ of each element.
 
-    A few samples say little about one element, so σ² is at least what the tensor's rows and
-    columns say together: the rank-one estimate (row mean × column mean / mean), which follows
-    tensors whose rows or columns differ by orders of magnitude. Where there are too few rows or
-    columns for that, it is at least the mean of the whole.
+    Args:
+        deviations: from the exact values, in a few noisy runs.
+        own: the reference's own error, in the case's dtype and with torch's own kernels: what it
+            shows together (its rows and columns pooled) is a floor. It covers what the noise does
+            not model, such as another order inside a fused kernel.
     """
     runs = len(deviations)
-    own = torch.stack([d.double() ** 2 for d in deviations]).mean(0)
-    if own.numel() == 0:
-        return Spread(own, 1.0, 1.0)
-    grid = own.reshape(-1, own.shape[-1]) if own.ndim >= 2 else own.reshape(1, -1)
-    rows, columns, mean = grid.mean(1, keepdim=True), grid.mean(0, keepdim=True), grid.mean()
-    pooled = rows * columns / mean if mean > 0 else torch.zeros_like(grid)
+    squares = torch.stack([d.double() ** 2 for d in deviations]).mean(0)
+    if squares.numel() == 0:
+        return Spread(squares, 1.0, 1.0)
+    shape = squares.shape
+    grid = squares.reshape(-1, shape[-1]) if squares.ndim >= 2 else squares.reshape(1, -1)
     fewest = min(grid.shape)
-    if fewest < FEW:
+    samples = runs * (int((grid > 0).sum()) if fewest < FEW else fewest)
+    variance = torch.maximum(grid, _pooled(grid))
+    variance = torch.maximum(variance, _pooled((own.double() ** 2).reshape(grid.shape)))
+    return Spread(
+        variance.reshape(shape).sqrt(), inflation(samples), inflation(runs * squares.numel())
+    )
+
+
+def _pooled(grid: Tensor) -> Tensor:
+    """What rows and columns of squared errors [rows, columns] say together of each element.
+
+    A few samples say little about one element. The rank-one estimate (row mean × column mean /
+    mean) follows tensors whose rows or columns differ by orders of magnitude; with too few rows
+    or columns for that, the mean of the whole holds where there is any error at all.
+    """
+    rows, columns, mean = grid.mean(1, keepdim=True), grid.mean(0, keepdim=True), grid.mean()
+    if not mean > 0:
+        return torch.zeros_like(grid)
+    pooled = rows * columns / mean
+    if min(grid.shape) < FEW:
         pooled = torch.where(grid > 0, torch.maximum(pooled, mean), pooled)
-        samples = runs * int((grid > 0).sum())
-    else:
-        samples = runs * fewest
-    sigma = torch.maximum(own, pooled.expand_as(grid).reshape(own.shape)).sqrt()
-    return Spread(sigma, inflation(samples), inflation(runs * own.numel()))
+    return pooled
 
 
 class RoundingNoise(TorchDispatchMode):
@@ -117,15 +133,25 @@ class RoundingNoise(TorchDispatchMode):
             makes in another dtype (an upcast norm) round in that one.
         degree: R, how many partial products each reduction may be cut into.
         generator: where the errors come from.
+        scales: σ of each operation in turn, shared by the runs of one reference: the first run
+            fills it, later ones (other errors, to first order the same σ) read it.
     """
 
-    def __init__(self, dtype: torch.dtype, degree: int, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        degree: int,
+        generator: torch.Generator,
+        scales: list[tuple[Any, list[Tensor | None]]] | None = None,
+    ) -> None:
         super().__init__()
         # float64 can't hold its own rounding errors: they are enlarged, and the spread divided
         self.gain = 2.0**12 if dtype == torch.float64 else 1.0
         self.dtype = dtype
         self.degree = max(1, degree)
         self.generator = generator
+        self.scales = [] if scales is None else scales
+        self._at = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -135,30 +161,39 @@ class RoundingNoise(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if _is_exact(func):
+            return func(*args, **kwargs)
         name = func.overloadpacket.__name__
-        if (
-            func.namespace != "aten"
-            or func.is_view
-            or name in _EXACT
-            or name.startswith(("empty", "new_", "_to_copy"))
-        ):
-            out = func(*args, **kwargs)
-            return self._cast(args[0], out) if name == "_to_copy" else out
         base = name.removesuffix("_") if not name.startswith("_") else name
-        before = args[0].clone() if name == f"{base}_" and isinstance(args[0], Tensor) else None
+        in_place = name == f"{base}_" and isinstance(args[0], Tensor)
+        known = self._known(func)
+        inputs = (args[0].clone(), *args[1:]) if in_place and known is None else args
         out = func(*args, **kwargs)
-        if isinstance(out, Tensor) and not out.is_floating_point():
+        outs = list(out) if isinstance(out, (tuple, list)) else [out]
+        if not any(isinstance(o, Tensor) and o.is_floating_point() for o in outs):
             return out
-        inputs = args if before is None else (before, *args[1:])
+        if known is None or not _same_shapes(known, outs):
+            known = self._scales(base, func, inputs, kwargs, out)
+            self.scales.append((func, known))
+        self._at += 1
+        noisy = [self._perturb(o, s, in_place) for o, s in zip(outs, known, strict=True)]
+        return noisy[0] if isinstance(out, Tensor) else type(out)(noisy)
+
+    def _known(self, func: Any) -> list[Tensor | None] | None:
+        """σ of this operation from an earlier run, if that ran the same one here."""
+        if self._at < len(self.scales) and self.scales[self._at][0] is func:
+            return self.scales[self._at][1]
+        return None
+
+    def _scales(
+        self, base: str, func: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> list[Tensor | None]:
         variance = _VARIANCE.get(base, _elementwise)(self, func, inputs, kwargs, out)
-        if isinstance(out, Tensor):
-            return self._perturb(out, variance, in_place=before is not None)
-        if not isinstance(out, (tuple, list)):
-            return out
-        return type(out)(
-            self._perturb(o, s) if isinstance(o, Tensor) else o
-            for o, s in zip(out, variance, strict=True)
-        )
+        variances = variance if isinstance(variance, (tuple, list)) else [variance]
+        return [
+            None if v is None else (v.double().sqrt() * self.gain).nan_to_num_(0.0, 0.0, 0.0)
+            for v in variances
+        ]
 
     def u(self, tensor: Tensor) -> float:
         """The unit roundoff in which `tensor` is stored."""
@@ -168,20 +203,20 @@ class RoundingNoise(TorchDispatchMode):
         """The unit roundoff in which sums of `tensor`'s dtype accumulate."""
         return min(self.u(tensor), UNIT_ROUNDOFF[torch.float32])
 
-    def _cast(self, source: Tensor, out: Tensor) -> Tensor:
-        if not out.is_floating_point() or not source.is_floating_point():
+    def _perturb(self, out: Any, scale: Tensor | None, in_place: bool) -> Any:
+        if scale is None or not isinstance(out, Tensor) or not out.is_floating_point():
             return out
-        if self.u(out) <= self.u(source):
-            return out
-        return self._perturb(out, (self.u(out) * out) ** 2 / 3)
-
-    def _perturb(self, out: Tensor, variance: Tensor | None, *, in_place: bool = False) -> Tensor:
-        if variance is None or not out.is_floating_point():
-            return out
-        noise = torch.empty(out.shape, dtype=torch.float64, device=out.device)
-        noise = noise.normal_(generator=self.generator) * variance.double().sqrt() * self.gain
-        noise = noise.nan_to_num_(0.0, 0.0, 0.0).to(out.dtype)
+        noise = torch.randn(
+            out.shape, dtype=torch.float64, device=out.device, generator=self.generator
+        )
+        noise = noise.mul_(scale).to(out.dtype)
         return out.add_(noise) if in_place else out + noise
+
+
+def _same_shapes(scales: list[Tensor | None], outs: list[Any]) -> bool:
+    return len(scales) == len(outs) and all(
+        scale is None or scale.shape == out.shape for scale, out in zip(scales, outs, strict=True)
+    )
 
 
 Variance = Callable[[RoundingNoise, Any, tuple[Any, ...], dict[str, Any], Any], Any]
@@ -203,9 +238,10 @@ _EXACT = frozenset(
 )
 
 
+@functools.cache
 def _is_exact(func: Any) -> bool:
     name = func.overloadpacket.__name__
-    skipped = name.startswith(("empty", "new_", "_to_copy"))
+    skipped = name.startswith(("empty", "new_"))
     return func.namespace != "aten" or func.is_view or name in _EXACT or skipped
 
 
@@ -351,7 +387,14 @@ def _layer_norm_backward(mode: RoundingNoise, func: Any, args: Any, kwargs: Any,
     return sigma
 
 
+def _to_copy(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) -> Tensor | None:
+    """A cast rounds where it goes to fewer bits."""
+    floats = args[0].is_floating_point() and out.is_floating_point()
+    return _rounded(mode, out) if floats and mode.u(out) > mode.u(args[0]) else None
+
+
 _VARIANCE: dict[str, Variance] = {
+    "_to_copy": _to_copy,
     "mm": _mm,
     "bmm": _mm,
     "addmm": _addmm,

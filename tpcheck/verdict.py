@@ -92,7 +92,10 @@ class Mismatch:
         for name in ("expected", "actual", "error", "bound"):
             if isinstance(data.get(name), str):
                 data[name] = float(data[name])
-        return cls(**data)
+        found = cls(**data)
+        if found.kind not in KINDS or not isinstance(found.rank, int):
+            raise ValueError(f"a mismatch of kind {found.kind!r} on rank {found.rank!r}")
+        return found
 
     def same_as(self, other: Mismatch) -> bool:
         """Equal to the last bit, NaN being equal to NaN; free-form detail is not compared."""

@@ -75,6 +75,7 @@ class Engine:
         self.kind = engines.require(kind, ranks)
         self.ranks, self.time_limit = ranks, time_limit
         self.preload = sorted(preload)
+        self.trusted: bool | None = None  # whether the canary was found on it; None: not tried
         self.epoch = 0
         self.starts = 0
         self.hosts: list[Host] = []
@@ -107,7 +108,7 @@ class Engine:
         self.folder = Path(tempfile.mkdtemp(prefix="tpcheck-", dir=shared))
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        environment["GLOO_SOCKET_IFNAME"] = "lo"  # no port is opened beyond loopback
         log = (self.folder / "zygote.log").open("wb")
         imports = json.dumps({"path": sys.path, "preload": self.preload})
         arguments = [str(theirs.fileno()), str(os.getpid()), str(self.folder), imports]
@@ -278,9 +279,10 @@ class Engine:
                 f"{self.ranks}; give --ranks {size} or a smaller mesh"
             )
         hosts = [h for h in self.hosts if h.ranks[0] < size]
+        message = cloudpickle.dumps(("case", key, work))
         for host in hosts:
             with contextlib.suppress(OSError):
-                host.connection.send_bytes(cloudpickle.dumps(("case", key, work)))
+                host.connection.send_bytes(message)
         return _Collection(self, hosts, work).outcomes()
 
     def call(self, function: Callable[..., Any], *args: Any, mesh: Mapping[str, int]) -> list[Any]:

@@ -78,11 +78,10 @@ def as_junit(results: Sequence[CheckResult], *, seconds: float) -> str:
             time=f"{result.seconds:.3f}",
         )
         if result.verdict in bad:
-            text = failure(result)
-            element = ElementTree.SubElement(
-                case, bad[result.verdict], message=text.splitlines()[0].strip()
-            )
-            element.text = "".join(c for c in text if c.isprintable() or c in "\n\t")
+            text = "".join(c for c in failure(result) if c.isprintable() or c in "\n\t")
+            head = next(iter(text.splitlines()), "").strip()
+            element = ElementTree.SubElement(case, bad[result.verdict], message=head)
+            element.text = text
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
@@ -94,7 +93,7 @@ def write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)

@@ -61,7 +61,10 @@ def _evidence(mismatches: list[Mismatch]) -> list[str]:
 def describe(mismatch: Mismatch) -> str:
     """One mismatch in words; some take several lines (a stack, the ranks' last collectives)."""
     detail = mismatch.detail
-    where = f"rank {mismatch.rank} {mismatch.kind} {mismatch.tensor}"
+    what = (
+        mismatch.kind if mismatch.kind == mismatch.tensor else f"{mismatch.kind} {mismatch.tensor}"
+    )
+    where = f"rank {mismatch.rank} {what}"
     if mismatch.index is not None:
         return f"{where} {list(mismatch.index)}  {_numbers(mismatch)}"
     if mismatch.kind in ("exception", "hang", "crash", "collective"):
@@ -90,6 +93,17 @@ def _numbers(mismatch: Mismatch) -> str:
     return text
 
 
+def _stack(stack: str) -> list[str]:
+    """The frames nearest to the fault: a traceback has them last, faulthandler's dump first."""
+    lines = stack.strip().splitlines()
+    if "most recent call first" not in stack:
+        return lines[-6:]
+    frames = [text for text in lines if text.lstrip().startswith("File")]
+    noise = ("/torch/", "/tpcheck/engines/", "/tpcheck/rank.py", "/tpcheck/trace.py")
+    own = [text for text in frames if not any(part in text for part in noise)]
+    return (own or frames)[:4]
+
+
 def _event(mismatch: Mismatch) -> str:
     detail: dict[str, Any] = mismatch.detail
     what = detail.get("reason", "")
@@ -102,8 +116,7 @@ def _event(mismatch: Mismatch) -> str:
             lines.append(f"  rank {rank} last entered  {last[-1]}")
     if "ranks" in detail and isinstance(detail["ranks"], dict):
         lines += [f"  rank {rank} ran  {ops}" for rank, ops in detail["ranks"].items()]
-    stack = str(detail.get("stack") or "").strip().splitlines()
-    lines += [f"  {text}" for text in stack[-6:]]
+    lines += [f"  {text}" for text in _stack(str(detail.get("stack") or ""))]
     return "\n".join(lines)
 
 
