@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -78,7 +79,7 @@ def verify(
     from tpcheck.engines import ranks_for
     from tpcheck.engines.pool import Engine
     from tpcheck.report import machine, text
-    from tpcheck.search import Options, verify_all
+    from tpcheck.search import Options, real_ranks, simulated, verify_all
     from tpcheck.strategies import Space
     from tpcheck.verdict import Verdict, worst
 
@@ -98,13 +99,19 @@ def verify(
     Space(options.degrees, options.dtypes, size)
     begun, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     preload = _preload(targets)
-    with Engine(engine, size, time_limit=time_limit, preload=preload) as ready:
+    with ExitStack() as stack:
+        ready = stack.enter_context(Engine(engine, size, time_limit=time_limit, preload=preload))
+        confirm = stack.enter_context(real_ranks(ready)) if simulated(ready) else None
         checks = collect(targets or ["properties"])
         untrusted = canary.sings(ready)
         if untrusted:
             console.print(f"UNKNOWN {untrusted}")
         results = verify_all(
-            checks, ready, options, finished=lambda result: console.print(text.line(result))
+            checks,
+            ready,
+            options,
+            confirm=confirm,
+            finished=lambda result: console.print(text.line(result)),
         )
     seconds = time.monotonic() - clock
     for result in results:

@@ -1,8 +1,8 @@
 """`verify`: draws cases, runs them, shrinks what fails, saves and names it.
 
 Hypothesis draws and shrinks, in the driver, over warm ranks. Every case is run once: results are
-kept by case, so that what Hypothesis replays is not run again. A counterexample counts only when
-real ranks (gloo or nccl) confirm it.
+kept by case, so that what Hypothesis replays is not run again. Where the search runs on threads,
+real ranks (gloo) confirm every counterexample, and a sample of what passes.
 """
 
 from __future__ import annotations
@@ -76,10 +76,18 @@ def family(result: CaseResult) -> str:
 
 
 class Search:
-    """One check on one engine: the state of the search for a counterexample."""
+    """One check on one engine: the state of the search for a counterexample.
 
-    def __init__(self, check: Check, engine: Engine, options: Options) -> None:
+    Args:
+        confirm: real ranks, where `engine` simulates them: a sample of what passes, and every
+            counterexample, is run there, and the verdict rests on that.
+    """
+
+    def __init__(
+        self, check: Check, engine: Engine, options: Options, confirm: Engine | None = None
+    ) -> None:
         self.check, self.engine, self.options = check, engine, options
+        self.confirm = Runner(check, confirm) if confirm else None
         self.runner = Runner(check, engine)
         self.results: dict[str, CaseResult] = {}
         self.failing: list[CaseResult] = []
@@ -92,7 +100,12 @@ class Search:
         start = time.monotonic()
         self.deadline = deadline
         found = self._replay() or self._draw()
+        refuted = None
+        if self.confirm is not None:
+            found, refuted = self._confirmed(self.confirm, found)
         result = self._summary(time.monotonic() - start)
+        if refuted is not None:
+            result.verdict, result.reason = Verdict.UNKNOWN, refuted
         if found is not None:
             result.counterexample = self._counterexample(found)
             result.verdict = Verdict.FAIL
@@ -114,6 +127,21 @@ class Search:
                 assert corpus is not None
                 corpus.remove(saved.id)
         return None
+
+    def _confirmed(
+        self, real: Runner, found: CaseResult | None
+    ) -> tuple[CaseResult | None, str | None]:
+        """The counterexample as real ranks see it, or why there is no verdict."""
+        self.runner = real
+        if found is None:
+            sample = {r.case.tp: r.case for r in self.results.values()}
+            ran = [real.run(case) for case in sample.values()]
+            return next((r for r in ran if r.verdict is Verdict.FAIL), None), None
+        again = real.run(found.case)
+        if again.verdict is Verdict.FAIL:
+            return again, None
+        case = found.case.describe()
+        return None, f"{self.engine.name} fails and {real.engine.name} passes: {case}"
 
     def _draw(self) -> CaseResult | None:
         """Each degree gets its share of the examples, the smallest first."""
@@ -312,11 +340,22 @@ def quiet() -> Iterator[None]:
             yield
 
 
+def simulated(engine: Engine) -> bool:
+    """Whether the engine's ranks are no processes: its verdicts need real ones to rest on."""
+    return not engine.kind.processes
+
+
+def real_ranks(engine: Engine) -> Engine:
+    """A gloo engine as large as `engine`."""
+    return type(engine)("gloo", engine.ranks, time_limit=engine.time_limit, preload=engine.preload)
+
+
 def verify_all(
     checks: Sequence[Check],
     engine: Engine,
     options: Options,
     *,
+    confirm: Engine | None = None,
     started: Callable[[Check], None] | None = None,
     finished: Callable[[CheckResult], None] | None = None,
 ) -> list[CheckResult]:
@@ -330,7 +369,7 @@ def verify_all(
         if end is not None:
             now = time.monotonic()
             deadline = now + max(0.0, end - now) / (len(checks) - index)
-        result = Search(check, engine, options).run(deadline)
+        result = Search(check, engine, options, confirm).run(deadline)
         results.append(result)
         if finished:
             finished(result)
@@ -380,7 +419,8 @@ def verify(
             engine.trusted = untrusted is None
             if untrusted:
                 raise CheckFailed(f"UNKNOWN  {untrusted}", [])
-        results = verify_all(checks, engine, options)
+        confirm = stack.enter_context(real_ranks(engine)) if simulated(engine) else None
+        results = verify_all(checks, engine, options, confirm=confirm)
     bad = [result for result in results if result.verdict is not Verdict.PASS]
     if bad:
         from tpcheck.report.text import failure

@@ -1,0 +1,134 @@
+"""The search: every degree has its share, failures stay in their family, real ranks decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fixtures.mutants import MUTANTS
+from fixtures.parallel.linear import RowLinear
+from tests import faulty
+from tpcheck import Case, Check, specs
+from tpcheck.corpus import Corpus
+from tpcheck.engines.pool import Engine
+from tpcheck.errors import CheckFailed, InvalidArgument
+from tpcheck.search import Options, Search, verify
+from tpcheck.verdict import Verdict
+
+RIGHT = faulty.check(RowLinear)
+WRONG = next(m for m in MUTANTS if m.name == "row_linear_without_all_reduce").check
+
+
+@pytest.fixture(scope="module")
+def threads() -> Any:
+    with Engine("threads", 4) as engine:
+        yield engine
+
+
+def test_each_degree_has_its_share(gloo: Engine) -> None:
+    search = Search(RIGHT, gloo, Options(examples=9, degrees=(1, 2, 4), corpus=None))
+    result = search.run()
+    degrees = [r.case.tp for r in search.results.values()]
+    assert result.verdict is Verdict.PASS
+    assert [degrees.count(d) for d in (1, 2, 4)] == [3, 3, 3]
+
+
+def test_a_counterexample_found_on_threads_is_confirmed_on_processes(
+    gloo: Engine, threads: Engine
+) -> None:
+    result = Search(WRONG, threads, Options(examples=5, corpus=None), gloo).run()
+    assert result.counterexample is not None
+    assert result.counterexample.engine == "gloo"
+    assert result.counterexample.case.tp == 2
+
+
+def build_wrong_on_threads(case: Case, mesh: Any) -> Any:
+    """Right on processes; on threads, where ranks share a process, it forgets its all-reduce."""
+    import threading
+
+    class Row(RowLinear):
+        def sum_output(self, partial: Any) -> Any:
+            alone = threading.current_thread() is threading.main_thread()
+            return super().sum_output(partial) if alone else partial
+
+    group = mesh["tp"].get_group()
+    return Row(case["in_features"], case["out_features"], group=group, bias=case["bias"])
+
+
+def test_what_only_threads_see_is_unknown(gloo: Engine, threads: Engine) -> None:
+    check = Check(specs.row_linear(), build_wrong_on_threads)
+    result = Search(check, threads, Options(examples=4, corpus=None), gloo).run()
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.reason is not None and "threads fails and gloo passes" in result.reason
+
+
+def build_wrong_on_processes(case: Case, mesh: Any) -> Any:
+    import threading
+
+    class Row(RowLinear):
+        def sum_output(self, partial: Any) -> Any:
+            alone = threading.current_thread() is threading.main_thread()
+            return partial if alone else super().sum_output(partial)
+
+    group = mesh["tp"].get_group()
+    return Row(case["in_features"], case["out_features"], group=group, bias=case["bias"])
+
+
+def test_what_threads_do_not_see_a_sample_on_processes_does(gloo: Engine, threads: Engine) -> None:
+    check = Check(specs.row_linear(), build_wrong_on_processes)
+    result = Search(check, threads, Options(examples=4, corpus=None), gloo).run()
+    assert result.verdict is Verdict.FAIL
+
+
+def test_no_case_at_a_degree_is_an_error(gloo: Engine) -> None:
+    spec = replace(specs.row_linear(), cases=lambda space: _nothing())
+    with pytest.raises(InvalidArgument, match="no case exists at tp=2,4"):
+        Search(Check(spec, RIGHT.candidate), gloo, Options(corpus=None)).run()
+
+
+def _nothing() -> Any:
+    from hypothesis import strategies as st
+
+    return st.nothing()
+
+
+def test_verify_raises_with_the_report_and_saves(gloo: Engine, corpus: Corpus) -> None:
+    with pytest.raises(CheckFailed, match="missing-all-reduce") as caught:
+        verify(WRONG, engine=gloo, examples=4, corpus=corpus)
+    (result,) = caught.value.results
+    assert result.counterexample is not None
+    assert f"--corpus {corpus.folder}" in result.counterexample.reproduce
+    assert [r.verdict for r in verify(RIGHT, engine=gloo, examples=4, corpus=corpus)] == [
+        Verdict.PASS
+    ]
+
+
+def test_nothing_sharded_at_all_is_seen_although_the_values_are_right(gloo: Engine) -> None:
+    import torch
+
+    from tpcheck import Layout, Spec
+
+    spec = Spec(
+        name="plain",
+        cases=[Case(dims={"n": 4})],
+        reference=lambda case: torch.nn.Linear(4, 4),
+        inputs=lambda case, draw: {"x": draw("x", 2, 4)},
+        layout=lambda case: Layout(),
+    )
+    result = Search(
+        Check(spec, lambda case, mesh: torch.nn.Linear(4, 4)), gloo, Options(corpus=None)
+    ).run()
+    assert result.counterexample is not None
+    assert result.counterexample.diagnosis.code == "parameter-not-sharded"
+
+
+def test_the_time_budget_ends_a_search_without_a_verdict_or_with_what_ran(gloo: Engine) -> None:
+    import time
+
+    search = Search(RIGHT, gloo, Options(examples=2000, corpus=None))
+    result = search.run(deadline=time.monotonic() + 1.0)
+    assert result.verdict is Verdict.PASS and 0 < result.examples < 2000
+    result = Search(RIGHT, gloo, Options(corpus=None)).run(deadline=time.monotonic() - 1)
+    assert result.verdict is Verdict.UNKNOWN
