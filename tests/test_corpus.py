@@ -71,7 +71,7 @@ def test_a_run_killed_while_saving_leaves_the_old_file(
     with pytest.raises(KeyboardInterrupt):
         corpus.save(replace(ENTRY, engine="threads"))
     assert corpus.find("7f3a91").engine == "gloo"
-    assert [saved.engine for saved in corpus.of("row_linear")] == ["gloo"]
+    assert [saved.engine for saved in corpus.of("row_linear", None)] == ["gloo"]
 
 
 def test_a_prefix_finds_its_only_match_and_an_ambiguous_one_lists_them(corpus: Corpus) -> None:
@@ -116,14 +116,14 @@ def test_a_removed_case_is_gone_and_removing_it_twice_is_fine(corpus: Corpus) ->
     corpus.save(ENTRY)
     corpus.remove(ENTRY.id)
     corpus.remove(ENTRY.id)
-    assert corpus.of("row_linear") == []
+    assert corpus.of("row_linear", None) == []
 
 
 def test_the_cases_of_a_check_are_its_own_and_corrupt_ones_are_passed_over(corpus: Corpus) -> None:
     corpus.save(ENTRY)
     corpus.save(replace(ENTRY, id="aaaaaa", check="column_linear"))
     (corpus.folder / "bbbbbb.json").write_text("{")
-    assert [saved.id for saved in corpus.of("row_linear")] == ["7f3a91"]
+    assert [saved.id for saved in corpus.of("row_linear", None)] == ["7f3a91"]
 
 
 def test_a_path_below_the_working_folder_is_saved_relative(

@@ -77,9 +77,12 @@ def bounds(x: Tensor, w: Tensor, degree: int, seed: int) -> Spread:
     """The product's bounds, as the oracle derives them (its own low-precision run included)."""
     wide = (x.double(), w.double())
     found = noisy(torch.mm, *wide, dtype=x.dtype, degree=degree, seed=seed)
-    if x.dtype != F64:
-        found.append((x @ w).double() - wide[0] @ wide[1])
-    return spread(found)
+    return spread(found, (x @ w).double() - wide[0] @ wide[1])
+
+
+def alone(deviations: list[Tensor]) -> Spread:
+    """The spread of noisy runs whose reference has no error of its own."""
+    return spread(deviations, torch.zeros_like(deviations[0]))
 
 
 def judged(actual: Tensor, x: Tensor, w: Tensor, limits: Spread) -> Comparison:
@@ -95,7 +98,7 @@ def test_a_split_sum_in_any_order_stays_inside(k: int, degree: int, dtype: torch
         for order in range(3):
             got = summed(parts, order)
             error = (got.double() - x.double() @ w.double()).abs()
-            bound = elementwise_limit(got.numel()) * limits.slack * limits.sigma
+            bound = elementwise_limit(got.numel(), limits.samples) * limits.sigma
             assert bool((error <= bound).all())
             assert judged(got, x, w, limits).mismatch is None
 
@@ -156,7 +159,7 @@ EXACT: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", EXACT)
 def test_what_does_not_round_has_no_spread(name: str) -> None:
     x = torch.randn(4, 4, dtype=F64)
-    found = spread(noisy(EXACT[name], x, dtype=torch.bfloat16, degree=4))
+    found = alone(noisy(EXACT[name], x, dtype=torch.bfloat16, degree=4))
     assert float(found.sigma.max()) == 0.0
 
 
@@ -197,7 +200,7 @@ def test_what_rounds_has_a_spread_of_the_size_of_its_rounding(
         (grad,) = torch.autograd.grad(y, leaf, upstream)
         return torch.cat([y.detach().flatten(), grad.flatten()])
 
-    sigma = spread(noisy(both, x, dtype=dtype, degree=2)).sigma
+    sigma = alone(noisy(both, x, dtype=dtype, degree=2)).sigma
     unit = torch.finfo(dtype).eps / 2
     assert sigma.isfinite().all() and (sigma > 0).double().mean() > 0.9
     assert 0.01 * unit < float(sigma.median()) < 100 * unit
@@ -217,29 +220,45 @@ def test_a_masked_softmax_and_an_in_place_sum_stay_finite() -> None:
         total = x.masked_fill(mask, -torch.inf).softmax(-1).clone()
         return total.add_(x, alpha=0.5)
 
-    sigma = spread(noisy(scores, torch.randn(5, 5, dtype=F64), dtype=torch.float32, degree=2)).sigma
+    sigma = alone(noisy(scores, torch.randn(5, 5, dtype=F64), dtype=torch.float32, degree=2)).sigma
     assert sigma.isfinite().all() and float(sigma.max()) > 0
 
 
 def test_inflation_falls_to_one() -> None:
-    found = [inflation(n) for n in (1, 2, 3, 4, 6, 8, 16, 64, 256, 10**4, 10**6, 10**8)]
+    found = [inflation(n, 1e-9) for n in (1, 2, 3, 4, 6, 8, 16, 64, 256, 10**4, 10**6, 10**8)]
     assert found == sorted(found, reverse=True)
     assert all(value > 1 for value in found) and found[-1] < 1.001
 
 
 def test_limits_grow_with_the_elements_of_a_tensor_and_shrink_for_its_norm() -> None:
     sizes = [1, 10, 10**3, 10**6, 10**9]
-    assert [elementwise_limit(n) for n in sizes] == sorted(elementwise_limit(n) for n in sizes)
-    assert [norm_limit(n) for n in sizes] == sorted((norm_limit(n) for n in sizes), reverse=True)
-    assert 7 < elementwise_limit(1) < 8 and 9 < elementwise_limit(10**6) < 10
-    assert norm_limit(10**9) < 1.05
+    worst = [elementwise_limit(n, 10**9) for n in sizes]
+    norms = [norm_limit(n, 10**9) for n in sizes]
+    assert worst == sorted(worst) and norms == sorted(norms, reverse=True)
+    assert 6 < worst[0] < 7 and 8 < elementwise_limit(10**6, 10**9) < 9
+    assert norms[-1] < 1.05
+
+
+def test_few_samples_widen_the_limit_as_students_t_does() -> None:
+    limits = [elementwise_limit(10, nu) for nu in (2, 3, 5, 8, 16, 64, 1024, 10**7)]
+    assert limits == sorted(limits, reverse=True)
+    # P(|T_8| > t) < 1e-9 / 10 begins near t = 46; the bound may be above it, not far
+    assert 40 < elementwise_limit(10, 8) < 60
+    trials = torch.randn(2_000_000, 9, generator=torch.Generator().manual_seed(0))
+    student = trials[:, 0] / trials[:, 1:].square().mean(1).sqrt()
+    assert not bool((student.abs() > elementwise_limit(1, 8)).any())
 
 
 def test_rows_of_another_magnitude_keep_their_own_spread() -> None:
     scale = torch.tensor([1.0, 1e-8, 1.0, 1e-8, 1.0]).double().unsqueeze(1)
-    sigma = spread([scale * torch.randn(5, 6, dtype=F64) for _ in range(4)]).sigma
+    sigma = alone([scale * torch.randn(5, 6, dtype=F64) for _ in range(4)]).sigma
     assert float(sigma[1::2].max()) < 1e-6 and float(sigma[::2].min()) > 0.05
 
 
 def test_a_tensor_without_elements_has_no_spread() -> None:
-    assert spread([torch.zeros(0, 3)] * 2).sigma.shape == (0, 3)
+    assert alone([torch.zeros(0, 3)] * 2).sigma.shape == (0, 3)
+
+
+def test_the_references_own_error_is_a_floor() -> None:
+    own = torch.full((4, 4), 1e-3, dtype=F64)
+    assert float(spread([torch.zeros(4, 4)] * 3, own).sigma.min()) == pytest.approx(1e-3)

@@ -63,9 +63,9 @@ def compare(
     same = (value == expected) | (value.isnan() & expected.isnan())
     error = torch.where(same, torch.zeros_like(error), error)
     sigma = spread.sigma
-    bound = elementwise_limit(expected.numel()) * spread.slack * sigma
+    bound = elementwise_limit(expected.numel(), spread.samples) * sigma
     wrong = ~(error <= bound) & ~same & sigma.isfinite()
-    ratio, limit = _norm_ratio(error, sigma, spread.norm_slack)
+    ratio, limit = _norm_ratio(error, sigma, spread.norm_samples)
     if not wrong_dtype and not bool(wrong.any()) and ratio <= limit:
         return Comparison(None, max(_usage(error, bound), ratio / limit))
     worst = _worst(error, bound, sigma)
@@ -89,15 +89,15 @@ def _agrees(value: Tensor, expected: Tensor, spread: Spread) -> Comparison | Non
     closer."""
     error = (value - expected).abs_()
     sigma = spread.sigma
-    limit = elementwise_limit(expected.numel()) * spread.slack
+    limit = elementwise_limit(expected.numel(), spread.samples)
     used = float((error / (limit * sigma).clamp_min(5e-324)).max())
     if not used <= 1.0:
         return None
-    ratio, allowed = _norm_ratio(error, sigma, spread.norm_slack)
+    ratio, allowed = _norm_ratio(error, sigma, spread.norm_samples)
     return Comparison(None, max(used, ratio / allowed)) if ratio <= allowed else None
 
 
-def _norm_ratio(error: Tensor, sigma: Tensor, slack: float) -> tuple[float, float]:
+def _norm_ratio(error: Tensor, sigma: Tensor, samples: int) -> tuple[float, float]:
     """√(Σ error² / Σ σ²) over the elements that can be judged, and its limit."""
     judged = sigma.isfinite() & error.isfinite()
     error, sigma = error[judged], sigma[judged]
@@ -107,7 +107,7 @@ def _norm_ratio(error: Tensor, sigma: Tensor, slack: float) -> tuple[float, floa
         return (math.inf if size > 0 else 0.0), 1.0
     # few elements dominating σ are few independent errors: the participation ratio counts them
     count = scale**4 / float(sigma.pow(4).sum()) if scale > 1e-60 else sigma.numel()
-    return size / scale, slack * norm_limit(int(max(1.0, count)))
+    return size / scale, norm_limit(int(max(1.0, count)), samples)
 
 
 def _usage(error: Tensor, bound: Tensor) -> float:

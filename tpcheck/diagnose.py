@@ -94,7 +94,7 @@ class Local:
         want = self.expected[rank] if expected is None else expected
         if value.shape != want.shape:
             return False
-        slack = 2 * self.target.spread.slack * elementwise_limit(want.numel())
+        slack = 2 * elementwise_limit(want.numel(), self.target.spread.samples)
         sigma = self.sigma[rank] if expected is None else self.target.spread.sigma.max()
         scale = want.abs().max() if want.numel() else torch.tensor(0.0)
         return bool(((value - want).abs() <= slack * sigma + 1e-13 * scale).all())
@@ -347,7 +347,7 @@ def _other_rank(facts: Facts, local: Local) -> Diagnosis | None:
 def _permuted(facts: Facts, local: Local) -> Diagnosis | None:
     """Rows along some dim are the full reference's rows, in another order."""
     full = local.target.value
-    slack = 2 * local.target.spread.slack * elementwise_limit(full.numel())
+    slack = 2 * elementwise_limit(full.numel(), local.target.spread.samples)
     sigma = local.target.spread.sigma
     for rank in local.wrong():
         for dim in range(full.ndim):

@@ -297,6 +297,15 @@ def _in_dtype(module: Any, dtype: torch.dtype) -> Any:
     return copy.deepcopy(module).to(dtype)
 
 
+def _runs(case: Case, values: Values) -> int:
+    """How many noisy runs: in half precision, where a bound decides, more for tiny tensors."""
+    runs = NOISY_RUNS[case.dtype]
+    if case.dtype in ("float64", "float32"):
+        return runs
+    fewest = min((t.numel() for t in values.values() if t.numel()), default=1)
+    return max(runs, min(2 * runs, -(-24 // fewest)))
+
+
 def _expect(
     spec: Spec, case: Case, problem: Problem, module: Any, low: Any
 ) -> tuple[Values, dict[tuple[str, str], Spread], dict[tuple[str, str], torch.dtype]]:
@@ -307,7 +316,7 @@ def _expect(
         values = run(module)
         deviations: dict[tuple[str, str], list[Tensor]] = {key: [] for key in values}
         scales: list[Any] = []
-        for k in range(NOISY_RUNS[case.dtype]):
+        for k in range(_runs(case, values)):
             errors = drawing.generator(case, "noise", problem.d, k)
             noise = RoundingNoise(dtype, case.tp, errors, scales)
             with noise:
@@ -347,8 +356,8 @@ def save(posed: Posed, path: Path) -> None:
             found = target.spread
             tensors[f"sigma/{d}/{i}"] = found.sigma
             dtype = str(target.dtype).split(".")[-1]
-            slack = [found.slack, found.norm_slack]
-            listing.append([d, i, target.kind, target.name, dtype, *slack])
+            counts = [found.samples, found.norm_samples]
+            listing.append([d, i, target.kind, target.name, dtype, *counts])
     unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
     names = json.dumps(list(posed.problems[0].inputs[0]))  # their order is the call's
     save_file(unique, path, metadata={"targets": json.dumps(listing), "inputs": names})
@@ -373,11 +382,11 @@ def load(
                     passes[int(m)][name] = bundle.get_tensor(key)
         order = json.loads(bundle.metadata()["inputs"])
         problem.inputs = [{n: inputs[n] for n in order} for inputs in problem.inputs]
-        for own, i, kind, name, dtype, *slack in json.loads(bundle.metadata()["targets"]):
+        for own, i, kind, name, dtype, *counts in json.loads(bundle.metadata()["targets"]):
             if own == d:
                 value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))
                 entry = entries[kind, name]
-                spread = Spread(sigma, *slack)
+                spread = Spread(sigma, *counts)
                 target = Target(kind, name, entry, getattr(torch, dtype), value, spread)
                 problem.targets.append(target)
     return problem

@@ -37,52 +37,70 @@ UNIT_ROUNDOFF = {
     torch.bfloat16: 2.0**-8,
     torch.float16: 2.0**-11,
 }
-# The chance that one correct case is called wrong by the Gaussian model, before its slack.
-FALSE_ALARM = 1e-12
-# The chance that a tensor's σ is underestimated by more than `inflation`, and its quantile.
-UNLUCKY, UNLUCKY_Z = 1e-7, 5.2
+# The smallest number above zero: below the normal range rounding is no longer relative.
+TINY = {
+    torch.float64: 2.0**-1074,
+    torch.float32: 2.0**-149,
+    torch.bfloat16: 2.0**-133,
+    torch.float16: 2.0**-24,
+}
+# The chance that one tensor of a correct case is called wrong, by the model.
+FALSE_ALARM = 1e-9
 FEW = 4
 
 
-def elementwise_limit(elements: int) -> float:
-    """How many σ the worst of `elements` values may be off: n·P(|N(0,1)| > t) ≤ FALSE_ALARM,
-    by the Gaussian tail bound P(|N| > t) ≤ 2·exp(−t²/2)."""
-    return math.sqrt(2 * math.log(2 * max(elements, 1) / FALSE_ALARM))
+def elementwise_limit(elements: int, samples: int) -> float:
+    """How many estimated σ the worst of `elements` values may be off.
+
+    An error of variance σ² over a σ estimated from ν samples has Student's t distribution. Two
+    bounds of its tail, each with n·P ≤ FALSE_ALARM, and the smaller of them:
+
+    * few samples: P(|T| > t) ≤ 2c·ν^((ν−1)/2)·t^(−ν), from 1 + t²/ν ≥ t²/ν in the density, c its
+      constant Γ((ν+1)/2) / (√(νπ) Γ(ν/2));
+    * many: half of the chance to a normal error, P(|N| > t) ≤ 2·exp(−t²/2), half to a σ that is
+      too small (`inflation`).
+    """
+    n, nu = max(elements, 1), float(max(samples, 1))
+    log_c = math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi)
+    tail = math.log(2 * n / FALSE_ALARM) + log_c + (nu - 1) / 2 * math.log(nu)
+    normal = math.sqrt(2 * math.log(4 * n / FALSE_ALARM))
+    return min(math.exp(min(tail / nu, 80.0)), normal * inflation(samples, FALSE_ALARM / 2))
 
 
-def norm_limit(elements: int) -> float:
+def norm_limit(elements: int, samples: int) -> float:
     """How many times its root mean square σ a tensor of `elements` values may be off.
 
     For independent errors of variance σ² the mean square of n of them exceeds
     1 + 2√(t/n) + 2t/n with probability at most e^(−t) (Laurent & Massart 2000, lemma 1), here
-    with e^(−t) = FALSE_ALARM and n the effective number of independent errors: one rounding
+    with e^(−t) = FALSE_ALARM / 2 and n the effective number of independent errors: one rounding
     upstream (of a mean, of a score) moves a whole row, so n counts as its square root.
     """
     effective = max(1.0, math.sqrt(elements))
-    t = -math.log(FALSE_ALARM)
-    return math.sqrt(1 + 2 * math.sqrt(t / effective) + 2 * t / effective)
+    t = -math.log(FALSE_ALARM / 2)
+    growth = math.sqrt(1 + 2 * math.sqrt(t / effective) + 2 * t / effective)
+    return growth * inflation(samples, FALSE_ALARM / 2)
 
 
-def inflation(samples: int) -> float:
-    """By how much σ may be underestimated from `samples` squares, but for a chance of UNLUCKY.
+def inflation(samples: int, chance: float) -> float:
+    """By how much σ may be underestimated from `samples` squares, but for `chance`.
 
     The mean of ν squared normal numbers is χ²_ν/ν. Its lower quantile is bounded below by
     2(p·Γ(ν/2+1))^(2/ν)/ν, since P(χ²_ν < x) ≤ (x/2)^(ν/2)/Γ(ν/2+1), and for many samples it is
     close to Wilson and Hilferty's (1931) cube.
     """
     nu = float(max(1, samples))
-    exact = 2 * math.exp((math.log(UNLUCKY) + math.lgamma(nu / 2 + 1)) * 2 / nu) / nu
-    cube = 1 - 2 / (9 * nu) - UNLUCKY_Z * math.sqrt(2 / (9 * nu))
+    exact = 2 * math.exp((math.log(chance) + math.lgamma(nu / 2 + 1)) * 2 / nu) / nu
+    cube = 1 - 2 / (9 * nu) - math.sqrt(-2 * math.log(chance)) * math.sqrt(2 / (9 * nu))
     return max(exact, cube**3 if cube > 0 else 0.0) ** -0.5
 
 
 @dataclass(frozen=True)
 class Spread:
-    """σ of every element (float64), and how far the estimates themselves may be too small."""
+    """σ of every element (float64), and from how many samples it was estimated."""
 
     sigma: Tensor
-    slack: float  # of one element's σ
-    norm_slack: float  # of the whole tensor's √Σσ²
+    samples: int  # behind one element's σ
+    norm_samples: int  # behind the whole tensor's √Σσ²
 
 
 def spread(deviations: list[Tensor], own: Tensor) -> Spread:
@@ -97,16 +115,14 @@ def spread(deviations: list[Tensor], own: Tensor) -> Spread:
     runs = len(deviations)
     squares = torch.stack([d.double() ** 2 for d in deviations]).mean(0)
     if squares.numel() == 0:
-        return Spread(squares, 1.0, 1.0)
+        return Spread(squares, 1, 1)
     shape = squares.shape
     grid = squares.reshape(-1, shape[-1]) if squares.ndim >= 2 else squares.reshape(1, -1)
     fewest = min(grid.shape)
     samples = runs * (int((grid > 0).sum()) if fewest < FEW else fewest)
     variance = torch.maximum(grid, _pooled(grid))
     variance = torch.maximum(variance, _pooled((own.double() ** 2).reshape(grid.shape)))
-    return Spread(
-        variance.reshape(shape).sqrt(), inflation(samples), inflation(runs * squares.numel())
-    )
+    return Spread(variance.reshape(shape).sqrt(), samples, runs * squares.numel())
 
 
 def _pooled(grid: Tensor) -> Tensor:
@@ -199,6 +215,10 @@ class RoundingNoise(TorchDispatchMode):
         """The unit roundoff in which `tensor` is stored."""
         return UNIT_ROUNDOFF[self.dtype if tensor.dtype == torch.float64 else tensor.dtype]
 
+    def tiny(self, tensor: Tensor) -> float:
+        """The smallest number above zero where `tensor` is stored."""
+        return TINY[self.dtype if tensor.dtype == torch.float64 else tensor.dtype]
+
     def v(self, tensor: Tensor) -> float:
         """The unit roundoff in which sums of `tensor`'s dtype accumulate."""
         return min(self.u(tensor), UNIT_ROUNDOFF[torch.float32])
@@ -246,7 +266,11 @@ def _is_exact(func: Any) -> bool:
 
 
 def _rounded(mode: RoundingNoise, out: Tensor) -> Tensor:
-    return (mode.u(out) * out.double()) ** 2 / 3
+    y = out.double()
+    variance = (mode.u(out) * y) ** 2 / 3
+    if mode.dtype == torch.float64:
+        return variance
+    return variance + torch.where(y == 0, 0.0, mode.tiny(out) ** 2)
 
 
 def _elementwise(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
