@@ -169,6 +169,9 @@ class RankRun:
                     self._check_storage(name, tensor)
         if self.case.tp > 1 and params and not self.work.named:
             self._check_something_is_sharded(list(params))
+        if self.work.dump:
+            for name, tensor in own.items():
+                self.kept[f"loaded/{name}"] = local(tensor).detach().cpu().clone()
         self.report.bytes = sum(local(p).numel() * p.element_size() for p in params.values())
         return fits
 

@@ -27,6 +27,7 @@ from tpcheck.case import Case
 from tpcheck.corpus import Corpus, Saved
 from tpcheck.engines import ranks_for
 from tpcheck.errors import CheckFailed, InvalidArgument
+from tpcheck.facts import Facts
 from tpcheck.runner import Runner
 from tpcheck.spec import Check
 from tpcheck.strategies import Space
@@ -320,7 +321,7 @@ def examine_failure(runner: Runner, found: CaseResult) -> tuple[Diagnosis, str |
                 return runner.run(case)
             return None
 
-        facts = diagnose.Facts(posed, found, again, dumps, rerun)
+        facts = Facts(posed, found, again, dumps, rerun, runner.check.spec)
         return diagnose.diagnose(facts), diagnose.first_divergence(found)
 
 

@@ -68,6 +68,7 @@ class Event:
     bytes: int
     phase: str
     where: str
+    overwrites: bool = False  # in place, a tensor that autograd has recorded
 
     def fingerprint(self) -> str:
         """What all ranks of the group must have in common."""
@@ -139,7 +140,9 @@ class Recorder(TorchDispatchMode):
             bytes=0 if largest is None else elements * largest.element_size(),
             phase=self.phase,
             where=_caller(),
+            overwrites=getattr(_pending, "overwrites", False),
         )
+        _pending.overwrites = False
         self.events.append(event)
         if self.board is not None and op not in ("send", "recv"):
             self._announce(event, self.board)
@@ -217,13 +220,15 @@ def watch_reduce_ops() -> None:
         original = getattr(dist.ProcessGroup, method, None)
         if original is None or hasattr(original, "__wrapped__"):
             continue
-        setattr(dist.ProcessGroup, method, _noting(original))
+        setattr(dist.ProcessGroup, method, _noting(method, original))
 
 
-def _noting(original: Any) -> Any:
+def _noting(name: str, original: Any) -> Any:
     @functools.wraps(original)
     def noted(*args: Any, **kwargs: Any) -> Any:
         for arg in (*args, *kwargs.values()):
+            if isinstance(arg, list) and arg and isinstance(arg[0], Tensor):
+                _pending.overwrites = name == "allreduce" and arg[0].grad_fn is not None
             if hasattr(arg, "reduceOp"):
                 _pending.reduce_op = name_of(arg.reduceOp)
             elif isinstance(arg, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
