@@ -71,6 +71,9 @@ def _zero(facts: Facts, local: Local) -> Diagnosis | None:
             message = f"output is zero on ranks {wrong}: a buffer that nothing was written to"
             return Diagnosis("unwritten-memory", message, {"ranks": wrong})
         message = f"{name_of(local)} is zero on ranks {wrong}"
+        ids = [t for t in facts.posed.problems[0].inputs[0].values() if not t.is_floating_point()]
+        if ids and len(wrong) < len(local.ranks):
+            return Diagnosis("vocab-mask", f"{message}: rows of tokens that were looked up", {})
         return Diagnosis("gradient-dropped", message, {"ranks": wrong})
     return None
 
@@ -120,8 +123,10 @@ def _other_rank(facts: Facts, local: Local) -> Diagnosis | None:
     found = {}
     for rank in wrong:
         for other in local.ranks:
-            if other != rank and local.fits(
-                local.actual[rank], rank, expected=local.expected[other]
+            if (
+                other != rank
+                and bool(local.actual[rank].any())
+                and local.fits(local.actual[rank], rank, expected=local.expected[other])
             ):
                 found[rank] = other
                 break
@@ -247,6 +252,8 @@ def _tokens(facts: Facts, local: Local) -> Diagnosis | None:
     gap = (local.actual[rank] - local.expected[rank]).abs() > 0
     gap = gap.reshape(-1, gap.shape[-1])
     rows = int(gap.any(1).sum())
+    if rows == gap.shape[0]:
+        return None
     message = f"{name_of(local)}: {rows} of {gap.shape[0]} rows are wrong, by token"
     return Diagnosis("vocab-mask", message, {"rows": rows})
 
@@ -310,31 +317,42 @@ def _loaded(facts: Facts) -> Diagnosis | None:
 
 def _misloaded(
     facts: Facts, name: str, got: Tensor, want: Tensor, full: Tensor, rank: int
-) -> Diagnosis:
+) -> Diagnosis | None:
     what = f"{name} as loaded on rank {rank}"
     if bool(got.isnan().any()):
         return Diagnosis("unwritten-memory", f"{what} has elements that nobody wrote", {})
     if float((got - want).norm()) < 0.02 * float(want.norm()):
         return Diagnosis("precision-loss", f"{what} was rounded to a lower precision", {})
+    projection = any(part in name for part in ("q_proj", "k_proj", "v_proj"))
+    code = "kv-head-map" if projection else "shard-order"
     for dim in range(full.ndim):
-        pool = full.movedim(dim, 0).reshape(full.shape[dim], -1)
-        rows = got.movedim(dim, 0).reshape(got.shape[dim], -1)
-        if rows.shape[1] != pool.shape[1]:
-            continue
-        hits = [(row == pool).all(1).nonzero().flatten().tolist() for row in rows]
-        if all(hits):
-            chosen = [h[0] for h in hits]
-            heads = any(part in name for part in ("k_proj", "v_proj"))
-            code = "kv-head-map" if heads else "shard-order"
+        chosen = _rows_of(got, full, dim)
+        if chosen is not None:
             message = f"{what} holds the rows {chosen[:12]} of dim {dim}"
             return Diagnosis(code, message, {"dim": dim, "rows": chosen})
-    if full.shape != want.shape or full.ndim > 1:
-        pieces = set(full.flatten().tolist())
-        if set(got.flatten().tolist()) <= pieces:
-            message = f"{what} holds elements of the full weight, cut or laid out otherwise"
-            return Diagnosis("wrong-placement", message, {"rank": rank})
-    message = f"{what} is not the reference's: ranks that hold one parameter loaded different ones"
-    return Diagnosis("replicas-differ", message, {"rank": rank})
+    if full.ndim > 1 and set(got.flatten().tolist()) <= set(full.flatten().tolist()):
+        message = f"{what} holds elements of the full weight, cut or laid out otherwise"
+        return Diagnosis("wrong-placement", message, {"rank": rank})
+    others = [t.double() for t in facts.posed.problems[0].params.values() if t.ndim == full.ndim]
+    others = [t for t in others if t.shape[1:] == full.shape[1:]]
+    if _rows_of(got, torch.cat(others), 0) is not None:
+        return Diagnosis(code, f"{what} holds rows of another parameter of the fused weight", {})
+    whole = [dump[f"loaded/{name}"] for dump in facts.dumps.values() if f"loaded/{name}" in dump]
+    alike = all(torch.equal(t, whole[0]) for t in whole)
+    if got.shape == full.shape and not alike:
+        message = f"{what} differs from other ranks', which hold the same parameter"
+        return Diagnosis("replicas-differ", message, {"rank": rank})
+    return None
+
+
+def _rows_of(got: Tensor, full: Tensor, dim: int) -> list[int] | None:
+    """Which row of `full` along `dim` each row of `got` is, to the bit; None if one is none."""
+    pool = full.movedim(dim, 0).reshape(full.shape[dim], -1)
+    rows = got.movedim(dim, 0).reshape(got.shape[dim], -1)
+    if rows.shape[1] != pool.shape[1]:
+        return None
+    hits = [(row == pool).all(1).nonzero().flatten().tolist() for row in rows]
+    return [h[0] for h in hits] if all(hits) else None
 
 
 def _later_pass_only(facts: Facts, local: Local) -> Diagnosis | None:
@@ -389,7 +407,9 @@ def _residual(facts: Facts, local: Local) -> Diagnosis | None:
 
 
 def _sum_of_pieces(facts: Facts, local: Local) -> Diagnosis | None:
-    """What one rank holds is the sum of different pieces: a group too large."""
+    """What one rank holds is the sum of different pieces, which should have stayed apart."""
+    if local.target.kind != "param_grad":
+        return None
     pieces: list[Tensor] = []
     for rank in local.ranks:
         want = local.expected[rank]
@@ -400,8 +420,11 @@ def _sum_of_pieces(facts: Facts, local: Local) -> Diagnosis | None:
     total = torch.stack(pieces).sum(0)
     for rank in local.wrong():
         if local.fits(local.actual[rank], rank, expected=total):
-            message = f"{name_of(local)} of rank {rank} is the sum of all ranks' different pieces"
-            return Diagnosis("wrong-group", message, {"rank": rank})
+            message = (
+                f"{name_of(local)} of rank {rank} is the sum of all ranks' different pieces: "
+                "reduced although sharded, or over too large a group"
+            )
+            return Diagnosis("summed-twice", message, {"rank": rank})
     return None
 
 
@@ -424,7 +447,7 @@ def _overwritten(facts: Facts, local: Local) -> Diagnosis | None:
     """A collective wrote in place into a tensor that backward still needs."""
     if local.target.kind not in ("input_grad", "param_grad"):
         return None
-    events = [e for rank in facts.found.trace for e in rank if e.get("overwrites")]
+    events = [e for rank in facts.again.trace for e in rank if e.get("overwrites")]
     if not events:
         return None
     where = events[0]["where"]
@@ -433,7 +456,7 @@ def _overwritten(facts: Facts, local: Local) -> Diagnosis | None:
 
 
 def _low_precision(facts: Facts, local: Local) -> Diagnosis | None:
-    """The error is the size of a lower dtype's rounding, everywhere."""
+    """All values are a lower dtype's, and off by its rounding."""
     rank = local.wrong()[0]
     want, got = local.expected[rank], local.actual[rank]
     if not bool(got.isfinite().all()) or float(want.norm()) == 0.0:
@@ -442,10 +465,13 @@ def _low_precision(facts: Facts, local: Local) -> Diagnosis | None:
     own = UNIT_ROUNDOFF[local.target.dtype]
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         u = UNIT_ROUNDOFF[dtype]
-        if u > own and u / 50 < off < 4 * u:
+        exact = bool((got.to(dtype).double() == got).all())
+        if u > own and exact and off < 8 * u:
             bits = -math.log2(off)
             name = str(dtype).removeprefix("torch.")
-            message = f"{name_of(local)} agrees to {bits:.1f} bits, as if computed in {name}"
+            message = (
+                f"{name_of(local)} agrees to {bits:.1f} bits and every value is one of {name}'s"
+            )
             return Diagnosis("precision-loss", message, {"relative_error": off})
     return None
 
@@ -465,7 +491,7 @@ def _missing_collective(facts: Facts, local: Local) -> Diagnosis | None:
         return Diagnosis(code, message, {"due": sorted(due), "ran": sorted(ran)})
     if "all_gather" in due and "all_gather" not in ran and phase == "backward":
         gathered = local.target.kind == "param_grad"
-        code = "partial-not-reduced" if gathered else "gradient-dropped"
+        code = "partial-not-reduced" if gathered else "missing-all-reduce"
         message = f"{name_of(local)}: backward ran no all_gather: only this rank's rows count"
         return Diagnosis(code, message, {"due": sorted(due), "ran": sorted(ran)})
     return None

@@ -6,6 +6,7 @@ to the driver; tensors go to a file, and only when the driver asks for them.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 import traceback
@@ -246,7 +247,8 @@ class RankRun:
 
     def _forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
-        with self.recorder:
+        watch = self.recorder.watch_saved() if self.work.dump else contextlib.nullcontext()
+        with self.recorder, watch:
             result = custom(module, inputs) if custom else module(*inputs.values())
         return oracle.named_outputs(result)
 

@@ -68,7 +68,7 @@ class Event:
     bytes: int
     phase: str
     where: str
-    overwrites: bool = False  # in place, a tensor that autograd has recorded
+    overwrites: bool = False  # in place, a tensor that autograd has saved
 
     def fingerprint(self) -> str:
         """What all ranks of the group must have in common."""
@@ -104,6 +104,7 @@ class Recorder(TorchDispatchMode):
         self.phase = "build"
         self.events: list[Event] = []
         self._steps: dict[tuple[int, ...], int] = {}
+        self.saved: list[Tensor] = []  # what autograd has saved, while `watch_saved` is on
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -140,12 +141,24 @@ class Recorder(TorchDispatchMode):
             bytes=0 if largest is None else elements * largest.element_size(),
             phase=self.phase,
             where=_caller(),
-            overwrites=getattr(_pending, "overwrites", False),
+            overwrites=op in ("all_reduce", "broadcast") and self._is_saved(tensors),
         )
-        _pending.overwrites = False
         self.events.append(event)
         if self.board is not None and op not in ("send", "recv"):
             self._announce(event, self.board)
+
+    def watch_saved(self) -> Any:
+        """A context in which every tensor saved for backward is noted (and kept alive)."""
+
+        def pack(tensor: Tensor) -> Tensor:
+            self.saved.append(tensor.detach())
+            return tensor
+
+        return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+
+    def _is_saved(self, tensors: list[Tensor]) -> bool:
+        kept = {t.untyped_storage().data_ptr() for t in self.saved if t.numel()}
+        return any(t.untyped_storage().data_ptr() in kept for t in tensors if t.numel())
 
     def _announce(self, event: Event, shared: Board) -> None:
         step = self._steps.get(event.group, 0)
@@ -220,15 +233,13 @@ def watch_reduce_ops() -> None:
         original = getattr(dist.ProcessGroup, method, None)
         if original is None or hasattr(original, "__wrapped__"):
             continue
-        setattr(dist.ProcessGroup, method, _noting(method, original))
+        setattr(dist.ProcessGroup, method, _noting(original))
 
 
-def _noting(name: str, original: Any) -> Any:
+def _noting(original: Any) -> Any:
     @functools.wraps(original)
     def noted(*args: Any, **kwargs: Any) -> Any:
         for arg in (*args, *kwargs.values()):
-            if isinstance(arg, list) and arg and isinstance(arg[0], Tensor):
-                _pending.overwrites = name == "allreduce" and arg[0].grad_fn is not None
             if hasattr(arg, "reduceOp"):
                 _pending.reduce_op = name_of(arg.reduceOp)
             elif isinstance(arg, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
