@@ -32,17 +32,21 @@ class Budget:
     Args:
         forward, backward: op → elements of the full tensor, summed over its uses.
         at_least: (phase, op) → how often it must run: the witness that a path was taken.
+        saved: elements that autograd may keep for backward in one forward, a rank, besides the
+            parameters; None allows anything.
     """
 
     forward: Mapping[str, int] = field(default_factory=dict)
     backward: Mapping[str, int] = field(default_factory=dict)
     at_least: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    saved: int | None = None
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(
             _sum(self.forward, other.forward),
             _sum(self.backward, other.backward),
             {**self.at_least, **other.at_least},
+            self.saved if other.saved is None else (self.saved or 0) + other.saved,
         )
 
     def __mul__(self, times: int) -> Budget:
@@ -50,6 +54,7 @@ class Budget:
             {op: n * times for op, n in self.forward.items()},
             {op: n * times for op, n in self.backward.items()},
             self.at_least,
+            None if self.saved is None else self.saved * times,
         )
 
     def allowed(self, phase: str, degree: int) -> float:
@@ -63,11 +68,22 @@ def _sum(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
 
 
 def audit(
-    budget: Budget, case: Case, rank: int, events: Iterable[Mapping[str, Any]]
+    budget: Budget, case: Case, rank: int, events: Iterable[Mapping[str, Any]], saved: int = 0
 ) -> list[Mismatch]:
-    """One rank's trace against the budget: what exceeds it, and what should have run and didn't."""
+    """One rank's trace against the budget: what exceeds it, and what should have run and didn't.
+
+    Args:
+        saved: elements that autograd kept after the first forward.
+    """
     events = list(events)
-    found = []
+    found: list[Mismatch] = []
+    detail: dict[str, Any]
+    if budget.saved is not None and saved > budget.saved:
+        detail = {"reason": f"{saved} elements are saved for backward, {budget.saved} are enough"}
+        found.append(
+            Mismatch("saved", "saved_bytes", rank, None, float(budget.saved), float(saved),
+                     float(saved - budget.saved), 0.0, detail)
+        )  # fmt: skip
     for phase, passes in (("forward", case.microbatches), ("backward", case.microbatches),
                           ("step", 1)):  # fmt: skip
         own = [e for e in events if e["phase"] == phase]

@@ -74,6 +74,9 @@ def _structural(facts: Facts) -> Diagnosis | None:
         return _sharding(by_kind["sharding"])
     if "communication_bytes" in by_kind:
         return _communication(by_kind["communication_bytes"])
+    if "saved_bytes" in by_kind:
+        reason = by_kind["saved_bytes"][0].detail["reason"]
+        return Diagnosis("unclassified", f"saved for backward: {reason}")
     if "collective" in by_kind:
         first = by_kind["collective"][0]
         if "witness" in first.detail:

@@ -13,8 +13,8 @@ from torch import Tensor
 def lay_out(tensor: Tensor, memory: str) -> Tensor:
     """`tensor`'s numbers in the named memory format (see `case.MEMORY_FORMATS`).
 
-    Where a format is impossible (a transpose of a vector, an expansion of rows that differ) the
-    tensor comes back contiguous.
+    Always a storage of its own, not a view of the full tensor. Where a format is impossible (a
+    transpose of a vector, an expansion of rows that differ) the tensor comes back contiguous.
     """
     if memory == "transposed" and tensor.ndim >= 2:
         return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
@@ -28,7 +28,7 @@ def lay_out(tensor: Tensor, memory: str) -> Tensor:
     repeats = memory == "expanded" and tensor.ndim >= 2 and tensor.shape[0] > 1
     if repeats and torch.equal(tensor, tensor[:1].expand_as(tensor)):
         return tensor[:1].clone().expand_as(tensor)
-    return tensor.contiguous()
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def repeat_first_row(tensor: Tensor) -> Tensor:

@@ -44,6 +44,7 @@ class Work:
     targets: Mapping[tuple[str, str], Entry]
     named: frozenset[str]
     dump: str | None = None  # a folder for every local tensor
+    saved: bool = False  # whether to count what autograd saves
     epoch: int = 0
 
 
@@ -57,6 +58,7 @@ class RankReport:
     entries: dict[str, Entry] = field(default_factory=dict)  # parameters' live placements
     events: list[dict[str, Any]] = field(default_factory=list)
     bytes: int = 0  # parameters held
+    saved: int = 0  # elements that autograd kept after the first forward, besides parameters
     usage: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -247,10 +249,23 @@ class RankRun:
 
     def _forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
-        watch = self.recorder.watch_saved() if self.work.dump else contextlib.nullcontext()
+        watched = self.work.dump or self.work.saved
+        watch = self.recorder.watch_saved() if watched else contextlib.nullcontext()
         with self.recorder, watch:
             result = custom(module, inputs) if custom else module(*inputs.values())
+        if self.work.saved and not self.report.saved:
+            self.report.saved = self._saved_elements(module)
         return oracle.named_outputs(result)
+
+    def _saved_elements(self, module: Any) -> int:
+        """Elements of the distinct storages that autograd saved; parameters are no activations."""
+        own = oracle.tensors_of(module).values() if isinstance(module, nn.Module) else []
+        held = {local(t).untyped_storage().data_ptr() for t in own}
+        sizes = {
+            t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() // t.element_size()
+            for t in self.recorder.saved
+        }
+        return sum(n for storage, n in sizes.items() if storage not in held)
 
     def _leaf(self, name: str, full: Tensor) -> Tensor:
         part = take(full, self.work.inputs[name], case=self.case, rank=self.rank)

@@ -53,6 +53,7 @@ class Runner:
     def execute(self, posed: Posed, *, dump: Path | None = None) -> CaseResult:
         """Runs a posed case: the same one may run on several engines."""
         self.engine.teach(self._key, self._blob, self._files)
+        allowed = self.check.spec.budget(posed.case) if self.check.spec.budget else None
         epoch = self.engine.next_epoch()
         bundle = self.engine.folder / f"case{epoch}.safetensors"
         oracle.save(posed, bundle)
@@ -65,14 +66,14 @@ class Runner:
             targets={(t.kind, t.name): t.entry for t in posed.problems[0].targets},
             named=posed.named,
             dump=str(dump) if dump else None,
+            saved=allowed is not None and allowed.saved is not None,
             epoch=epoch,
         )
         try:
             outcomes = self.engine.run(self._key, work)
         finally:
             bundle.unlink(missing_ok=True)
-        allowed = self.check.spec.budget
-        return judge(posed, self.engine.name, outcomes, allowed(posed.case) if allowed else None)
+        return judge(posed, self.engine.name, outcomes, allowed)
 
 
 def judge(
@@ -96,7 +97,9 @@ def judge(
     if allowed is not None and not result.mismatches:
         # only of a candidate whose values are right: a wrong one communicates wrongly too
         for report in reports:
-            result.mismatches += budget.audit(allowed, posed.case, report.rank, report.events)
+            result.mismatches += budget.audit(
+                allowed, posed.case, report.rank, report.events, report.saved
+            )
     if failed and causes:
         last = {m.rank: m.detail.get("last") for m in failed if m.detail.get("last")}
         for mismatch in causes:

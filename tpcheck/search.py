@@ -70,7 +70,8 @@ class _Failing(Exception):
 def family(result: CaseResult) -> str:
     """What kind of failure it is; shrinking stays within one."""
     kinds = {m.kind for m in result.mismatches if not m.detail.get("consequence")}
-    order = ("crash", "hang", "collective", "exception", "sharding", "communication_bytes")
+    order = ["crash", "hang", "collective", "exception", "sharding"]
+    order += ["communication_bytes", "saved_bytes"]
     for kind in order:
         if kind in kinds:
             return kind

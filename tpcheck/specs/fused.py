@@ -38,6 +38,7 @@ def all_gather_linear() -> Spec:
         budget=lambda case: (
             linear_in(_elements(case, "in_features"), sequence_parallel=True)
             + _overlapped(case, "all_gather")
+            + Budget(saved=_saved(case))
         ),
     )
 
@@ -70,6 +71,13 @@ def linear_reduce_scatter() -> Spec:
 
 def _elements(case: Case, width: str) -> int:
     return int(case["batch"] * case["seq"] * case[width])
+
+
+def _saved(case: Case) -> int:
+    """Only the rank's own part of x, which backward gathers again; twice, for a copy of it that
+    is contiguous, and as a strided view its whole storage."""
+    own = _elements(case, "in_features") // case.tp
+    return 2 * own if case.memory == "contiguous" else 4 * own + 4
 
 
 def _overlapped(case: Case, op: str) -> Budget:
