@@ -132,3 +132,32 @@ def test_the_time_budget_ends_a_search_without_a_verdict_or_with_what_ran(gloo: 
     assert result.verdict is Verdict.PASS and 0 < result.examples < 2000
     result = Search(RIGHT, gloo, Options(corpus=None)).run(deadline=time.monotonic() - 1)
     assert result.verdict is Verdict.UNKNOWN
+
+
+class _SlowOnce(RowLinear):
+    """Hangs in the first process that comes along, and never again."""
+
+    def sum_output(self, partial: Any) -> Any:
+        import os
+        import time
+        from pathlib import Path
+
+        flag = Path(os.environ["TPCHECK_TEST_FLAG"])
+        if self.rank == 1 and not flag.exists():
+            flag.touch()
+            time.sleep(60)
+        return super().sum_output(partial)
+
+
+def test_a_time_limit_met_once_is_unknown_and_twice_a_fail(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPCHECK_TEST_FLAG", str(tmp_path / "flag"))
+    options = Options(examples=2, degrees=(2,), corpus=None)
+    with Engine("gloo", 2, time_limit=2) as engine:
+        once = Search(faulty.check(_SlowOnce), engine, options).run()
+        assert once.verdict is Verdict.UNKNOWN and once.counterexample is None
+        assert once.reason is not None and "time limit once" in once.reason
+        options = Options(examples=2, degrees=(2,), corpus=None, shrink_seconds=0.0)
+        twice = Search(faulty.check(faulty.OneRankHangs), engine, options).run()
+        assert twice.verdict is Verdict.FAIL
