@@ -26,7 +26,11 @@ def _attention(*, sequence_parallel: bool) -> Any:
     return build
 
 
-attention = Check(specs.attention(), candidate=_attention(sequence_parallel=False))
+attention = Check(
+    specs.attention(), candidate=_attention(sequence_parallel=False), communication=True
+)
 attention_sp = Check(
-    specs.attention(sequence_parallel=True), candidate=_attention(sequence_parallel=True)
+    specs.attention(sequence_parallel=True),
+    candidate=_attention(sequence_parallel=True),
+    communication=True,
 )

@@ -25,7 +25,15 @@ def _stack(*, sequence_parallel: bool) -> Any:
     return build
 
 
-block = Check(specs.block(), candidate=_block(sequence_parallel=False))
-block_sp = Check(specs.block(sequence_parallel=True), candidate=_block(sequence_parallel=True))
-stack = Check(specs.stack(), candidate=_stack(sequence_parallel=False))
-stack_sp = Check(specs.stack(sequence_parallel=True), candidate=_stack(sequence_parallel=True))
+block = Check(specs.block(), candidate=_block(sequence_parallel=False), communication=True)
+block_sp = Check(
+    specs.block(sequence_parallel=True),
+    candidate=_block(sequence_parallel=True),
+    communication=True,
+)
+stack = Check(specs.stack(), candidate=_stack(sequence_parallel=False), communication=True)
+stack_sp = Check(
+    specs.stack(sequence_parallel=True),
+    candidate=_stack(sequence_parallel=True),
+    communication=True,
+)

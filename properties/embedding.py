@@ -18,7 +18,11 @@ def _embedding(*, sequence_parallel: bool) -> Any:
     return build
 
 
-embedding = Check(specs.embedding(), candidate=_embedding(sequence_parallel=False))
+embedding = Check(
+    specs.embedding(), candidate=_embedding(sequence_parallel=False), communication=True
+)
 embedding_sp = Check(
-    specs.embedding(sequence_parallel=True), candidate=_embedding(sequence_parallel=True)
+    specs.embedding(sequence_parallel=True),
+    candidate=_embedding(sequence_parallel=True),
+    communication=True,
 )

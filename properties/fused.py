@@ -19,5 +19,9 @@ def _fused(cls: type) -> Any:
     return build
 
 
-all_gather_linear = Check(specs.all_gather_linear(), candidate=_fused(FusedColumnLinear))
-linear_reduce_scatter = Check(specs.linear_reduce_scatter(), candidate=_fused(FusedRowLinear))
+all_gather_linear = Check(
+    specs.all_gather_linear(), candidate=_fused(FusedColumnLinear), communication=True
+)
+linear_reduce_scatter = Check(
+    specs.linear_reduce_scatter(), candidate=_fused(FusedRowLinear), communication=True
+)

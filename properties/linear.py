@@ -34,15 +34,21 @@ def _row(*, transposed: bool = False, sequence_parallel: bool = False) -> Any:
     return build
 
 
-column_linear = Check(specs.column_linear(), candidate=_column())
+column_linear = Check(specs.column_linear(), candidate=_column(), communication=True)
 column_linear_transposed = Check(
-    specs.column_linear(transposed=True), candidate=_column(transposed=True)
+    specs.column_linear(transposed=True), candidate=_column(transposed=True), communication=True
 )
 column_linear_sp = Check(
-    specs.column_linear(sequence_parallel=True), candidate=_column(sequence_parallel=True)
+    specs.column_linear(sequence_parallel=True),
+    candidate=_column(sequence_parallel=True),
+    communication=True,
 )
-row_linear = Check(specs.row_linear(), candidate=_row())
-row_linear_transposed = Check(specs.row_linear(transposed=True), candidate=_row(transposed=True))
+row_linear = Check(specs.row_linear(), candidate=_row(), communication=True)
+row_linear_transposed = Check(
+    specs.row_linear(transposed=True), candidate=_row(transposed=True), communication=True
+)
 row_linear_sp = Check(
-    specs.row_linear(sequence_parallel=True), candidate=_row(sequence_parallel=True)
+    specs.row_linear(sequence_parallel=True),
+    candidate=_row(sequence_parallel=True),
+    communication=True,
 )

@@ -22,5 +22,7 @@ def _mlp(*, sequence_parallel: bool) -> Any:
     return build
 
 
-mlp = Check(specs.mlp(), candidate=_mlp(sequence_parallel=False))
-mlp_sp = Check(specs.mlp(sequence_parallel=True), candidate=_mlp(sequence_parallel=True))
+mlp = Check(specs.mlp(), candidate=_mlp(sequence_parallel=False), communication=True)
+mlp_sp = Check(
+    specs.mlp(sequence_parallel=True), candidate=_mlp(sequence_parallel=True), communication=True
+)

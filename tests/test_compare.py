@@ -116,7 +116,9 @@ def test_zeros_of_either_sign_agree() -> None:
 
 
 def test_no_gradient_is_a_mismatch_even_where_zero_is_expected() -> None:
-    found = run(None, torch.zeros(3, dtype=F64))
+    zeros = torch.zeros(3, dtype=F64)
+    spread = Spread(zeros, MANY, MANY)
+    found = compare(None, zeros, spread, name="w", kind="param_grad", rank=0)
     assert found.mismatch is not None and found.usage == math.inf
     assert "None" in found.mismatch.detail["reason"]
     assert run(torch.zeros(3, dtype=F64), torch.zeros(3, dtype=F64)).mismatch is None

@@ -46,7 +46,8 @@ def compare(
     """
     detail: dict[str, Any]
     if actual is None:
-        detail = {"reason": "the candidate has no gradient here (None)"}
+        missing = "no gradient here (None)" if "grad" in kind else "not returned this output"
+        detail = {"reason": f"the candidate has {missing}"}
         return Comparison(Mismatch(name, kind, rank, detail=detail), math.inf)
     if actual.shape != expected.shape:
         detail = {"shape": list(actual.shape), "expected_shape": list(expected.shape)}

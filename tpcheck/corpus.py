@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tpcheck.case import Case
-from tpcheck.errors import CaseError
+from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.verdict import Mismatch
 
 FOLDER = ".tpcheck"
@@ -42,7 +42,11 @@ class Corpus:
 
     def save(self, entry: Saved) -> Path:
         """Writes one counterexample; a reader sees the old file or the new one, never half."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror
+            raise InvalidArgument(f"can't keep cases in {self.folder}: {reason}") from None
         path = self.folder / f"{entry.id}.json"
         data = {
             "schema_version": _VERSION,

@@ -50,7 +50,7 @@ class Mutant:
     @property
     def check(self) -> Check:
         """The check that must fail."""
-        return Check(self.spec, self.candidate, name=self.name, load=self.load)
+        return Check(self.spec, self.candidate, name=self.name, load=self.load, communication=True)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tpcheck.case import Case
 from tpcheck.draw import Draw, torch_dtype
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.memory import repeat_first_row
-from tpcheck.placement import Entry
+from tpcheck.placement import Entry, Layout
 from tpcheck.spec import Spec
 from tpcheck.tolerance import RoundingNoise, Spread, spread
 
@@ -48,6 +49,7 @@ class Target:
     dtype: torch.dtype
     value: Tensor
     spread: Spread
+    unused: bool = False  # the reference's gradient is None: the candidate's may be, too
 
 
 @dataclass
@@ -74,16 +76,24 @@ class Posed:
 
 
 def named_outputs(result: Any) -> dict[str, Tensor]:
-    """A module's result as name → tensor: `output`, `output.0` …, or the keys of a mapping."""
+    """A module's result as name → tensor: `output`, `output.0` …, or the keys of a mapping;
+    nested ones by path (`output.1.aux`). What is no tensor is left out."""
     if isinstance(result, Tensor):
         return {"output": result}
-    if isinstance(result, Mapping):
-        return {str(k): v for k, v in result.items() if isinstance(v, Tensor)}
-    if isinstance(result, (tuple, list)):
-        return {f"output.{i}": v for i, v in enumerate(result) if isinstance(v, Tensor)}
+    if isinstance(result, (Mapping, tuple, list)):
+        return dict(_flattened(result, "" if isinstance(result, Mapping) else "output"))
     raise InvalidArgument(
         f"forward returned a {type(result).__name__}; return a tensor, a tuple or a dict of tensors"
     )
+
+
+def _flattened(result: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(result, Tensor):
+        yield path, result
+    elif isinstance(result, (Mapping, tuple, list)):
+        pairs = result.items() if isinstance(result, Mapping) else enumerate(result)
+        for key, value in pairs:
+            yield from _flattened(value, f"{path}.{key}" if path else str(key))
 
 
 def forward(spec: Spec, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -112,6 +122,7 @@ class _Run:
 
     def __init__(self, spec: Spec, case: Case, problem: Problem, dtype: torch.dtype) -> None:
         self.spec, self.case, self.problem, self.dtype = spec, case, problem, dtype
+        self.unused: set[tuple[str, str]] = set()
 
     def __call__(self, module: Any) -> Values:
         values: Values = {}
@@ -129,7 +140,11 @@ class _Run:
             for name, leaf in leaves.items():
                 if leaf.requires_grad:
                     values["input_grad", at(name, m)] = _gradient(leaf)
-        values |= {("param_grad", n): _gradient(p) for n, p in params.items() if p.requires_grad}
+                    self.unused |= {("input_grad", at(name, m))} if leaf.grad is None else set()
+        for name, param in params.items():
+            if param.requires_grad:
+                values["param_grad", name] = _gradient(param)
+                self.unused |= {("param_grad", name)} if param.grad is None else set()
         if self.case.step and params:
             values |= self._step(module, params)
         return values
@@ -189,11 +204,30 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return {**params, **dict(module.named_buffers(remove_duplicate=False))}
 
 
+def _ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
+    """Calls one of the spec's callables; what it raises is its author's to mend: one line."""
+    try:
+        return call(*given)
+    except InvalidArgument:
+        raise
+    except Exception as error:
+        here = str(Path(__file__).parent)
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [
+            f for f in frames if not f.filename.startswith((here, str(Path(torch.__file__).parent)))
+        ]
+        at = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+        reason = " ".join(str(error).split())[:300]
+        raise InvalidArgument(
+            f"spec {spec.name!r}: {what} raised {type(error).__name__}: {reason}{at}"
+        ) from error
+
+
 def build_reference(spec: Spec, case: Case) -> Any:
     """The reference of this case, a module in float64 (a function is returned as it is)."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(case.seed)
-        module = spec.reference(case)
+        module = _ask(spec, "reference", spec.reference, case)
     return module.to(torch.float64) if isinstance(module, nn.Module) else module
 
 
@@ -218,7 +252,11 @@ def _draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
 
 def _draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
     out = {}
-    for name, tensor in spec.inputs(case, Draw(case, "input", d, m)).items():
+    draw = Draw(case, "input", d, m)
+    given = _ask(spec, "inputs", spec.inputs, case, draw)
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"spec {spec.name!r}: inputs() returned a {type(given).__name__}")
+    for name, tensor in given.items():
         if not isinstance(tensor, Tensor):
             raise InvalidArgument(f"inputs()[{name!r}] is a {type(tensor).__name__}, not a tensor")
         if tensor.is_floating_point():
@@ -248,10 +286,13 @@ def _pose(spec: Spec, case: Case) -> Posed:
         CaseError: the spec says that the case can't be.
         LayoutError: the layout names a missing tensor or a split that the shapes don't allow.
     """
-    reason = spec.requires(case) if spec.requires else None
+    reason = _ask(spec, "requires", spec.requires, case) if spec.requires else None
     if reason:
         raise CaseError(reason)
-    layout = spec.layout(case)
+    layout = _ask(spec, "layout", spec.layout, case)
+    if not isinstance(layout, Layout):
+        given = type(layout).__name__
+        raise InvalidArgument(f"spec {spec.name!r}: layout(case) returned a {given}, not a Layout")
     module = build_reference(spec, case)
     state = _draw_state(spec, case, module)
     params = placement.resolve("params", layout.params, list(state))
@@ -263,7 +304,7 @@ def _pose(spec: Spec, case: Case) -> Posed:
     for d in range(case.dp):
         problem = Problem(d, params=state)
         problem.inputs = [_draw_inputs(spec, case, d, m) for m in range(case.microbatches)]
-        values, spreads, dtypes = _expect(spec, case, problem, module, low)
+        values, spreads, dtypes, unused = _expect(spec, case, problem, module, low)
         names = list(problem.inputs[0])
         posed.inputs = placement.resolve("inputs", layout.inputs, names)
         for name, entry in posed.inputs.items():
@@ -275,7 +316,8 @@ def _pose(spec: Spec, case: Case) -> Posed:
             entry = _entry(posed, grads, kind, name)
             placement.check(name, value, entry, case=case)
             key = (kind, name)
-            target = Target(kind, name, entry, dtypes[key], value.double(), spreads[key])
+            idle = key in unused
+            target = Target(kind, name, entry, dtypes[key], value.double(), spreads[key], idle)
             problem.targets.append(target)
         posed.problems.append(problem)
     return posed
@@ -308,12 +350,17 @@ def _runs(case: Case, values: Values) -> int:
 
 def _expect(
     spec: Spec, case: Case, problem: Problem, module: Any, low: Any
-) -> tuple[Values, dict[tuple[str, str], Spread], dict[tuple[str, str], torch.dtype]]:
-    """Values, spreads and dtypes of every target of one dp coordinate."""
+) -> tuple[
+    Values,
+    dict[tuple[str, str], Spread],
+    dict[tuple[str, str], torch.dtype],
+    set[tuple[str, str]],
+]:
+    """Values, spreads, dtypes and unused gradients of every target of one dp coordinate."""
     dtype = torch_dtype(case)
     run = _Run(spec, case, problem, torch.float64)
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
-        values = run(module)
+        values = _ask(spec, "reference's forward or backward", run, module)
         deviations: dict[tuple[str, str], list[Tensor]] = {key: [] for key in values}
         scales: list[Any] = []
         for k in range(_runs(case, values)):
@@ -334,7 +381,7 @@ def _expect(
         # what overflows in the case's dtype may overflow, or not, in another order too
         sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
         spreads[key] = replace(found, sigma=sigma)
-    return values, spreads, {key: t.dtype for key, t in own.items()}
+    return values, spreads, {key: t.dtype for key, t in own.items()}, run.unused
 
 
 # ---- the bundle: how a posed case reaches the ranks (tensors as safetensors, the rest as JSON)
@@ -357,7 +404,7 @@ def save(posed: Posed, path: Path) -> None:
             tensors[f"sigma/{d}/{i}"] = found.sigma
             dtype = str(target.dtype).split(".")[-1]
             counts = [found.samples, found.norm_samples]
-            listing.append([d, i, target.kind, target.name, dtype, *counts])
+            listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
     unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
     names = json.dumps(list(posed.problems[0].inputs[0]))  # their order is the call's
     save_file(unique, path, metadata={"targets": json.dumps(listing), "inputs": names})
@@ -382,11 +429,12 @@ def load(
                     passes[int(m)][name] = bundle.get_tensor(key)
         order = json.loads(bundle.metadata()["inputs"])
         problem.inputs = [{n: inputs[n] for n in order} for inputs in problem.inputs]
-        for own, i, kind, name, dtype, *counts in json.loads(bundle.metadata()["targets"]):
+        for own, i, kind, name, dtype, unused, *counts in json.loads(bundle.metadata()["targets"]):
             if own == d:
                 value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))
                 entry = entries[kind, name]
                 spread = Spread(sigma, *counts)
-                target = Target(kind, name, entry, getattr(torch, dtype), value, spread)
+                floats = getattr(torch, dtype)
+                target = Target(kind, name, entry, floats, value, spread, unused)
                 problem.targets.append(target)
     return problem

@@ -287,7 +287,8 @@ class RankRun:
     def _backward(self, outputs: Mapping[str, Tensor], m: int) -> None:
         roots, seeds = [], []
         for name, output in outputs.items():
-            full = self.problem.cotangents[m].get(name)
+            given = self.problem.cotangents[m] if m < len(self.problem.cotangents) else {}
+            full = given.get(name)
             if full is None or not output.requires_grad:
                 continue
             entry = live_entry(output) if is_dtensor(output) else self.work.outputs[name]
@@ -306,9 +307,11 @@ class RankRun:
         if finalize:
             with self.recorder:
                 finalize(module, self.mesh)
-        params = {n: p for n, p in module.named_parameters() if p.requires_grad}
-        for name, param in params.items():
-            self._check("param_grad", name, param.grad)
+        params = dict(module.named_parameters())
+        for kind, name in list(self.targets):
+            if kind == "param_grad":
+                # one that the candidate froze, or made a buffer of, has no gradient: a mismatch
+                self._check(kind, name, params[name].grad if name in params else None)
         if not self.case.step or not params:
             return
         self.recorder.phase = "step"
@@ -326,7 +329,7 @@ class RankRun:
     ) -> bool:
         """Compares one tensor; False where its shape is wrong, so that the run can't go on."""
         target = self.targets.get((kind, name))
-        if target is None:
+        if target is None or (actual is None and target.unused):
             return True
         entry, actual = self._settle(target, actual)
         expected, sigma = (

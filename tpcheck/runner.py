@@ -14,7 +14,7 @@ import cloudpickle
 from tpcheck import budget, oracle, placement
 from tpcheck.budget import Budget
 from tpcheck.case import Case
-from tpcheck.errors import EngineUnavailable
+from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.oracle import Posed
 from tpcheck.rank import RankReport, Work
 from tpcheck.spec import Check
@@ -31,7 +31,13 @@ class Runner:
         self.check, self.engine = check, engine
         spec = check.spec
         parts = {"candidate": check.candidate, "forward": spec.forward, "load": check.load}
-        self._blob = cloudpickle.dumps(parts | {"finalize": spec.finalize})
+        try:
+            self._blob = cloudpickle.dumps(parts | {"finalize": spec.finalize})
+        except Exception as error:
+            raise InvalidArgument(
+                f"{check.title}: the candidate can't be sent to the ranks: {error}; let it close "
+                "over nothing that can't be pickled"
+            ) from None
         self._key = hashlib.sha256(self._blob).hexdigest()[:16]
         self._files = _own_modules()
 
@@ -53,7 +59,8 @@ class Runner:
     def execute(self, posed: Posed, *, dump: Path | None = None) -> CaseResult:
         """Runs a posed case: the same one may run on several engines."""
         self.engine.teach(self._key, self._blob, self._files)
-        allowed = self.check.spec.budget(posed.case) if self.check.spec.budget else None
+        budget_of = self.check.spec.budget if self.check.communication else None
+        allowed = budget_of(posed.case) if budget_of else None
         epoch = self.engine.next_epoch()
         bundle = self.engine.folder / f"case{epoch}.safetensors"
         oracle.save(posed, bundle)

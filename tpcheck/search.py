@@ -103,6 +103,8 @@ class Search:
         self.deadline: float | None = None
         self.shrink_until: float | None = None
         self.found_after = 0
+        self.degree_until: float | None = None
+        self.impossible: set[int] = set()  # degrees at which the spec has no case
 
     def run(self, deadline: float | None = None) -> CheckResult:
         """Replays what is saved, then draws; returns the check's verdict."""
@@ -161,6 +163,7 @@ class Search:
         drawn = False
         for index, degree in enumerate(degrees):
             count = share + (index < more)
+            self._allot(index, len(degrees))
             drawn = (self._draw_at(degree, count) if count else False) or drawn
             if self.failing:
                 self._look_lower(degrees[:index])
@@ -172,6 +175,12 @@ class Search:
             )
         return None
 
+    def _allot(self, index: int, degrees: int) -> None:
+        """Each degree may take its share of the time that is left."""
+        now = time.monotonic()
+        if self.deadline is not None:
+            self.degree_until = now + max(0.0, self.deadline - now) / (degrees - index)
+
     def _draw_at(self, degree: int, count: int) -> bool:
         """Draws `count` cases at one degree; False where there are none at that degree."""
         space = Space((degree,), self.options.dtypes, self.engine.ranks)
@@ -179,12 +188,15 @@ class Search:
         # Hypothesis spends a long run on near copies of a few cases: short ones spread wider
         slices = range(0, count, SLICE)
         for index, start in enumerate(slices):
+            if self.degree_until is not None and time.monotonic() > self.degree_until:
+                break
             try:
                 with quiet():
                     self._examine(strategy, min(SLICE, count - start), (degree, index))
             except _Failing:
                 break
             except Unsatisfiable:
+                self.impossible |= {degree} if index == 0 else set()
                 return index > 0
             except HypothesisException as error:
                 if self.failing:
@@ -196,7 +208,7 @@ class Search:
         """What failed at a high degree may fail at a lower one too, only more rarely there."""
         first, self.failing = self.failing, []
         for degree in degrees:
-            self.deadline = time.monotonic() + LOOK_LOWER_SECONDS
+            self.degree_until = time.monotonic() + LOOK_LOWER_SECONDS
             self._draw_at(degree, 5 * self.options.examples)
             if self.failing and family(self.failing[0]) == family(first[0]):
                 break
@@ -231,7 +243,7 @@ class Search:
         if known is not None:
             return known
         now = time.monotonic()
-        limit = self.shrink_until if self.failing else self.deadline
+        limit = self.shrink_until if self.failing else self.degree_until
         return None if limit is not None and now > limit else self.evaluate(case)
 
     def evaluate(self, case: Case) -> CaseResult:
@@ -299,6 +311,8 @@ class Search:
         corpus = self.options.corpus
         if corpus is None:
             return ""
+        if self.check.address() is None:
+            return f"run this again: the saved case {identity} comes first"
         usual = corpus.folder.resolve() == Corpus().folder.resolve()
         return f"tpcheck replay {identity}" + ("" if usual else f" --corpus {corpus.folder}")
 
@@ -311,6 +325,10 @@ class Search:
             dtype = result.case.dtype
             usage[dtype] = max(usage.get(dtype, 0.0), result.usage)
         reason = undecided[0].unknown if undecided else None
+        asked = set(self.options.degrees) if callable(self.check.spec.cases) else set()
+        never = sorted(asked - self.impossible - {r.case.tp for r in ran})
+        if never and verdict is Verdict.PASS and self.options.examples >= len(asked):
+            verdict, reason = Verdict.UNKNOWN, f"the time was up before tp={_list(never)} could run"
         return CheckResult(
             name=self.check.title,
             verdict=verdict,

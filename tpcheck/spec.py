@@ -73,6 +73,9 @@ class Check:
         name: shown in reports; by default the name of the variable that holds the check.
         load: (module, full state) → None: the candidate's own loader, given every full parameter
             and buffer by its reference name. By default the harness loads slices by the layout.
+        communication: hold the candidate to the spec's communication budget: more than it is a
+            FAIL, though every value is right. Off by default, since correct code may well send
+            more (a gather a projection, recomputed collectives under checkpointing).
         overrides: callables that replace the spec's for this candidate (`finalize=…`, `layout=…`).
     """
 
@@ -80,6 +83,7 @@ class Check:
     candidate: Candidate
     name: str = ""
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
+    communication: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -39,6 +39,7 @@ START_LIMIT = 120.0
 PARTS_LIMIT = 180.0
 GRACE = 0.5  # after one rank failed, how long its peers have to finish by themselves
 PEER_FAILED = "a peer failed"
+INSIDE = "TPCHECK_INSIDE_A_RANK"
 STALL = 5.0  # ranks that all wait for one another are given up after this long
 
 
@@ -72,6 +73,13 @@ class Engine:
         time_limit: float = 30.0,
         preload: Iterable[str] = (),
     ) -> None:
+        if os.environ.get(INSIDE):
+            raise EngineUnavailable(
+                "an engine can't be started inside a rank: a rank imported the file that calls "
+                "verify(); put that call under `if __name__ == '__main__':`"
+            )
+        if not time_limit > 0:
+            raise InvalidArgument(f"time_limit={time_limit:g}: give a positive number of seconds")
         self.kind = engines.require(kind, ranks)
         self.ranks, self.time_limit = ranks, time_limit
         self.preload = sorted(preload)
@@ -108,6 +116,7 @@ class Engine:
         self.folder = Path(tempfile.mkdtemp(prefix="tpcheck-", dir=shared))
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment[INSIDE] = "1"
         environment["GLOO_SOCKET_IFNAME"] = "lo"  # no port is opened beyond loopback
         log = (self.folder / "zygote.log").open("wb")
         imports = json.dumps({"path": sys.path, "preload": self.preload})

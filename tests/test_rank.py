@@ -1,0 +1,153 @@
+"""What a rank compares: everything that the reference has, whatever the candidate leaves out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor, nn
+
+from fixtures.parallel.linear import ColumnLinear
+from tpcheck import Case, Check, Layout, Replicate, Spec, specs
+from tpcheck.engines.pool import Engine
+from tpcheck.errors import InvalidArgument
+from tpcheck.runner import Runner
+from tpcheck.search import Options, Search
+from tpcheck.verdict import CaseResult, CheckResult
+
+CASE = Case(dims={"n": 4}, mesh={"tp": 2})
+
+
+def run(engine: Engine, reference: Callable[[], Any], candidate: Callable[[], Any]) -> CaseResult:
+    spec = Spec(
+        name="plain",
+        cases=[CASE],
+        reference=lambda case: reference(),
+        inputs=lambda case, draw: {"x": draw("x", 2, 4)},
+        layout=lambda case: Layout(params={"*": Replicate()} if _has_params(reference()) else {}),
+    )
+    return Runner(Check(spec, lambda case, mesh: candidate()), engine).run(CASE)
+
+
+def _has_params(module: Any) -> bool:
+    return isinstance(module, nn.Module) and any(True for _ in module.parameters())
+
+
+def wrong(result: CaseResult) -> set[tuple[str, str]]:
+    return {(m.kind, m.tensor) for m in result.mismatches}
+
+
+def frozen_column(case: Case, mesh: Any) -> ColumnLinear:
+    group = mesh["tp"].get_group()
+    module = ColumnLinear(case["in_features"], case["out_features"], group=group, bias=case["bias"])
+    return module.requires_grad_(False)
+
+
+def test_frozen_parameters_have_no_gradient_and_that_is_a_mismatch(gloo: Engine) -> None:
+    result: CheckResult = Search(
+        Check(specs.column_linear(), frozen_column), gloo, Options(corpus=None)
+    ).run()
+    assert result.counterexample is not None
+    assert result.counterexample.diagnosis.code == "gradient-dropped"
+
+
+class Nested(nn.Module):
+    def __init__(self, aux: float) -> None:
+        super().__init__()
+        self.aux = aux
+
+    def forward(self, x: Tensor) -> Any:
+        return x * 1, (x + 1, {"aux": x.sum() * self.aux})
+
+
+def test_nested_outputs_are_compared(gloo: Engine) -> None:
+    assert not run(gloo, lambda: Nested(1.0), lambda: Nested(1.0)).mismatches
+    found = run(gloo, lambda: Nested(1.0), lambda: Nested(2.0))
+    assert ("output", "output.1.1.aux") in wrong(found)
+
+
+class Pooler(nn.Module):
+    """Has a layer that nothing uses."""
+
+    def __init__(self, *, uses: bool = False) -> None:
+        super().__init__()
+        self.used, self.idle, self.uses = nn.Linear(4, 4), nn.Linear(4, 4), uses
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.used(x) + (self.idle(x) - self.idle(x).detach() if self.uses else 0)
+
+
+def test_a_parameter_that_the_reference_does_not_use_needs_no_gradient(gloo: Engine) -> None:
+    assert not run(gloo, Pooler, Pooler).mismatches
+    assert ("param_grad", "idle.weight") in wrong(run(gloo, Pooler, lambda: Pooler(uses=True)))
+    # the twin: one that the reference uses must have one
+    assert ("param_grad", "idle.weight") in wrong(run(gloo, lambda: Pooler(uses=True), Pooler))
+
+
+def test_integer_outputs_alone_are_compared(gloo: Engine) -> None:
+    def largest(x: Tensor) -> Tensor:
+        return x.argmax(-1)
+
+    def smallest(x: Tensor) -> Tensor:
+        return x.argmin(-1)
+
+    assert not run(gloo, lambda: largest, lambda: largest).mismatches
+    assert wrong(run(gloo, lambda: largest, lambda: smallest)) == {("output", "output")}
+
+
+def test_what_a_spec_raises_is_one_line(gloo: Engine) -> None:
+    def broken() -> Any:
+        raise TypeError("no such option")
+
+    with pytest.raises(InvalidArgument, match="raised TypeError: no such option at test_rank"):
+        run(gloo, broken, broken)
+
+
+SCRIPT = """
+import tpcheck
+from fixtures.parallel.linear import RowLinear
+from tpcheck import specs
+
+class Unreduced(RowLinear):
+    def sum_output(self, partial):
+        return partial
+
+def build(case, mesh):
+    group = mesh["tp"].get_group()
+    return Unreduced(case["in_features"], case["out_features"], group=group, bias=case["bias"])
+
+wrong = tpcheck.Check(specs.row_linear(), candidate=build)
+try:
+    tpcheck.verify(wrong, examples=4)
+except tpcheck.CheckFailed as error:
+    print(error)
+"""
+
+
+def test_a_script_that_verifies_when_imported_starts_no_ranks_in_ranks(tmp_path: Path) -> None:
+    """Each rank imports the file; an engine in each, and so on, would never end."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    root = str(Path(__file__).parent.parent)
+    environment = os.environ | {"PYTHONPATH": root}
+    command = [sys.executable, "-m", "tpcheck.cli", "verify", "script.py", "--examples", "4"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "can't be started inside a rank" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_each_degree_has_its_share_of_the_time(gloo: Engine) -> None:
+    import time
+
+    from tests import faulty
+
+    search = Search(faulty.check(faulty._Row), gloo, Options(examples=4000, corpus=None))
+    result = search.run(deadline=time.monotonic() + 2.0)
+    assert result.tp_degrees == [2, 4]  # each degree has its share of the time
