@@ -120,9 +120,14 @@ def spread(deviations: list[Tensor], own: Tensor) -> Spread:
     grid = squares.reshape(-1, shape[-1]) if squares.ndim >= 2 else squares.reshape(1, -1)
     fewest = min(grid.shape)
     samples = runs * (int((grid > 0).sum()) if fewest < FEW else fewest)
-    variance = torch.maximum(grid, _pooled(grid))
-    variance = torch.maximum(variance, _pooled((own.double() ** 2).reshape(grid.shape)))
-    return Spread(variance.reshape(shape).sqrt(), samples, runs * squares.numel())
+    found = (own.double() ** 2).reshape(grid.shape)
+    whole = runs * squares.numel()
+    if float(found.sum()) > 4 * float(grid.sum()):
+        # the noise does not explain it: all that is known is one run, whose elements may all come
+        # from one rounding (a gradient that is zero by construction)
+        samples = whole = 2
+    variance = torch.maximum(torch.maximum(grid, _pooled(grid)), _pooled(found))
+    return Spread(variance.reshape(shape).sqrt(), samples, whole)
 
 
 def _pooled(grid: Tensor) -> Tensor:
