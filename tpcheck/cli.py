@@ -236,7 +236,8 @@ def bench(
     from tpcheck.report import machine
 
     report = run(quick=quick)
-    console.print(render(report))
+    # a table cut to 80 columns, as where the output is piped, would hide its figures
+    Console(highlight=False, width=max(console.width, 150)).print(render(report))
     if json:
         machine.write(json, machine.dumps(report.to_dict()))
 
