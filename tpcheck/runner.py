@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import sys
 import sysconfig
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,12 +176,4 @@ def _own_modules() -> dict[str, str]:
         file = getattr(module, "__file__", None)
         if file and file.endswith(".py") and not file.startswith(installed) and name != "__main__":
             out[name] = file
-    return out
-
-
-def evidence(mismatches: list[Mismatch]) -> Mapping[str, int]:
-    """kind → how many: a short summary for logs and the kill matrix."""
-    out: dict[str, int] = {}
-    for mismatch in mismatches:
-        out[mismatch.kind] = out.get(mismatch.kind, 0) + 1
     return out

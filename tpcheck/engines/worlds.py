@@ -10,6 +10,7 @@ case's number, since ranks that sat out a case would otherwise count differently
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from datetime import timedelta
 from typing import Any
@@ -46,9 +47,7 @@ class ProcessWorlds:
 
     def enter(self, mesh: dict[str, int], epoch: int) -> DeviceMesh:
         """Puts the world of this mesh's size in place; returns the mesh over it."""
-        size = 1
-        for degree in mesh.values():
-            size *= degree
+        size = math.prod(mesh.values())
         dist.group.WORLD = self._worlds[size]
         _environment(self.rank, size)
         c10d._world.group_count = epoch * _GROUPS_A_CASE
@@ -105,9 +104,7 @@ class ThreadWorlds:
         from torch.testing._internal.distributed import multi_threaded_pg as threaded
 
         torch.autograd.set_multithreading_enabled(False)
-        size = 1
-        for degree in mesh.values():
-            size *= degree
+        size = math.prod(mesh.values())
         local: Any = threaded.ThreadLocalWorld._world
         if size in self._worlds:
             local.world = self._worlds[size]
