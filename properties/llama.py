@@ -8,7 +8,7 @@ float32 allows there.
 from collections.abc import Mapping
 from typing import Any
 
-from tpcheck import Case, Check, specs
+from tpcheck import Case, Check, KnownFinding, specs
 
 
 def _dims(space: Any) -> Any:
@@ -29,8 +29,6 @@ def _dims(space: Any) -> Any:
             "intermediate": strategies.sizes(8, 17),
             "bias": st.booleans(),
         },
-        # a rank without any row of the vocabulary crashes: docs/findings/
-        valid=lambda d: (d["tp"] - 1) * -(-d["vocab"] // d["tp"]) < d["vocab"],
     )
 
 
@@ -70,6 +68,32 @@ def _forward(model: Any, inputs: Mapping[str, Any]) -> Any:
     return {"logits": model(input_ids=inputs["ids"]).logits}
 
 
+def _leaves_a_rank_without_a_row(case: Case) -> bool:
+    return (case.tp - 1) * -(-case["vocab"] // case.tp) >= case["vocab"]
+
+
+_empty_shard = KnownFinding(
+    package="transformers",
+    releases="==5.23.*",
+    code="rank-crash",
+    case=Case(
+        dims={
+            "batch": 1,
+            "seq": 1,
+            "vocab": 9,
+            "layers": 1,
+            "kv_heads": 4,
+            "heads": 4,
+            "head_dim": 2,
+            "intermediate": 8,
+            "bias": False,
+        },
+        mesh={"tp": 4},
+    ),
+    page="docs/findings/transformers-empty-vocabulary-shard.md",
+    when=_leaves_a_rank_without_a_row,
+)
+
 llama_tp_plan = Check(
     specs.causal_lm(
         _reference,
@@ -79,4 +103,5 @@ llama_tp_plan = Check(
         preload=("transformers.models.llama",),
     ),
     candidate=_candidate,
+    known=[_empty_shard],
 )

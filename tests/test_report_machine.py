@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.report.machine import as_json, as_junit, dumps, write
-from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch, Verdict
+from tpcheck.verdict import (
+    CheckResult,
+    Counterexample,
+    Diagnosis,
+    FindingResult,
+    Mismatch,
+    Verdict,
+)
 
 PASSED = CheckResult("good", Verdict.PASS, "gloo", 5, 0.5, ["float64"], [2], usage={"float64": 0.3})
 UNDECIDED = CheckResult("slow", Verdict.UNKNOWN, "gloo", reason="rank 1 <hangs> & waits")
@@ -149,3 +156,39 @@ def test_text_beyond_ascii_is_written_whatever_the_locale(
     )
     write(tmp_path / "report.xml", "row › output ×")
     assert (tmp_path / "report.xml").read_text(encoding="utf-8") == "row › output ×"
+
+
+KNOWN = FindingResult(
+    "torch", "==2.*", "2.13", "rank-crash", "docs/findings/x.md", True, 2,
+    counterexample=FAILED.counterexample,
+)  # fmt: skip
+
+
+def test_a_known_finding_is_in_both_reports() -> None:
+    result = replace(PASSED, findings=[KNOWN])
+    (row,) = report(result)["checks"][0]["known_findings"]
+    assert row["state"] == "known" and row["page"] == "docs/findings/x.md"
+    assert row["counterexample"]["reproduce"] == "tpcheck replay 7f3a91"
+    assert json.loads(dumps(report(result)))["verdict"] == "PASS"
+    case = junit(result).find("testcase")
+    assert case is not None and case.find("failure") is None
+    found = case.find("properties/property")
+    assert found is not None and found.get("name") == "known-finding"
+    assert str(found.get("value")).startswith("known: rank-crash, torch ==2.*, docs/findings/x.md")
+    assert "2 of 5 cases" in str(case.findtext("system-out"))
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ({"failed": 0}, "not-run"),
+        ({"passed": 1}, "does-not-show"),
+        ({"otherwise": "deadlock"}, "other-diagnosis"),
+        ({"applies": False}, "other-release"),
+    ],
+)
+def test_a_finding_that_does_not_hold_says_how(change: dict[str, Any], state: str) -> None:
+    result = replace(PASSED, findings=[replace(KNOWN, **change)])
+    assert report(result)["checks"][0]["known_findings"][0]["state"] == state
+    found = junit(result).find("testcase/properties/property")
+    assert found is not None and str(found.get("value")).startswith(state)

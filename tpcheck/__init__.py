@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tpcheck.case import Case
     from tpcheck.engines.pool import Engine
     from tpcheck.errors import CheckFailed, InvalidArgument
+    from tpcheck.known import KnownFinding
     from tpcheck.placement import Blocks, Heads, Layout, Partial, Replicate, Shard
     from tpcheck.search import verify
     from tpcheck.spec import Check, Spec
@@ -25,6 +26,7 @@ _HOME = {
     "Engine": "engines.pool",
     "CheckFailed": "errors",
     "InvalidArgument": "errors",
+    "KnownFinding": "known",
     "Layout": "placement",
     "Shard": "placement",
     "Replicate": "placement",
@@ -45,6 +47,7 @@ __all__ = [
     "Engine",
     "Heads",
     "InvalidArgument",
+    "KnownFinding",
     "Layout",
     "Partial",
     "Replicate",

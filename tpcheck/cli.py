@@ -111,7 +111,9 @@ def verify(
             ready,
             options,
             confirm=confirm,
-            finished=lambda result: console.print(text.line(result)),
+            finished=lambda result: console.print(
+                "\n".join([text.line(result), *text.findings(result)])
+            ),
         )
     seconds = time.monotonic() - clock
     for result in results:
@@ -132,7 +134,9 @@ def verify(
     if junit:
         machine.write(junit, machine.as_junit(results, seconds=seconds))
     total = sum(result.examples for result in results)
-    console.print(f"\n{verdict.value}  {len(results)} checks, {total} cases, {seconds:.1f} s")
+    known = sum(row.failed > 0 for result in results for row in result.findings)
+    also = f", {known} known findings" if known else ""
+    console.print(f"\n{verdict.value}  {len(results)} checks, {total} cases{also}, {seconds:.1f} s")
     raise typer.Exit(verdict.exit_code)
 
 

@@ -28,10 +28,18 @@ from tpcheck.corpus import Corpus, Saved
 from tpcheck.engines import ranks_for
 from tpcheck.errors import CheckFailed, InvalidArgument
 from tpcheck.facts import Facts
+from tpcheck.known import Ledger
 from tpcheck.runner import Runner
 from tpcheck.spec import Check
 from tpcheck.strategies import Space
-from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Diagnosis, Verdict
+from tpcheck.verdict import (
+    CaseResult,
+    CheckResult,
+    Counterexample,
+    Diagnosis,
+    FindingResult,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from tpcheck.engines.pool import Engine
@@ -105,12 +113,13 @@ class Search:
         self.found_after = 0
         self.degree_until: float | None = None
         self.impossible: set[int] = set()  # degrees at which the spec has no case
+        self.ledger = Ledger(check.known, self._code_of)
 
     def run(self, deadline: float | None = None) -> CheckResult:
         """Replays what is saved, then draws; returns the check's verdict."""
         start = time.monotonic()
         self.deadline = deadline
-        found = self._replay() or self._draw()
+        found = self._run_findings() or self._replay() or self._draw()
         refuted = None
         if self.confirm is not None:
             found, refuted = self._confirmed(self.confirm, found)
@@ -119,11 +128,37 @@ class Search:
             result.verdict, result.reason = Verdict.UNKNOWN, refuted
         if found is not None:
             result.counterexample = self._counterexample(found)
+            self._forget_larger(found)
             result.verdict = Verdict.FAIL
             result.seconds = time.monotonic() - start
         return result
 
     # ---- finding
+
+    def _run_findings(self) -> CaseResult | None:
+        """The case of each known finding that this run can reach."""
+        for finding in self.ledger.active():
+            case = finding.case
+            late = self.deadline is not None and time.monotonic() > self.deadline
+            asked = case.tp in self.options.degrees and case.dtype in self.options.dtypes
+            if late or not asked or case.world_size > self.engine.ranks:
+                continue
+            result = self.evaluate(case)
+            if self._fails(result):
+                return result
+        return None
+
+    def _fails(self, result: CaseResult) -> bool:
+        """Whether it is a failure that no known finding accounts for."""
+        return not self.ledger.settles(result) and result.verdict is Verdict.FAIL
+
+    def _code_of(self, result: CaseResult) -> str | None:
+        """The diagnosis of a failing case, by real ranks; None where they see none."""
+        if self.confirm is not None:
+            result = self.confirm.run(result.case)
+            if result.verdict is not Verdict.FAIL:
+                return None
+        return examine_failure(self.confirm or self.runner, result)[0].code
 
     def _replay(self) -> CaseResult | None:
         """Saved counterexamples first; those that no longer fail are forgotten."""
@@ -133,10 +168,11 @@ class Search:
                 continue
             with contextlib.suppress(InvalidArgument):
                 result = self.evaluate(saved.case)
-                if result.verdict is Verdict.FAIL:
+                if self._fails(result):
                     return result
-                assert corpus is not None
-                corpus.remove(saved.id)
+                if result.verdict is not Verdict.FAIL:
+                    assert corpus is not None
+                    corpus.remove(saved.id)
         return None
 
     def _confirmed(
@@ -145,7 +181,8 @@ class Search:
         """The counterexample as real ranks see it, or why there is no verdict."""
         self.runner = real
         if found is None:
-            sample = {r.case.tp: r.case for r in self.results.values()}
+            passed = (r for r in self.results.values() if r.verdict is not Verdict.FAIL)
+            sample = {r.case.tp: r.case for r in passed}
             ran = [real.run(case) for case in sample.values()]
             return next((r for r in ran if r.verdict is Verdict.FAIL), None), None
         again = real.run(found.case)
@@ -227,7 +264,7 @@ class Search:
         @given(strategy)
         def examine(case: Case) -> None:
             result = self._result(case)
-            if result is None or result.verdict is not Verdict.FAIL:
+            if result is None or not self._fails(result):
                 return
             if self.failing and family(result) != family(self.failing[0]):
                 return
@@ -292,9 +329,6 @@ class Search:
     def _counterexample(self, found: CaseResult) -> Counterexample:
         named, divergence = examine_failure(self.runner, found)
         identity = self._save(found, named.to_dict())
-        first = self.failing[0].case.id(self.check.title) if self.failing else identity
-        if self.options.corpus is not None and first != identity:
-            self.options.corpus.remove(first)
         return Counterexample(
             id=identity,
             case=found.case,
@@ -306,6 +340,12 @@ class Search:
             shrunk_from=len(self.failing),
             found_after=self.found_after,
         )
+
+    def _forget_larger(self, found: CaseResult) -> None:
+        """The first failing case was saved at once; its shrunk form takes its place."""
+        first = self.failing[0].case.id(self.check.title) if self.failing else None
+        if self.options.corpus is not None and first not in (None, found.case.id(self.check.title)):
+            self.options.corpus.remove(str(first))
 
     def _reproduce(self, identity: str) -> str:
         corpus = self.options.corpus
@@ -329,6 +369,8 @@ class Search:
         never = sorted(asked - self.impossible - {r.case.tp for r in ran})
         if never and verdict is Verdict.PASS and self.options.examples >= len(asked):
             verdict, reason = Verdict.UNKNOWN, f"the time was up before tp={_list(never)} could run"
+        if (stale := self.ledger.stale()) is not None:
+            verdict, reason = Verdict.UNKNOWN, stale
         return CheckResult(
             name=self.check.title,
             verdict=verdict,
@@ -339,7 +381,18 @@ class Search:
             tp_degrees=sorted({r.case.tp for r in ran}),
             reason=reason if ran else "the time was up before a case could run",
             usage=usage,
+            findings=self._findings(),
         )
+
+    def _findings(self) -> list[FindingResult]:
+        """What became of the known findings, each with its smallest case."""
+        found = self.ledger.report()
+        for finding, row in zip(self.ledger.findings, found, strict=True):
+            if finding in self.ledger.failed:
+                row.counterexample = self._counterexample(
+                    min(self.ledger.failed[finding], key=_size)
+                )
+        return found
 
 
 def examine_failure(runner: Runner, found: CaseResult) -> tuple[Diagnosis, str | None]:

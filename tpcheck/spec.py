@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tpcheck.budget import Budget
     from tpcheck.case import Case
+    from tpcheck.known import KnownFinding
     from tpcheck.strategies import Space
 
     Reference = Callable[..., Any]
@@ -77,6 +78,8 @@ class Check:
             FAIL, though every value is right. Off by default, since correct code may well send
             more (a gather a projection, recomputed collectives under checkpointing).
         overrides: callables that replace the spec's for this candidate (`finalize=…`, `layout=…`).
+        known: faults of released packages that the check finds (`tpcheck.KnownFinding`): shown,
+            and held to, but no FAIL.
     """
 
     spec: Spec
@@ -85,6 +88,7 @@ class Check:
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
     communication: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    known: Sequence[KnownFinding] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.spec, Spec):

@@ -166,6 +166,47 @@ class Counterexample:
 
 
 @dataclass
+class FindingResult:
+    """What became of a known finding (`tpcheck.KnownFinding`) in one check's run."""
+
+    package: str
+    releases: str
+    installed: str | None
+    code: str
+    page: str
+    applies: bool  # declared for the installed release
+    failed: int = 0  # cases that failed as declared
+    passed: int = 0  # cases that should have failed
+    otherwise: str | None = None  # the diagnosis of one that failed in another way
+    counterexample: Counterexample | None = None
+
+    @property
+    def state(self) -> str:
+        """`known`, or how the declaration does not hold."""
+        if not self.applies:
+            return "other-release"
+        if self.passed:
+            return "does-not-show"
+        if self.otherwise:
+            return "other-diagnosis"
+        return "known" if self.failed else "not-run"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "package": self.package,
+            "releases": self.releases,
+            "installed": self.installed,
+            "code": self.code,
+            "page": self.page,
+            "state": self.state,
+            "cases_failed": self.failed,
+            "cases_passed": self.passed,
+            "other_diagnosis": self.otherwise,
+            "counterexample": self.counterexample.to_dict() if self.counterexample else None,
+        }
+
+
+@dataclass
 class CheckResult:
     """What one check came to: the row of the table, the object of the JSON report."""
 
@@ -179,6 +220,12 @@ class CheckResult:
     counterexample: Counterexample | None = None
     reason: str | None = None  # why UNKNOWN
     usage: dict[str, float] = field(default_factory=dict)  # dtype → largest error / bound
+    findings: list[FindingResult] = field(default_factory=list)
+
+    @property
+    def only_known(self) -> bool:
+        """Whether every case failed as a known finding says: nothing was seen to be right."""
+        return 0 < self.examples <= sum(finding.failed for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -192,6 +239,7 @@ class CheckResult:
             "reason": self.reason,
             "bound_usage": {k: round(v, 4) for k, v in self.usage.items()},
             "counterexample": self.counterexample.to_dict() if self.counterexample else None,
+            "known_findings": [finding.to_dict() for finding in self.findings],
         }
 
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from tpcheck import __version__
 from tpcheck.errors import InvalidArgument
-from tpcheck.report.text import failure
+from tpcheck.report.text import failure, findings
 from tpcheck.verdict import CheckResult, Verdict, worst
 
 SCHEMA_VERSION = 1
@@ -58,7 +58,8 @@ def as_json(
 
 
 def as_junit(results: Sequence[CheckResult], *, seconds: float) -> str:
-    """JUnit XML: a test case a check; FAIL is a failure, UNKNOWN an error."""
+    """JUnit XML: a test case a check; FAIL is a failure, UNKNOWN an error. Known findings are
+    properties of their test case, and its output."""
     bad = {Verdict.FAIL: "failure", Verdict.UNKNOWN: "error"}
     counts = {v: sum(r.verdict is v for r in results) for v in bad}
     suite = ElementTree.Element(
@@ -77,11 +78,18 @@ def as_junit(results: Sequence[CheckResult], *, seconds: float) -> str:
             name=result.name,
             time=f"{result.seconds:.3f}",
         )
+        if result.findings:
+            properties = ElementTree.SubElement(case, "properties")
+            for row in result.findings:
+                value = f"{row.state}: {row.code}, {row.package} {row.releases}, {row.page}"
+                ElementTree.SubElement(properties, "property", name="known-finding", value=value)
         if result.verdict in bad:
             text = "".join(c for c in failure(result) if c.isprintable() or c in "\n\t")
             head = next(iter(text.splitlines()), "").strip()
             element = ElementTree.SubElement(case, bad[result.verdict], message=head)
             element.text = text
+        if result.findings:
+            ElementTree.SubElement(case, "system-out").text = "\n".join(findings(result))
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

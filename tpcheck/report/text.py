@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.verdict import CheckResult, Counterexample, Mismatch, Verdict
+from tpcheck.verdict import CheckResult, Counterexample, FindingResult, Mismatch, Verdict
 
 if TYPE_CHECKING:
     from tpcheck.mutation import Matrix, Row
@@ -13,14 +13,35 @@ _SHOWN = 4
 
 
 def line(result: CheckResult) -> str:
-    """`PASS  row_linear   24 cases  tp 2,4  float64,float32  1.3 s`."""
+    """`PASS  row_linear   24 cases  tp 2,4  float64,float32  1.3 s`; `KNOWN` in place of PASS where
+    every case failed as a known finding says."""
     degrees = ",".join(map(str, result.tp_degrees)) or "–"
     dtypes = ",".join(result.dtypes) or "–"
-    head = f"{result.verdict.value:<8}{result.name:<26}"
+    verdict = "KNOWN" if result.verdict is Verdict.PASS and result.only_known else None
+    head = f"{verdict or result.verdict.value:<8}{result.name:<26}"
     return (
         f"{head}{result.examples:>4} cases  tp {degrees:<7} {dtypes:<26} "
         f"{result.engine:<8}{result.seconds:6.1f} s"
     )
+
+
+def findings(result: CheckResult) -> list[str]:
+    """A line a known finding: what is declared, where it is written up, how to see it again."""
+    return [f"{'':8}known finding {_finding(row, result.examples)}" for row in result.findings]
+
+
+def _finding(row: FindingResult, examples: int) -> str:
+    declared = f"{row.code} in {row.package} {row.releases}"
+    what = {
+        "known": f"{row.failed} of {examples} cases, as declared",
+        "does-not-show": f"{row.passed} cases that should fail pass",
+        "other-diagnosis": f"a case of it is diagnosed {row.otherwise}",
+        "other-release": f"{row.installed or 'nothing'} is installed, so it does not count",
+        "not-run": "not run (its degree, dtype or ranks were not asked for, or time was up)",
+    }[row.state]
+    found = row.counterexample
+    again = f"; {found.reproduce}" if found is not None and found.reproduce else ""
+    return f"{declared}: {what}; {row.page}{again}"
 
 
 def failure(result: CheckResult) -> str:
