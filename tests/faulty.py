@@ -89,6 +89,32 @@ class GroupsDiffer(RowLinear):
         return out
 
 
+class TwinGroupsDiffer(RowLinear):
+    """Two groups of the same ranks, and rank 0 takes the other one."""
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        twin = dist.new_group(dist.get_process_group_ranks(self.group))
+        out = partial.clone()
+        dist.all_reduce(out, group=twin if self.rank == 0 else self.group)
+        return out
+
+
+class CrossingButAsynchronous(RowLinear):
+    """Ranks start reductions over two groups in opposite orders and wait for none in between:
+    nobody is ever stuck."""
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        twin = dist.new_group(dist.get_process_group_ranks(self.group))
+        groups = [self.group, twin] if self.rank == 0 else [twin, self.group]
+        outs = {group: partial.clone() for group in groups}
+        if self.rank:
+            time.sleep(0.2)  # rank 0 has long started its own
+        works = [dist.all_reduce(outs[group], group=group, async_op=True) for group in groups]
+        for work in works:
+            work.wait()
+        return outs[self.group]
+
+
 def check(cls: type) -> Check:
     """The check of one of these classes against the row-linear spec."""
 

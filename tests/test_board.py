@@ -133,3 +133,47 @@ def test_a_digest_is_never_zero_and_depends_on_the_text() -> None:
     found = {digest(str(i)) for i in range(2000)}
     assert 0 not in found and len(found) == 2000 and digest("a") == digest("a")
     assert digest("") != 0  # crc32 of nothing is 0
+
+
+def waiting(board: Board, *posts: tuple[int, tuple[int, ...], int, bool]) -> None:
+    """Posts (rank, members, step, whether it blocks), in order."""
+    for rank, members, step, blocks in posts:
+        board.post(rank, EPOCH, Post(members, step, digest("x"), "x", blocks=blocks))
+
+
+def test_ranks_that_wait_for_each_other_are_a_circle(boards: tuple[Board, Board]) -> None:
+    waiting(boards[0], (1, (0, 1), 0, True), (0, WORLD, 0, True))
+    assert boards[1].circle(0, EPOCH) == [0, 1]  # 0 waits for 1 in the world, 1 for 0 in the pair
+
+
+def test_a_circle_may_be_longer_than_two(boards: tuple[Board, Board]) -> None:
+    waiting(boards[0], (1, (1, 2), 0, True), (2, (0, 2), 0, True))
+    assert boards[1].circle(2, EPOCH) == []  # rank 0 may still come
+    waiting(boards[0], (0, (0, 1), 0, True))
+    assert boards[1].circle(0, EPOCH) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "posts",
+    [
+        [(1, WORLD, 0, True), (0, WORLD, 0, True)],  # the same one
+        [(1, (0, 1), 0, False), (0, WORLD, 0, True)],  # rank 1 goes on and may come
+        [(1, (0, 1), 0, True), (0, WORLD, 0, False)],  # rank 0 does
+        [(1, (1, 2), 0, True), (0, WORLD, 0, True)],  # rank 1 waits for 2, which may come
+        [(0, (0, 1), 0, False), (1, (0, 1), 0, True), (0, WORLD, 0, True)],  # rank 1 leaves
+    ],
+)
+def test_ranks_that_may_still_go_on_are_no_circle(
+    boards: tuple[Board, Board], posts: list[tuple[int, tuple[int, ...], int, bool]]
+) -> None:
+    waiting(boards[0], *posts)
+    assert boards[1].circle(0, EPOCH) == []
+
+
+def test_two_groups_of_the_same_ranks_are_two_groups(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    first, second = (Post((0, 1), 0, digest("x"), "x", digest(name), True) for name in "ab")
+    writer.post(0, EPOCH, first)
+    writer.post(1, EPOCH, second)
+    assert reader.last(1, EPOCH) == [second] and reader.absent(1, EPOCH) == [0]
+    assert reader.circle(1, EPOCH) == [1, 0]

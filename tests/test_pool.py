@@ -91,12 +91,29 @@ def test_collectives_that_differ_are_found_at_once(
     found = next(m for m in result.mismatches if m.kind == "collective")
     assert all(word in found.detail["reason"] for word in words)
     assert "faulty.py:" in found.detail["reason"]  # the line of the candidate's code
+    assert {r for r, stack in found.detail["stacks"].items() if "sum_output" in stack} == {"0", "1"}
 
 
-def test_groups_that_differ_are_found(gloo: Engine) -> None:
-    result = run(gloo, faulty.GroupsDiffer, mesh={"dp": 2, "tp": 2})
-    assert result.verdict is Verdict.FAIL
-    assert {m.kind for m in result.mismatches} & {"hang", "collective"}
+@pytest.mark.parametrize(
+    ("cls", "mesh"),
+    [(faulty.GroupsDiffer, {"dp": 2, "tp": 2}), (faulty.TwinGroupsDiffer, {"tp": 2})],
+)
+def test_groups_that_differ_are_found_at_once(
+    gloo: Engine, cls: type, mesh: dict[str, int]
+) -> None:
+    result = run(gloo, cls, mesh=mesh)
+    found = next(m for m in result.mismatches if m.kind == "collective")
+    reason = found.detail["reason"]
+    assert reason.startswith(f"rank {found.rank} waits in all_reduce(sum)")
+    assert f"for rank {1 - found.rank}, which waits in all_reduce(sum)" in reason
+    assert reason.endswith(f"for rank {found.rank}")
+    assert reason.count("faulty.py:") == 2
+    assert "sum_output" in found.detail["stack"]
+
+
+def test_asynchronous_collectives_that_cross_are_no_mismatch(gloo: Engine) -> None:
+    result = run(gloo, faulty.CrossingButAsynchronous)
+    assert result.mismatches == []
 
 
 def test_one_world_serves_every_mesh_in_any_order() -> None:

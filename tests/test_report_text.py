@@ -88,8 +88,23 @@ def test_a_hang_shows_what_each_rank_last_entered() -> None:
     assert "rank 0 hang: waits for ranks [1]" in lines[0]
     assert [text.split() for text in lines[1:]] == [
         ["rank", "0", "last", "entered", "all_reduce(sum)", "float32[4]"],
+        ["before", "that", "barrier"],
         ["rank", "2", "last", "entered", "broadcast"],
     ]
+
+
+def test_ranks_in_different_collectives_are_shown_side_by_side_with_their_stacks() -> None:
+    detail = {
+        "reason": "rank 1 enters broadcast, rank 0 entered all_reduce(sum)",
+        "peers": {"1": ["barrier", "broadcast"], "0": ["barrier", "all_reduce(sum)"]},
+        "stack": 'File "mine.py", line 3, in forward\n  dist.broadcast(x)\n  ^^^^',
+        "stacks": {"0": 'Thread 1 (most recent call first):\n  File "mine.py", line 9 in forward'},
+    }
+    text = describe(Mismatch("collective", "collective", 1, detail=detail))
+    first, second = text.index("rank 0 last entered"), text.index("rank 1 last entered")
+    assert first < text.index("before that  barrier") < second
+    mine, theirs = text.index("rank 1 is here:"), text.index("rank 0 is here:")
+    assert mine < text.index("line 3") < theirs < text.index("line 9") and "^" not in text
 
 
 def test_an_exception_shows_type_reason_phase_and_the_end_of_its_stack() -> None:

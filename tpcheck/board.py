@@ -1,8 +1,9 @@
 """The board: shared memory on which every rank posts each collective before it enters it.
 
 With it a rank that arrives at a collective sees at once that a peer went into another one as the
-same step of the same group (reduce op included), and the driver sees what each rank of a stuck
-case is waiting for, without a word from the ranks. One writer a region, so no locks.
+same step of the same group (reduce op included), or that it is waited for by the very rank that it
+is about to wait for; and the driver sees what each rank of a stuck case is waiting for, without a
+word from the ranks. One writer a region, so no locks.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ RUNNING, DONE = 1, 2
 _RECORD = np.dtype(
     [
         ("epoch", "u4"),
+        ("communicator", "u4"),
         ("group", "u4"),
         ("step", "u4"),
+        ("blocks", "u4"),
         ("fingerprint", "u4"),
         ("members", "u8"),
         ("length", "u4"),
@@ -35,16 +38,26 @@ _HEADER = np.dtype([("epoch", "u4"), ("state", "u4"), ("count", "u4")])
 
 @dataclass(frozen=True)
 class Post:
-    """One rank's announcement of a collective: the `step`-th of its group in this case."""
+    """One rank's announcement of a collective: the `step`-th of its group in this case.
+
+    Args:
+        members: the ranks of the group.
+        fingerprint: a digest of what all members must have in common.
+        text: the collective, for people.
+        communicator: a digest of the group's name: groups of the same ranks are told apart by it.
+        blocks: whether the rank certainly can't go on before every member has entered.
+    """
 
     members: tuple[int, ...]
     step: int
     fingerprint: int
     text: str
+    communicator: int = 0
+    blocks: bool = False
 
     @property
     def group(self) -> int:
-        return digest(str(self.members))
+        return digest(f"{self.members} {self.communicator}")
 
 
 def digest(text: str) -> int:
@@ -85,6 +98,7 @@ class Board:
         text = post.text.encode()[:TEXT]
         record["epoch"] = 0
         record["group"], record["step"] = post.group, post.step
+        record["communicator"], record["blocks"] = post.communicator, post.blocks
         record["fingerprint"], record["length"] = post.fingerprint, len(text)
         record["members"] = sum(1 << member for member in post.members)
         record["text"][0, : len(text)] = np.frombuffer(text, dtype="u1")
@@ -122,7 +136,10 @@ class Board:
         text = bytes(record["text"][: int(record["length"])]).decode(errors="replace")
         mask = int(record["members"])
         members = tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
-        return Post(members, int(record["step"]), int(record["fingerprint"]), text)
+        step, fingerprint, communicator = (
+            int(record[name]) for name in ("step", "fingerprint", "communicator")
+        )
+        return Post(members, step, fingerprint, text, communicator, bool(record["blocks"]))
 
     def absent(self, rank: int, epoch: int) -> list[int]:
         """The members that have not entered the last collective that `rank` entered."""
@@ -133,3 +150,37 @@ class Board:
                 if peer != rank and self.find(peer, epoch, post.group, post.step) is None
             ]
         return []
+
+    def circle(self, rank: int, epoch: int) -> list[int]:
+        """The ranks of a circle in which each waits for the next and the last for `rank`, which
+        has just posted and is about to enter; empty where there is none.
+
+        Sound while others write: `rank` itself stands still. A peer whose last post blocks and
+        lacks `rank` therefore stands still too, and so does who waits for that peer, and so on
+        backwards; nothing that is read of a rank that stands still can be out of date.
+        """
+        if not any(post.blocks for post in self.last(rank, epoch, 1)):
+            return []
+        next_of: dict[int, int] = {}  # of each rank that is known to stand still: whom it awaits
+        still, absent = [rank], self.absent(rank, epoch)
+        for waited in still:
+            for peer in range(self.ranks):
+                if peer in next_of or peer == rank or not self._waits(peer, waited, epoch):
+                    continue
+                next_of[peer] = waited
+                still.append(peer)
+                if peer in absent:
+                    circle = [rank, peer]
+                    while circle[-1] != rank:
+                        circle.append(next_of[circle[-1]])
+                    return circle[:-1]
+        return []
+
+    def _waits(self, rank: int, peer: int, epoch: int) -> bool:
+        """Whether `rank` can't leave its last collective because `peer` has not entered it."""
+        return any(
+            post.blocks
+            and peer in post.members
+            and self.find(peer, epoch, post.group, post.step) is None
+            for post in self.last(rank, epoch, 1)
+        )

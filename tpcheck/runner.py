@@ -107,9 +107,10 @@ def judge(
                 allowed, posed.case, report.rank, report.events, report.saved
             )
     if failed and causes:
-        last = {m.rank: m.detail.get("last") for m in failed if m.detail.get("last")}
-        for mismatch in causes:
-            mismatch.detail.setdefault("peers", {str(r): t for r, t in last.items()})
+        for key, own in (("peers", "last"), ("stacks", "stack")):
+            of_rank = {str(m.rank): m.detail[own] for m in failed if m.detail.get(own)}
+            for mismatch in causes:
+                mismatch.detail.setdefault(key, of_rank)
     result.trace = [report.events for report in reports]
     return result
 

@@ -52,6 +52,9 @@ _OPS = {
 _REDUCING = {"all_reduce", "reduce_scatter", "reduce"}
 # In these every rank of the group must bring the same shape.
 _UNIFORM = {"all_reduce", "reduce_scatter", "broadcast", "reduce"}
+# From these no rank returns before every rank of the group has entered, unless asynchronous or of
+# empty tensors: each needs something of all others. (The source of a broadcast may go ahead.)
+_MEETING = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}
 _pending = threading.local()
 
 
@@ -103,7 +106,7 @@ class Recorder(TorchDispatchMode):
         self.rank, self.board, self.epoch, self.dispatch = rank, board, epoch, dispatch
         self.phase = "build"
         self.events: list[Event] = []
-        self._steps: dict[tuple[int, ...], int] = {}
+        self._steps: dict[tuple[tuple[int, ...], int], int] = {}
         self.saved: list[Tensor] = []  # what autograd has saved, while `watch_saved` is on
 
     @classmethod
@@ -122,13 +125,29 @@ class Recorder(TorchDispatchMode):
         op = _OPS.get(name.removesuffix("_").removesuffix("_coalesced"))
         if op is None:
             return func(*args, **kwargs)
-        self.record(op, list(_tensors(args)), _group_ranks(args, kwargs), _reduce_op(op, args))
+        ranks, communicator = _group_of(args, kwargs)
+        # functional collectives have no such flag, and never wait themselves
+        waits = not next((a for a in args if isinstance(a, bool)), True)
+        tensors = list(_tensors(args))
+        self.record(op, tensors, ranks, _reduce_op(op, args), communicator, waits=waits)
         return func(*args, **kwargs)
 
     def record(
-        self, op: str, tensors: list[Tensor], group: tuple[int, ...], reduce_op: str | None
+        self,
+        op: str,
+        tensors: list[Tensor],
+        group: tuple[int, ...],
+        reduce_op: str | None,
+        communicator: str = "",
+        *,
+        waits: bool = False,
     ) -> None:
-        """Notes a collective about to be entered; raises `CollectiveMismatch` against a peer."""
+        """Notes a collective about to be entered; raises `CollectiveMismatch` against a peer.
+
+        Args:
+            communicator: the group's name, the same on all its ranks.
+            waits: whether the call is synchronous.
+        """
         largest = max(tensors, key=lambda t: t.numel(), default=None)
         elements = _full_elements(op, tensors, len(group))
         event = Event(
@@ -145,7 +164,8 @@ class Recorder(TorchDispatchMode):
         )
         self.events.append(event)
         if self.board is not None and op not in ("send", "recv"):
-            self._announce(event, self.board)
+            meets = op == "barrier" or (op in _MEETING and all(t.numel() for t in tensors))
+            self._announce(event, self.board, communicator, blocks=waits and meets)
 
     def watch_saved(self) -> Any:
         """A context in which every tensor saved for backward is noted (and kept alive)."""
@@ -160,18 +180,29 @@ class Recorder(TorchDispatchMode):
         kept = {t.untyped_storage().data_ptr() for t in self.saved if t.numel()}
         return any(t.untyped_storage().data_ptr() in kept for t in tensors if t.numel())
 
-    def _announce(self, event: Event, shared: Board) -> None:
-        step = self._steps.get(event.group, 0)
-        self._steps[event.group] = step + 1
-        mine = Post(event.group, step, board.digest(event.fingerprint()), event.describe())
+    def _announce(self, event: Event, shared: Board, communicator: str, *, blocks: bool) -> None:
+        text, group = event.describe(), board.digest(communicator)
+        key = (event.group, group)
+        step = self._steps.get(key, 0)
+        self._steps[key] = step + 1
+        mine = Post(event.group, step, board.digest(event.fingerprint()), text, group, blocks)
         shared.post(self.rank, self.epoch, mine)
+        absent = False
         for peer in event.group:
-            theirs = None if peer == self.rank else shared.find(peer, self.epoch, mine.group, step)
+            theirs = mine if peer == self.rank else shared.find(peer, self.epoch, mine.group, step)
+            absent = absent or theirs is None
             if theirs is not None and theirs.fingerprint != mine.fingerprint:
                 raise CollectiveMismatch(
                     f"collective {step + 1} of ranks {list(event.group)}: "
-                    f"rank {self.rank} enters {mine.text}, rank {peer} entered {theirs.text}"
+                    f"rank {self.rank} enters {text}, rank {peer} entered {theirs.text}"
                 )
+        circle = shared.circle(self.rank, self.epoch) if absent and blocks else []
+        if circle:
+            waits = [
+                f"waits in {shared.last(rank, self.epoch, 1)[0].text} for rank {awaited}"
+                for rank, awaited in zip(circle, [*circle[1:], self.rank], strict=True)
+            ]
+            raise CollectiveMismatch(f"rank {self.rank} {', which '.join(waits)}")
 
 
 def _full_elements(op: str, tensors: list[Tensor], degree: int) -> int:
@@ -193,15 +224,17 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
             yield from _tensors(arg)
 
 
-def _group_ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
-    for arg in (*args, *kwargs.values()):
-        if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type()):
-            return tuple(dist.get_process_group_ranks(dist.ProcessGroup.unbox(arg)))
+def _group_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[int, ...], str]:
+    """The ranks of the group that an operator is given, and the group's name."""
+    group: Any = None
     for arg in reversed((*args, *kwargs.values())):
-        if isinstance(arg, str) and arg not in _REDUCE_OPS:
+        if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type()):
+            group = dist.ProcessGroup.unbox(arg)
+        elif group is None and isinstance(arg, str) and arg not in _REDUCE_OPS:
             group = dist.distributed_c10d._resolve_process_group(arg)  # type: ignore[attr-defined,arg-type]
-            return tuple(dist.get_process_group_ranks(group))
-    return ()
+    if group is None:
+        return (), ""
+    return tuple(dist.get_process_group_ranks(group)), str(group.group_name)
 
 
 _REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")

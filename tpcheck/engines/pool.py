@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 START_LIMIT = 120.0
 PARTS_LIMIT = 180.0
 GRACE = 0.5  # after one rank failed, how long its peers have to finish by themselves
+SETTLE = 0.1  # how long a rank must wait in vain before it is given up
 PEER_FAILED = "a peer failed"
 INSIDE = "TPCHECK_INSIDE_A_RANK"
 STALL = 5.0  # ranks that all wait for one another are given up after this long
@@ -364,6 +365,7 @@ class _Collection:
         self.dead: set[int] = set()
         self.deadline = time.monotonic() + engine.time_limit
         self._grace: float | None = None
+        self._gone: float | None = None
         self._still: tuple[tuple[int, ...], float] = ((), 0.0)
 
     def outcomes(self) -> list[RankReport | Mismatch]:
@@ -423,14 +425,25 @@ class _Collection:
         for rank in self._pending():
             gone = [r for r in self._absent(rank) if r in self.found]
             if gone and not failed:
+                # a peer that has seen a mismatch may be about to say so, and says more
+                self._gone = self._gone or now
+                if now < self._gone + SETTLE:
+                    return None
                 return f"waits for rank {gone[0]}, which finished without this collective"
         if failed:
             self._grace = self._grace or now + GRACE
             lost = all(failed & set(self._absent(rank)) for rank in self._pending())
-            return PEER_FAILED if lost or now > self._grace else None
+            # who refuses a collective that its peers have entered leaves them there for good
+            refused = self._refused() and now > self._grace - GRACE + SETTLE
+            return PEER_FAILED if lost or refused or now > self._grace else None
         if now > self.deadline:
             return f"the case took longer than {self.engine.time_limit:g} s"
         return self._stalled(now)
+
+    def _refused(self) -> bool:
+        """Whether a rank has seen that it and a peer are in different collectives."""
+        outcomes = self.found.values()
+        return any(isinstance(o, Mismatch) and o.kind == "collective" for o in outcomes)
 
     def _absent(self, rank: int) -> list[int]:
         board = self.engine.board
@@ -452,7 +465,7 @@ class _Collection:
         for rank in self._pending():
             detail: dict[str, Any] = {"reason": reason, "last": self._last(rank)}
             detail["absent"] = self._absent(rank)
-            if not consequence:
+            if not consequence or self._refused():
                 detail["stack"] = self.engine.stacks(self.host_of[rank])
             kind = "hang" if not consequence else "exception"
             detail["consequence"] = consequence

@@ -148,7 +148,9 @@ def _record(op: str, group: Any, tensors: Any, opts: Any = None) -> None:
         return
     reduce_op = name_of(opts.reduceOp) if hasattr(opts, "reduceOp") else None
     ranks = tuple(dist.get_process_group_ranks(group))
-    recorder.record(op, list(_flat(tensors)), ranks, reduce_op)
+    # the threaded group meets in every collective, asynchronous or not
+    name = str(group.group_name)
+    recorder.record(op, list(_flat(tensors)), ranks, reduce_op, name, waits=True)
 
 
 def _flat(tensors: Any) -> Any:

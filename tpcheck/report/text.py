@@ -116,9 +116,9 @@ def _numbers(mismatch: Mismatch) -> str:
 
 def _stack(stack: str) -> list[str]:
     """The frames nearest to the fault: a traceback has them last, faulthandler's dump first."""
-    lines = stack.strip().splitlines()
+    lines = [text for text in stack.strip().splitlines() if set(text.strip()) - set("^~")]
     if "most recent call first" not in stack:
-        return lines[-6:]
+        return lines[-4:]
     frames = [text for text in lines if text.lstrip().startswith("File")]
     noise = ("/torch/", "/tpcheck/engines/", "/tpcheck/rank.py", "/tpcheck/trace.py")
     own = [text for text in frames if not any(part in text for part in noise)]
@@ -131,13 +131,18 @@ def _event(mismatch: Mismatch) -> str:
     if mismatch.kind == "exception" and "type" in detail:
         what = f"{detail['type']}: {what} (in {detail.get('phase', '?')})"
     lines = [f"rank {mismatch.rank} {mismatch.kind}: {what}"]
-    peers = detail.get("peers") or {str(mismatch.rank): detail.get("last")}
-    for rank, last in peers.items():
+    own = str(mismatch.rank)
+    peers = detail.get("peers") or {own: detail.get("last")}
+    for rank, last in sorted(peers.items()):
         if last:
             lines.append(f"  rank {rank} last entered  {last[-1]}")
+            lines += [f"{'':<12}before that  {text}" for text in reversed(last[:-1])]
     if "ranks" in detail and isinstance(detail["ranks"], dict):
         lines += [f"  rank {rank} ran  {ops}" for rank, ops in detail["ranks"].items()]
-    lines += [f"  {text}" for text in _stack(str(detail.get("stack") or ""))]
+    stacks = {own: detail.get("stack")} | dict(detail.get("stacks") or {})
+    for rank, stack in stacks.items():
+        lines += [f"  rank {rank} is here:"] if stack and len(stacks) > 1 else []
+        lines += [f"  {text}" for text in _stack(str(stack or ""))]
     return "\n".join(lines)
 
 
