@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tpcheck.errors import CheckFailed, InvalidArgument
     from tpcheck.known import KnownFinding
     from tpcheck.placement import Blocks, Heads, Layout, Partial, Replicate, Shard
+    from tpcheck.plan.audit import audit
+    from tpcheck.plan.plan import Plan
     from tpcheck.search import verify
     from tpcheck.spec import Check, Spec
     from tpcheck.verdict import Verdict
@@ -33,6 +35,8 @@ _HOME = {
     "Partial": "placement",
     "Heads": "placement",
     "Blocks": "placement",
+    "Plan": "plan.plan",
+    "audit": "plan.audit",
     "Check": "spec",
     "Spec": "spec",
     "Verdict": "verdict",
@@ -50,10 +54,12 @@ __all__ = [
     "KnownFinding",
     "Layout",
     "Partial",
+    "Plan",
     "Replicate",
     "Shard",
     "Spec",
     "Verdict",
+    "audit",
     "verify",
 ]
 

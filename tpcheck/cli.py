@@ -181,6 +181,31 @@ def replay(
 
 
 @app.command()
+def audit(
+    factory: Annotated[str, typer.Argument(metavar="MODULE:FACTORY")],
+    plan: Annotated[
+        str | None, typer.Option(metavar="MODULE:NAME", help="Default: the model's own tp_plan.")
+    ] = None,
+    tp: Annotated[int, typer.Option(help="TP degree.")] = 2,
+    whole: Annotated[
+        list[str] | None,
+        typer.Option(help="Pattern of parameters that are meant to stay whole; may be repeated."),
+    ] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the audit.")] = None,
+) -> None:
+    """What a plan matches, what it skips, what is sharded; needs no ranks."""
+    from tpcheck.plan.target import audit_target
+    from tpcheck.report import machine
+    from tpcheck.report import plan as report
+
+    found = audit_target(factory, plan=plan, tp=tp, whole=whole or ())
+    console.print(report.text(found))
+    if json:
+        machine.write(json, machine.dumps(found.to_dict()))
+    raise typer.Exit(1 if found.findings else 0)
+
+
+@app.command()
 def mutants(
     targets: Annotated[
         list[str] | None,

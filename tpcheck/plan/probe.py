@@ -1,0 +1,86 @@
+"""What a style does that tpcheck does not know: applied to a copy, without ranks.
+
+torch's `fake` backend gives process groups of any size in one process, whose collectives do
+nothing. On the meta device nothing is allocated, so any model can be parallelized for real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from tpcheck.errors import InvalidArgument
+from tpcheck.placement import Replicate, Shard
+
+
+@contextlib.contextmanager
+def fake_mesh(tp: int) -> Iterator[DeviceMesh]:
+    """A mesh of `tp` ranks, axis "tp", of which this process is rank 0 and the others are not
+    there.
+
+    Raises:
+        InvalidArgument: a process group exists already.
+    """
+    if dist.is_initialized():
+        raise InvalidArgument(
+            "an audit without ranks makes a process group of its own, and one exists already; "
+            "audit in another process, or the parallelized model with mesh=…"
+        )
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=tp)
+    try:
+        yield init_device_mesh("cpu", (tp,), mesh_dim_names=("tp",))
+    finally:
+        dist.destroy_process_group()
+
+
+def placements(style: Any, module: nn.Module, tp: int) -> dict[str, Shard | Replicate]:
+    """Parameter of `module` → where `style` puts it; those that it leaves alone are missing.
+
+    Raises:
+        InvalidArgument: the style raises on such a module.
+    """
+    from torch.distributed.tensor import DTensor
+
+    bare = copy.deepcopy(module).to("meta")
+    with fake_mesh(tp) as mesh, quiet():
+        try:
+            style._apply(bare, mesh)
+        except Exception as error:
+            raise InvalidArgument(
+                f"{type(style).__name__} can't be applied to {type(module).__name__}: {error}"
+            ) from error
+    out: dict[str, Shard | Replicate] = {}
+    for name, tensor in bare.named_parameters():
+        if isinstance(tensor, DTensor):
+            own: Any = tensor.placements[0]
+            out[name] = Shard(own.dim) if own.is_shard() else Replicate()
+    return out
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what torch logs about meta tensors that it can't scatter."""
+    logger = logging.getLogger("torch.distributed")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def on_meta(build: Any, *given: Any) -> Any:
+    """Calls `build` with everything that it creates on the meta device."""
+    with torch.device("meta"):
+        return build(*given)
