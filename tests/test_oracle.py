@@ -233,3 +233,29 @@ def test_a_scalar_loss_can_be_posed() -> None:
         return {"loss": module(*inputs.values()).square().mean()}
 
     assert targets(pose(spec(forward=loss), Case()))["loss", "loss"].value.shape == ()
+
+
+@pytest.mark.parametrize(("how", "divisor"), [("sum", 1), ("mean", 2)])
+def test_gradients_are_combined_over_dp_as_the_spec_says(how: str, divisor: int) -> None:
+    case = replace(CASE, mesh={"dp": 2, "tp": 2}, microbatches=2, step=True)
+    apart = pose(specs.mlp(), case)
+    together = pose(replace(specs.mlp(), dp_gradients=how), case)
+    assert together.shared and not apart.shared
+    for key, target in targets(together).items():
+        both = [targets(posed, 1)[key].value for posed in (apart, together)]
+        own = targets(apart)[key].value
+        if target.kind == "param_grad":
+            want = (own + both[0]) / divisor
+            assert torch.allclose(target.value, want, rtol=1e-12, atol=0)
+            assert torch.equal(both[1], target.value)
+        elif target.kind == "param":
+            grad = targets(together)["param_grad", target.name].value
+            start = together.problems[0].params[target.name].double()
+            assert torch.allclose(target.value, start - LEARNING_RATE * grad, rtol=1e-12, atol=0)
+        elif "@step" not in target.name:  # what belongs to the data is not combined
+            assert torch.equal(target.value, own)
+
+
+def test_an_unknown_way_to_combine_gradients_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="dp_gradients='average'.*local, mean, sum"):
+        replace(specs.mlp(), dp_gradients="average")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
 
 from tpcheck import oracle, placement, specs, strategies
 from tpcheck.case import Case
@@ -51,6 +52,26 @@ def test_meshes_come_smallest_first_the_flat_ones_before_those_with_dp() -> None
     ]  # fmt: skip
     assert Space((4,), ranks=4).meshes() == [{"tp": 4}]
     assert list(Space((2,), ranks=4).meshes()[-1]) == ["dp", "tp"]  # tp is innermost
+
+
+def test_further_axes_are_in_every_case_and_tp_is_innermost() -> None:
+    space = Space((2, 4), ranks=8)
+    assert space.meshes_of({"pp": (2,)}) == [{"pp": 2, "tp": 2}, {"pp": 2, "tp": 4}]
+    assert space.meshes_of({"dp": (1, 2), "cp": (2,)}) == [
+        {"dp": 1, "cp": 2, "tp": 2}, {"dp": 1, "cp": 2, "tp": 4}, {"dp": 2, "cp": 2, "tp": 2}
+    ]  # fmt: skip
+    found = find(
+        strategies.cases(space, {"stages": lambda d: d["pp"]}, axes={"pp": (2,)}),
+        lambda case: case.tp == 4,
+        settings=QUICK,
+    )
+    assert dict(found.mesh) == {"pp": 2, "tp": 4}
+    assert dict(found.dims) == {"stages": 2}  # an axis is no dim
+
+
+def test_a_degree_for_which_the_ranks_do_not_suffice_has_no_case() -> None:
+    with pytest.raises(Unsatisfiable):
+        find(strategies.cases(Space((4,)), {}, axes={"pp": (2,)}), lambda case: True)
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -132,8 +132,10 @@ def _sharding(found: list[Mismatch]) -> Diagnosis:
     fault = str(first.detail["fault"])
     names = sorted({m.tensor for m in found})
     has, wants = first.detail.get("shape"), first.detail.get("expected_shape")
+    held = f"along {first.detail['axes']}" if "axes" in first.detail else f"{has}"
+    part = "" if "axes" in first.detail else f" {wants}"
     message = {
-        "whole": f"{', '.join(names)}: held whole {has}, the layout shards it {wants}",
+        "whole": f"{', '.join(names)}: held whole {held}, the layout shards it{part}",
         "storage": f"{', '.join(names)}: a view of the whole tensor, which stays in memory",
         "shape": f"{names[0]} has the local shape {has}, the layout says {wants}",
         "placement": f"{names[0]}: {first.detail.get('placement')} is not the layout's "

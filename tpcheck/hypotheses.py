@@ -200,6 +200,34 @@ def _bias(facts: Facts, local: Local) -> Diagnosis | None:
     return None
 
 
+def _over_dp(facts: Facts, local: Local) -> Diagnosis | None:
+    """A gradient that the spec wants combined over dp: summed for averaged, the other way round,
+    or that of this rank's own data."""
+    dp, spec = facts.case.dp, facts.spec
+    if dp < 2 or not facts.posed.shared or local.target.kind != "param_grad" or spec is None:
+        return None
+    wrong, name = local.wrong(), name_of(local)
+    for factor, code, how in (
+        (dp, "summed-twice", f"{dp} × the reference: the sum over dp, or divided once too few"),
+        (1 / dp, "averaged-not-summed", f"1/{dp} of the reference: averaged over dp once more"),
+    ):
+        if all(local.fits(local.actual[r] / factor, r) for r in wrong):
+            return Diagnosis(code, f"{name} is {how}", {"factor": factor, "ranks": wrong})
+    alone = oracle.pose(replace(spec, dp_gradients="local"), facts.case)
+    for rank in wrong:
+        d = facts.case.coordinates(rank).get("dp", 0)
+        own = next(
+            t.value
+            for t in alone.problems[d].targets
+            if (t.kind, t.name) == (local.target.kind, local.target.name)
+        )
+        want = take(own, local.target.entry, case=facts.case, rank=rank)
+        if not any(local.fits(local.actual[rank] * f, rank, expected=want) for f in (1, dp)):
+            return None
+    message = f"{name} comes from the data of each dp rank alone: the sum over dp is missing"
+    return Diagnosis("partial-not-reduced", message, {"ranks": wrong})
+
+
 def _other_data_group(facts: Facts, local: Local) -> Diagnosis | None:
     """The sum over the dp groups' references is what this rank has: a group too large."""
     case = facts.case
@@ -500,6 +528,7 @@ def _missing_collective(facts: Facts, local: Local) -> Diagnosis | None:
 _HYPOTHESES: tuple[Callable[[Facts, Local], Diagnosis | None], ...] = (
     _later_pass_only,
     _bias,
+    _over_dp,
     _other_data_group,
     _scaled,
     _summed,

@@ -29,6 +29,7 @@ from tpcheck.case import Case
 from tpcheck.draw import Draw, torch_dtype
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.memory import repeat_first_row
+from tpcheck.names import tensors_of
 from tpcheck.placement import Entry, Layout
 from tpcheck.spec import Spec
 from tpcheck.tolerance import RoundingNoise, Spread, spread
@@ -77,6 +78,7 @@ class Posed:
     inputs: dict[str, Entry]
     outputs: dict[str, Entry]
     named: frozenset[str] = frozenset()  # parameters that the layout names itself
+    shared: bool = False  # whether all dp coordinates have the same gradients of parameters
 
 
 def named_outputs(result: Any) -> dict[str, Tensor]:
@@ -122,35 +124,52 @@ def output_kind(name: str) -> str:
 
 
 class _Run:
-    """One pass of the whole case through a module: forwards, backwards, and perhaps a step."""
+    """One pass of the whole case through a module: forwards, backwards, and perhaps a step.
 
-    def __init__(self, spec: Spec, case: Case, problem: Problem, dtype: torch.dtype) -> None:
-        self.spec, self.case, self.problem, self.dtype = spec, case, problem, dtype
+    Args:
+        problems: of the dp coordinates that share one gradient: one, or all of them.
+    """
+
+    def __init__(self, spec: Spec, case: Case, problems: list[Problem], dtype: torch.dtype) -> None:
+        self.spec, self.case, self.problems, self.dtype = spec, case, problems, dtype
         self.unused: set[tuple[str, str]] = set()
 
-    def __call__(self, module: Any) -> Values:
+    def __call__(self, module: Any) -> list[Values]:
+        """Values by problem; what belongs to the parameters is the same in each."""
+        params = _load(module, self.problems[0].params)
+        values = [self._passes(module, problem) for problem in self.problems]
+        grads: Values = {}
+        for name, param in params.items():
+            if param.requires_grad:
+                if param.grad is not None and self.spec.dp_gradients == "mean":
+                    param.grad /= len(self.problems)
+                grads["param_grad", name] = _gradient(param)
+                self.unused |= {("param_grad", name)} if param.grad is None else set()
+        values = [own | grads for own in values]
+        if self.case.step and params:
+            sgd_step(params.values())
+            stepped: Values = {("param", n): p.detach().clone() for n, p in params.items()}
+            after = [self._after_step(module, problem) for problem in self.problems]
+            values = [own | stepped | more for own, more in zip(values, after, strict=True)]
+        return values
+
+    def _passes(self, module: Any, problem: Problem) -> Values:
+        """Forward and backward of every microbatch; gradients of parameters add up."""
         values: Values = {}
-        params = _load(module, self.problem.params)
-        for m, inputs in enumerate(self.problem.inputs):
+        for m, inputs in enumerate(problem.inputs):
             leaves = {name: self._leaf(t) for name, t in inputs.items()}
             outputs = forward(self.spec, module, leaves)
             values |= {(output_kind(k), at(k, m)): t.detach() for k, t in outputs.items()}
             names = [n for n in differentiable(outputs) if outputs[n].requires_grad]
-            if m == len(self.problem.cotangents):
-                self.problem.cotangents.append(self._draw_cotangents(outputs, m))
-            seeds = [self.problem.cotangents[m][n].to(outputs[n].dtype) for n in names]
+            if m == len(problem.cotangents):
+                problem.cotangents.append(self._draw_cotangents(problem, outputs, m))
+            seeds = [problem.cotangents[m][n].to(outputs[n].dtype) for n in names]
             if names:
                 torch.autograd.backward([outputs[n] for n in names], seeds)
             for name, leaf in leaves.items():
                 if leaf.requires_grad:
                     values["input_grad", at(name, m)] = _gradient(leaf)
                     self.unused |= {("input_grad", at(name, m))} if leaf.grad is None else set()
-        for name, param in params.items():
-            if param.requires_grad:
-                values["param_grad", name] = _gradient(param)
-                self.unused |= {("param_grad", name)} if param.grad is None else set()
-        if self.case.step and params:
-            values |= self._step(module, params)
         return values
 
     def _leaf(self, tensor: Tensor) -> Tensor:
@@ -158,23 +177,23 @@ class _Run:
             return tensor.clone()
         return tensor.to(self.dtype, copy=True).requires_grad_()
 
-    def _draw_cotangents(self, outputs: Mapping[str, Tensor], m: int) -> dict[str, Tensor]:
+    def _draw_cotangents(
+        self, problem: Problem, outputs: Mapping[str, Tensor], m: int
+    ) -> dict[str, Tensor]:
         out = {}
         for name in differentiable(outputs):
-            draw = Draw(self.case, "cotangent", self.problem.d, m)
+            draw = Draw(self.case, "cotangent", problem.d, m)
             full = drawing.cotangent(draw, name, outputs[name])
             if self.case.memory == "expanded":
                 full = repeat_first_row(full)
             out[name] = full.to(torch_dtype(self.case))
         return out
 
-    def _step(self, module: Any, params: dict[str, nn.Parameter]) -> Values:
-        sgd_step(params.values())
-        values: Values = {("param", n): p.detach().clone() for n, p in params.items()}
+    def _after_step(self, module: Any, problem: Problem) -> Values:
         with torch.no_grad():
-            leaves = {n: self._leaf(t) for n, t in self.problem.inputs[0].items()}
+            leaves = {n: self._leaf(t) for n, t in problem.inputs[0].items()}
             outputs = forward(self.spec, module, leaves)
-        return values | {(output_kind(k), at(k, "step")): t for k, t in outputs.items()}
+        return {(output_kind(k), at(k, "step")): t for k, t in outputs.items()}
 
 
 def sgd_step(params: Iterable[Tensor]) -> None:
@@ -200,12 +219,6 @@ def _load(module: Any, params: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
                 tensor.copy_(params[name])
             tensor.grad = None
     return dict(module.named_parameters())
-
-
-def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name; tied ones under each of their names."""
-    params = dict(module.named_parameters(remove_duplicate=False))
-    return {**params, **dict(module.named_buffers(remove_duplicate=False))}
 
 
 def _ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
@@ -301,29 +314,32 @@ def _pose(spec: Spec, case: Case) -> Posed:
     state = _draw_state(spec, case, module)
     params = placement.resolve("params", layout.params, list(state))
     named = frozenset(placement.matched("params", layout.params, list(state)))
-    posed = Posed(case, [], params, {}, {}, named)
+    posed = Posed(case, [], params, {}, {}, named, shared=spec.dp_gradients != "local")
     for name, entry in posed.params.items():
         placement.check(name, state[name], entry, case=case)
     low = _in_dtype(module, torch_dtype(case))
     for d in range(case.dp):
         problem = Problem(d, params=state)
         problem.inputs = [_draw_inputs(spec, case, d, m) for m in range(case.microbatches)]
-        values, spreads, dtypes, unused = _expect(spec, case, problem, module, low)
-        names = list(problem.inputs[0])
-        posed.inputs = placement.resolve("inputs", layout.inputs, names)
-        for name, entry in posed.inputs.items():
-            placement.check(name, problem.inputs[0][name], entry, case=case)
-        outputs = [n for k, n in values if k in ("output", "loss") and "@" not in n]
-        posed.outputs = placement.resolve("outputs", layout.outputs, outputs)
-        grads = placement.matched("grads", layout.grads, [*state, *names])
-        for (kind, name), value in values.items():
-            entry = _entry(posed, grads, kind, name)
-            placement.check(name, value, entry, case=case)
-            key = (kind, name)
-            idle = key in unused
-            target = Target(kind, name, entry, dtypes[key], value.double(), spreads[key], idle)
-            problem.targets.append(target)
         posed.problems.append(problem)
+    apart = [[problem] for problem in posed.problems]
+    for together in apart if spec.dp_gradients == "local" else [posed.problems]:
+        expected = _expect(spec, case, together, module, low)
+        for problem, (values, spreads, dtypes, unused) in zip(together, expected, strict=True):
+            names = list(problem.inputs[0])
+            posed.inputs = placement.resolve("inputs", layout.inputs, names)
+            for name, entry in posed.inputs.items():
+                placement.check(name, problem.inputs[0][name], entry, case=case)
+            outputs = [n for k, n in values if k in ("output", "loss") and "@" not in n]
+            posed.outputs = placement.resolve("outputs", layout.outputs, outputs)
+            grads = placement.matched("grads", layout.grads, [*state, *names])
+            for (kind, name), value in values.items():
+                entry = _entry(posed, grads, kind, name)
+                placement.check(name, value, entry, case=case)
+                key = (kind, name)
+                idle = key in unused
+                target = Target(kind, name, entry, dtypes[key], value.double(), spreads[key], idle)
+                problem.targets.append(target)
     return posed
 
 
@@ -352,41 +368,59 @@ def _runs(case: Case, values: Values) -> int:
     return max(runs, min(2 * runs, -(-24 // fewest)))
 
 
-def _expect(
-    spec: Spec, case: Case, problem: Problem, module: Any, low: Any
-) -> tuple[
+Expected = tuple[
     Values,
     dict[tuple[str, str], Spread],
     dict[tuple[str, str], torch.dtype],
     set[tuple[str, str]],
-]:
-    """Values, spreads, dtypes and unused gradients of every target of one dp coordinate."""
+]
+
+
+def _expect(
+    spec: Spec, case: Case, problems: list[Problem], module: Any, low: Any
+) -> list[Expected]:
+    """Values, spreads, dtypes and unused gradients of every target, by problem."""
     dtype = torch_dtype(case)
-    run = _Run(spec, case, problem, torch.float64)
+    run = _Run(spec, case, problems, torch.float64)
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
         values = _ask(spec, "reference's forward or backward", run, module)
-        deviations: dict[tuple[str, str], list[Tensor]] = {key: [] for key in values}
+        noisy: list[list[Values]] = []
         scales: list[Any] = []
-        for k in range(_runs(case, values)):
-            errors = drawing.generator(case, "noise", problem.d, k)
+        gain = 1.0
+        for k in range(_runs(case, values[0])):
+            errors = drawing.generator(case, "noise", problems[0].d, k)
             noise = RoundingNoise(dtype, case.tp, errors, scales)
             with noise:
-                noisy = run(module)
-            for key, value in values.items():
-                deviation = noisy[key].double() - value.double()
-                margin = FLOAT64_MARGIN if dtype == torch.float64 else 1.0
-                deviations[key].append(deviation * margin / noise.gain)
+                noisy.append(run(module))
+            gain = noise.gain
     # with torch's own choice of kernels: another order of the same computation
-    own = _Run(spec, case, problem, dtype)(low)
+    own = _Run(spec, case, problems, dtype)(low)
+    margin = FLOAT64_MARGIN if dtype == torch.float64 else 1.0
+    return [
+        (
+            exact,
+            _spreads(exact, [of[i] for of in noisy], own[i], margin / gain, low is module),
+            {key: t.dtype for key, t in own[i].items()},
+            run.unused,
+        )
+        for i, exact in enumerate(values)
+    ]
+
+
+def _spreads(
+    values: Values, noisy: list[Values], own: Values, scale: float, in_float64: bool
+) -> dict[tuple[str, str], Spread]:
+    """σ of every target, from the deviations of the noisy runs and the reference's own error."""
     spreads: dict[tuple[str, str], Spread] = {}
     for key, value in values.items():
+        deviations = [(run[key].double() - value.double()) * scale for run in noisy]
         finite = own[key].isfinite() & value.isfinite()
         error = torch.where(finite, own[key].double() - value.double(), 0.0)
-        found = spread(deviations[key], error * (FLOAT64_MARGIN if low is module else 1.0))
+        found = spread(deviations, error * (FLOAT64_MARGIN if in_float64 else 1.0))
         # what overflows in the case's dtype may overflow, or not, in another order too
         sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
         spreads[key] = replace(found, sigma=sigma)
-    return values, spreads, {key: t.dtype for key, t in own.items()}, run.unused
+    return spreads
 
 
 # ---- the bundle: how a posed case reaches the ranks (tensors as safetensors, the rest as JSON)

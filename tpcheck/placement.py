@@ -13,7 +13,7 @@ Letters: R = degree of the axis, r = coordinate on it, n = size of the dim.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +105,16 @@ class Blocks:
         return out
 
 
+@dataclass(frozen=True)
+class Only:
+    """Only the ranks at `coordinate` of the axis have the tensor (the parameters of a pipeline
+    stage, the output of the last one); at the others it must be absent."""
+
+    coordinate: int
+
+
 Sharded = Shard | Heads | Blocks
-Placement = Replicate | Partial | Sharded
+Placement = Replicate | Partial | Only | Sharded
 # One placement means the "tp" axis; a mapping names axes, applied in its order.
 Entry = Placement | Mapping[str, Placement]
 
@@ -120,10 +128,20 @@ def take(tensor: Tensor, entry: Entry, *, case: Case, rank: int) -> Tensor:
     """Rank `rank`'s part of the full `tensor` (of a `Partial` one: all of it, the expected sum)."""
     coordinates = case.coordinates(rank)
     for axis, placement in by_axis(entry).items():
-        if isinstance(placement, (Replicate, Partial)):
+        if isinstance(placement, (Replicate, Partial, Only)):
             continue
         tensor = _take_axis(tensor, placement, case.mesh.get(axis, 1), coordinates.get(axis, 0))
     return tensor
+
+
+def holds(entry: Entry, *, case: Case, rank: int) -> bool:
+    """Whether rank `rank` has any of the tensor at all; false only by an `Only`."""
+    coordinates = case.coordinates(rank)
+    return all(
+        coordinates.get(axis, 0) == placement.coordinate
+        for axis, placement in by_axis(entry).items()
+        if isinstance(placement, Only)
+    )
 
 
 def _take_axis(tensor: Tensor, placement: Sharded, degree: int, rank: int) -> Tensor:
@@ -146,11 +164,13 @@ def _dim_of(placement: Sharded, tensor: Tensor) -> int:
 
 def check(name: str, tensor: Tensor, entry: Entry, *, case: Case) -> None:
     """Raises a `LayoutError` that names the tensor where `entry` can't split it in this case."""
-    for axis in by_axis(entry):
+    for axis, placement in by_axis(entry).items():
         if axis not in case.mesh and axis != "dp":
             raise LayoutError(
                 f"{name}: the layout names mesh axis {axis!r}{did_you_mean(axis, case.mesh)}"
             )
+        if isinstance(placement, Only) and not 0 <= placement.coordinate < case.mesh.get(axis, 1):
+            raise LayoutError(f"{name}: {placement} on the axis {axis!r} of {dict(case.mesh)}")
     try:
         for rank in range(case.world_size):
             take(tensor, entry, case=case, rank=rank)
@@ -158,15 +178,25 @@ def check(name: str, tensor: Tensor, entry: Entry, *, case: Case) -> None:
         raise LayoutError(f"{name} {tuple(tensor.shape)}: {error}") from None
 
 
-def replicas(entry: Entry, shape: tuple[int, ...], *, case: Case) -> list[list[int]]:
-    """Groups of two or more ranks, of one dp coordinate, that hold the same elements."""
+def replicas(
+    entry: Entry, shape: tuple[int, ...], *, case: Case, over: Collection[str] | None = None
+) -> list[list[int]]:
+    """Groups of two or more ranks that hold the same elements.
+
+    Args:
+        over: the mesh axes along which the ranks of a group may differ; by default all but "dp",
+            whose coordinates have data of their own.
+    """
+    over = [axis for axis in case.mesh if axis != "dp"] if over is None else over
     groups: dict[tuple[Any, ...], list[int]] = {}
     for rank in range(case.world_size):
+        if not holds(entry, case=case, rank=rank):
+            continue
         coordinates = case.coordinates(rank)
-        held: list[Any] = [v for axis, v in coordinates.items() if axis != "tp"]
+        held: list[Any] = [v for axis, v in coordinates.items() if axis not in over]
         for axis, placement in by_axis(entry).items():
             degree, coordinate = case.mesh.get(axis, 1), coordinates.get(axis, 0)
-            if isinstance(placement, Partial):
+            if isinstance(placement, (Partial, Only)):
                 held.append(coordinate)
             elif not isinstance(placement, Replicate):
                 held.append(tuple(placement.indices(shape[placement.dim], degree, coordinate)))
@@ -174,13 +204,14 @@ def replicas(entry: Entry, shape: tuple[int, ...], *, case: Case) -> list[list[i
     return [ranks for ranks in groups.values() if len(ranks) > 1]
 
 
-def is_sharded(entry: Entry, case: Case) -> bool:
-    """Whether some rank holds less than the whole tensor in this case."""
+def is_sharded(entry: Entry, case: Case, *, axis: str | None = None) -> bool:
+    """Whether some rank holds less than the whole tensor in this case (by this axis, if given)."""
     return any(
         isinstance(placement, (Shard, Heads, Blocks))
-        and case.mesh.get(axis, 1) > 1
+        and axis in (None, own)
+        and case.mesh.get(own, 1) > 1
         and not (isinstance(placement, Heads) and placement.heads == 1)  # one head: all hold it
-        for axis, placement in by_axis(entry).items()
+        for own, placement in by_axis(entry).items()
     )
 
 

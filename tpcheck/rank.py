@@ -26,8 +26,9 @@ from tpcheck.case import Case
 from tpcheck.draw import torch_dtype
 from tpcheck.errors import CollectiveMismatch
 from tpcheck.memory import lay_out
+from tpcheck.names import parameters_of, tensors_of
 from tpcheck.oracle import Problem, Target, at
-from tpcheck.placement import Entry, Partial, Replicate, by_axis, take
+from tpcheck.placement import Entry, Only, Partial, Replicate, by_axis, take
 from tpcheck.trace import Recorder
 from tpcheck.verdict import Mismatch
 
@@ -80,14 +81,17 @@ def live_entry(tensor: Any) -> Entry:
     """The placements of a DTensor in tpcheck's words."""
     names = tensor.device_mesh.mesh_dim_names or ("tp",)
     entry: dict[str, placement.Placement] = {}
+    later: dict[str, placement.Placement] = {}
     for axis, own in zip(names, tensor.placements, strict=True):
         if own.is_replicate():
             entry[axis] = Replicate()
         elif own.is_partial():
             entry[axis] = Partial()
+        elif type(own).__name__ == "_StridedShard":  # FSDP's: cut after the axes to its right
+            later = {axis: placement.Shard(own.dim), **later}
         else:
             entry[axis] = placement.Shard(own.dim)
-    return entry
+    return entry | later
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -144,8 +148,8 @@ class RankRun:
 
     def _load(self, module: Any) -> bool:
         """Copies this rank's shard of every parameter in; False where one can't be loaded."""
-        own = oracle.tensors_of(module) if isinstance(module, nn.Module) else {}
-        params = dict(module.named_parameters()) if own else {}
+        own = tensors_of(module) if isinstance(module, nn.Module) else {}
+        params = parameters_of(module) if own else {}
         fits = True
         for name in self.problem.params:
             if name not in own:
@@ -203,7 +207,8 @@ class RankRun:
     def _check_something_is_sharded(self, names: list[str]) -> None:
         """A layout that names no parameter is read from the candidate: it must shard some."""
         live = self.report.entries
-        if not any(placement.is_sharded(live[name], self.case) for name in names if name in live):
+        found = [live[name] for name in names if name in live]
+        if not any(placement.is_sharded(entry, self.case, axis="tp") for entry in found):
             reason = "no parameter is sharded, and the layout declares none as replicated"
             self._sharding(names[0], "none", {"reason": reason, "parameters": len(names)})
 
@@ -220,9 +225,12 @@ class RankRun:
         if not is_dtensor(tensor):
             return entry
         live = live_entry(tensor)
-        if name in self.work.named and _effective(by_axis(live)) != _effective(by_axis(entry)):
-            whole = not placement.is_sharded(live, self.case)
+        has, wants = _effective(by_axis(live)), _effective(by_axis(entry))
+        if name in self.work.named and has != wants:
+            # all that it has is right, and some axis is missing: held whole along that one
+            whole = has.items() <= wants.items()
             detail = {"placement": str(live), "expected_placement": str(entry)}
+            detail["axes"] = ", ".join(wants.keys() - has.keys())
             self._sharding(name, "whole" if whole else "placement", detail)
         return live
 
@@ -259,7 +267,7 @@ class RankRun:
 
     def _saved_elements(self, module: Any) -> int:
         """Elements of the distinct storages that autograd saved; parameters are no activations."""
-        own = oracle.tensors_of(module).values() if isinstance(module, nn.Module) else []
+        own = tensors_of(module).values() if isinstance(module, nn.Module) else []
         held = {local(t).untyped_storage().data_ptr() for t in own}
         sizes = {
             t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() // t.element_size()
@@ -307,7 +315,7 @@ class RankRun:
         if finalize:
             with self.recorder:
                 finalize(module, self.mesh)
-        params = dict(module.named_parameters())
+        params = parameters_of(module)
         for kind, name in list(self.targets):
             if kind == "param_grad":
                 # one that the candidate froze, or made a buffer of, has no gradient: a mismatch
@@ -375,7 +383,7 @@ def _summed(entry: Entry) -> Entry:
 
 
 def _effective(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {axis: own for axis, own in entry.items() if not isinstance(own, Replicate)}
+    return {axis: own for axis, own in entry.items() if not isinstance(own, (Replicate, Only))}
 
 
 def _bytes(tensor: Tensor) -> int:

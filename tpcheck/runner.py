@@ -124,7 +124,10 @@ def _disagreeing_replicas(posed: Posed, reports: list[RankReport]) -> list[Misma
         entry = _live(target.entry, reports[0], target.name, target.kind)
         if entry is None:
             continue
-        for ranks in placement.replicas(entry, tuple(target.value.shape), case=posed.case):
+        shared = posed.shared and target.kind in ("param", "param_grad")
+        over = list(posed.case.mesh) if shared else None
+        shape = tuple(target.value.shape)
+        for ranks in placement.replicas(entry, shape, case=posed.case, over=over):
             digests = {rank: by_rank[rank].digests.get(key) for rank in ranks}
             first = digests[ranks[0]]
             odd = [rank for rank in ranks if digests[rank] != first]

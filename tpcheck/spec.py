@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]
 
 
+DP_GRADIENTS = ("local", "mean", "sum")
+
+
 @dataclass(frozen=True)
 class Spec:
     """What a candidate must satisfy, independent of any candidate.
@@ -47,6 +50,10 @@ class Spec:
         budget: case → `Budget`: what a microbatch may communicate; None allows anything.
         requires: case → None, or a line that says why the case can't be (heads by degree, …).
         preload: modules that the ranks import once, before they are forked (heavy libraries).
+        dp_gradients: what a parameter's gradient is where the mesh has a "dp" axis, each
+            coordinate of which has data of its own: "local", that of its own data; or the "mean"
+            or "sum" over the coordinates, as FSDP and DDP leave it. Parameters are then the same
+            on every coordinate after a step, and are compared across them.
     """
 
     name: str
@@ -60,6 +67,13 @@ class Spec:
     budget: Callable[[Case], Budget] | None = None
     requires: Callable[[Case], str | None] | None = None
     preload: tuple[str, ...] = ()
+    dp_gradients: str = "local"
+
+    def __post_init__(self) -> None:
+        if self.dp_gradients not in DP_GRADIENTS:
+            raise InvalidArgument(
+                f"Spec(dp_gradients={self.dp_gradients!r}) is not one of {', '.join(DP_GRADIENTS)}"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,8 @@ dullest case: two ranks, float64, the smallest dims, one contiguous microbatch.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from tpcheck.spec import Spec
 
 Dims = dict[str, Any]
-# A dim is a strategy, a constant, or a function of the dims drawn so far (with "tp" and "dp").
+# A dim is a strategy, a constant, or a function of the dims drawn so far (mesh axes among them).
 DimStrategy = SearchStrategy[Any] | Dim | Callable[[Dims], Any]
 
 
@@ -54,9 +56,15 @@ class Space:
 
     def meshes(self) -> list[dict[str, int]]:
         """Meshes in order of size: each degree alone, and under a dp axis where ranks allow."""
-        flat = [{"tp": degree} for degree in sorted(self.degrees)]
-        wide = [{"dp": 2, "tp": d} for d in sorted(self.degrees) if 2 * d <= self.ranks]
-        return flat + wide
+        return self.meshes_of({}) + self.meshes_of({"dp": (2,)})
+
+    def meshes_of(self, axes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
+        """Meshes of `axes` (name → sizes that it may have, outermost first) with tp innermost, in
+        order of size; none where they need more ranks than there are."""
+        sizes = [*axes.values(), sorted(self.degrees)]
+        found = [dict(zip([*axes, "tp"], mesh, strict=True)) for mesh in itertools.product(*sizes)]
+        found = [mesh for mesh in found if math.prod(mesh.values()) <= self.ranks]
+        return sorted(found, key=lambda mesh: math.prod(mesh.values()))
 
 
 @st.composite
@@ -66,6 +74,7 @@ def cases(
     dims: Mapping[str, DimStrategy],
     *,
     valid: Callable[[Dims], bool] | None = None,
+    axes: Mapping[str, Sequence[int]] | None = None,
 ) -> Case:
     """Cases over `dims`, drawn in their order.
 
@@ -73,10 +82,14 @@ def cases(
         space: what the run asks for.
         dims: name → strategy, constant, or a function of the dims so far (`d["tp"]` included).
         valid: dims → whether they fit together; others are thrown away.
+        axes: further mesh axes that every case has, outermost first, and the sizes that each may
+            have, as in `{"pp": (2,)}`; tp stays innermost. By default part of the cases have
+            `dp=2`. A degree for which the ranks don't suffice has no case.
     """
-    mesh = draw(st.sampled_from(space.meshes()))
+    meshes = space.meshes() if axes is None else space.meshes_of(axes)
+    mesh = draw(st.sampled_from(meshes) if meshes else st.nothing())
     dtype = draw(st.sampled_from([d for d in DTYPES if d in space.dtypes]))
-    drawn: Dims = {"tp": mesh["tp"], "dp": mesh.get("dp", 1)}
+    drawn: Dims = {"dp": 1, **mesh}
     for name, given in dims.items():
         how = given(drawn) if callable(given) and not isinstance(given, SearchStrategy) else given
         drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
@@ -85,7 +98,7 @@ def cases(
 
         reject()
     return Case(
-        dims={k: v for k, v in drawn.items() if k not in ("tp", "dp")},
+        dims={k: v for k, v in drawn.items() if k not in ("dp", *mesh)},
         dtype=dtype,
         mesh=mesh,
         seed=draw(st.integers(0, 2**20)),

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from tpcheck import board
 from tpcheck.board import Board, Post
@@ -171,13 +171,13 @@ class Recorder(TorchDispatchMode):
         """A context in which every tensor saved for backward is noted (and kept alive)."""
 
         def pack(tensor: Tensor) -> Tensor:
-            self.saved.append(tensor.detach())
+            self.saved += _plain(tensor.detach())
             return tensor
 
         return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
 
     def _is_saved(self, tensors: list[Tensor]) -> bool:
-        kept = {t.untyped_storage().data_ptr() for t in self.saved if t.numel()}
+        kept = {t.untyped_storage().data_ptr() for t in self.saved if t.numel()} - {0}  # 0: freed
         return any(t.untyped_storage().data_ptr() in kept for t in tensors if t.numel())
 
     def _announce(self, event: Event, shared: Board, communicator: str, *, blocks: bool) -> None:
@@ -203,6 +203,15 @@ class Recorder(TorchDispatchMode):
                 for rank, awaited in zip(circle, [*circle[1:], self.rank], strict=True)
             ]
             raise CollectiveMismatch(f"rank {self.rank} {', which '.join(waits)}")
+
+
+def _plain(tensor: Tensor) -> list[Tensor]:
+    """The tensors inside a wrapper such as a DTensor, which has no storage of its own."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    parts = [getattr(tensor, name) for name in names]  # of a DTensor the mesh is among them
+    return [inner for part in parts if isinstance(part, Tensor) for inner in _plain(part)]
 
 
 def _full_elements(op: str, tensors: list[Tensor], degree: int) -> int:

@@ -1,0 +1,35 @@
+"""Names: what wraps a module leaves the reference's names as they are."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+from tpcheck.names import parameters_of, tensors_of, unwrapped
+
+
+class Model(nn.Module):
+    """Two layers and a buffer; the first weight is tied to the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+        self.layers[1].weight = self.layers[0].weight
+        self.register_buffer("scale", torch.ones(2))
+
+
+def test_wrappers_disappear_from_names() -> None:
+    assert unwrapped("_orig_mod.layers.0._checkpoint_wrapped_module.weight") == "layers.0.weight"
+    assert unwrapped("_fsdp_wrapped_module.weight") == "weight"
+    assert unwrapped("layers.original.weight") == "layers.original.weight"
+
+
+def test_a_wrapped_module_has_the_names_of_the_plain_one() -> None:
+    plain, wrapped = Model(), Model()
+    wrapped.layers[0] = checkpoint_wrapper(wrapped.layers[0])
+    assert dict(wrapped.named_parameters()).keys() != dict(plain.named_parameters()).keys()
+    assert parameters_of(wrapped).keys() == parameters_of(plain).keys()
+    assert tensors_of(wrapped).keys() == tensors_of(plain).keys()
+    assert {"scale", "layers.1.weight"} <= tensors_of(wrapped).keys()  # tied, under both names
+    assert "layers.1.weight" not in parameters_of(wrapped)
