@@ -257,5 +257,5 @@ def test_gradients_are_combined_over_dp_as_the_spec_says(how: str, divisor: int)
 
 
 def test_an_unknown_way_to_combine_gradients_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="dp_gradients='average'.*local, mean, sum"):
+    with pytest.raises(InvalidArgument, match=r"dp_gradients='average'.*local, mean, sum"):
         replace(specs.mlp(), dp_gradients="average")

@@ -211,17 +211,17 @@ def test_a_layout_that_says_nothing_replicates_everything() -> None:
     assert placement.resolve("params", Layout().params, NAMES) == dict.fromkeys(NAMES, Replicate())
 
 
-MESH = Case(mesh={"dp": 2, "pp": 2, "tp": 2})
+STAGES = Case(mesh={"dp": 2, "pp": 2, "tp": 2})
 
 
 def test_replicas_lie_along_every_axis_that_does_not_split_and_has_no_data_of_its_own() -> None:
-    assert placement.replicas(Replicate(), (4,), case=MESH) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert placement.replicas(Shard(0), (4,), case=MESH) == [[0, 2], [1, 3], [4, 6], [5, 7]]
-    assert placement.replicas(Shard(0), (4,), case=MESH, over=["dp", "pp", "tp"]) == [
+    assert placement.replicas(Replicate(), (4,), case=STAGES) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert placement.replicas(Shard(0), (4,), case=STAGES) == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    assert placement.replicas(Shard(0), (4,), case=STAGES, over=["dp", "pp", "tp"]) == [
         [0, 2, 4, 6],
         [1, 3, 5, 7],
     ]
-    assert placement.replicas({"dp": Shard(0)}, (4,), case=MESH, over=["tp"]) == [
+    assert placement.replicas({"dp": Shard(0)}, (4,), case=STAGES, over=["tp"]) == [
         [0, 1],
         [2, 3],
         [4, 5],
@@ -231,16 +231,16 @@ def test_replicas_lie_along_every_axis_that_does_not_split_and_has_no_data_of_it
 
 def test_only_the_stage_that_has_a_tensor_holds_it() -> None:
     entry = {"pp": Only(1), "tp": Shard(0)}
-    holders = [rank for rank in range(8) if placement.holds(entry, case=MESH, rank=rank)]
+    holders = [rank for rank in range(8) if placement.holds(entry, case=STAGES, rank=rank)]
     assert holders == [2, 3, 6, 7]
-    assert all(placement.holds(Shard(0), case=MESH, rank=rank) for rank in range(8))
-    assert take(torch.arange(4), entry, case=MESH, rank=3).tolist() == [2, 3]
-    assert placement.replicas({"pp": Only(1)}, (4,), case=MESH) == [[2, 3], [6, 7]]
+    assert all(placement.holds(Shard(0), case=STAGES, rank=rank) for rank in range(8))
+    assert take(torch.arange(4), entry, case=STAGES, rank=3).tolist() == [2, 3]
+    assert placement.replicas({"pp": Only(1)}, (4,), case=STAGES) == [[2, 3], [6, 7]]
     with pytest.raises(LayoutError, match="Only"):
-        placement.check("w", torch.arange(4), {"pp": Only(2)}, case=MESH)
+        placement.check("w", torch.arange(4), {"pp": Only(2)}, case=STAGES)
 
 
 def test_sharded_along_one_axis_is_not_sharded_along_another() -> None:
-    assert placement.is_sharded({"dp": Shard(0)}, MESH)
-    assert not placement.is_sharded({"dp": Shard(0)}, MESH, axis="tp")
-    assert placement.is_sharded({"dp": Shard(0), "tp": Shard(1)}, MESH, axis="tp")
+    assert placement.is_sharded({"dp": Shard(0)}, STAGES)
+    assert not placement.is_sharded({"dp": Shard(0)}, STAGES, axis="tp")
+    assert placement.is_sharded({"dp": Shard(0), "tp": Shard(1)}, STAGES, axis="tp")
