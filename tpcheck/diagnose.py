@@ -130,6 +130,9 @@ def _sharding(found: list[Mismatch]) -> Diagnosis:
     }
     first = found[0]
     fault = str(first.detail["fault"])
+    if fault == "plan":
+        names = list(dict.fromkeys(name for m in found for name in m.detail.get("names", ())))
+        return Diagnosis(first.detail["code"], first.detail["reason"], {"tensors": names})
     names = sorted({m.tensor for m in found})
     has, wants = first.detail.get("shape"), first.detail.get("expected_shape")
     held = f"along {first.detail['axes']}" if "axes" in first.detail else f"{has}"

@@ -36,6 +36,7 @@ class Mutant:
         shows_in: the kinds of evidence (`verdict.KINDS`) of which one must kill it.
         diagnosis: the codes of which one must be given.
         load: the candidate's own loader, where the loader is what is wrong.
+        plan: the plan that the candidate is built by, as `Check` takes it.
     """
 
     name: str
@@ -46,11 +47,19 @@ class Mutant:
     shows_in: tuple[str, ...]
     diagnosis: tuple[str, ...]
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
+    plan: Any = None
 
     @property
     def check(self) -> Check:
         """The check that must fail."""
-        return Check(self.spec, self.candidate, name=self.name, load=self.load, communication=True)
+        return Check(
+            self.spec,
+            self.candidate,
+            name=self.name,
+            load=self.load,
+            communication=True,
+            plan=self.plan,
+        )
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,7 @@ def _load(module: Any, params: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
     return dict(module.named_parameters())
 
 
-def _ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
+def ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
     """Calls one of the spec's callables; what it raises is its author's to mend: one line."""
     try:
         return call(*given)
@@ -244,7 +244,7 @@ def build_reference(spec: Spec, case: Case) -> Any:
     """The reference of this case, a module in float64 (a function is returned as it is)."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(case.seed)
-        module = _ask(spec, "reference", spec.reference, case)
+        module = ask(spec, "reference", spec.reference, case)
     return module.to(torch.float64) if isinstance(module, nn.Module) else module
 
 
@@ -270,7 +270,7 @@ def _draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
 def _draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
     out = {}
     draw = Draw(case, "input", d, m)
-    given = _ask(spec, "inputs", spec.inputs, case, draw)
+    given = ask(spec, "inputs", spec.inputs, case, draw)
     if not isinstance(given, Mapping):
         raise InvalidArgument(f"spec {spec.name!r}: inputs() returned a {type(given).__name__}")
     for name, tensor in given.items():
@@ -303,10 +303,10 @@ def _pose(spec: Spec, case: Case) -> Posed:
         CaseError: the spec says that the case can't be.
         LayoutError: the layout names a missing tensor or a split that the shapes don't allow.
     """
-    reason = _ask(spec, "requires", spec.requires, case) if spec.requires else None
+    reason = ask(spec, "requires", spec.requires, case) if spec.requires else None
     if reason:
         raise CaseError(reason)
-    layout = _ask(spec, "layout", spec.layout, case)
+    layout = ask(spec, "layout", spec.layout, case)
     if not isinstance(layout, Layout):
         given = type(layout).__name__
         raise InvalidArgument(f"spec {spec.name!r}: layout(case) returned a {given}, not a Layout")
@@ -383,7 +383,7 @@ def _expect(
     dtype = torch_dtype(case)
     run = _Run(spec, case, problems, torch.float64)
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
-        values = _ask(spec, "reference's forward or backward", run, module)
+        values = ask(spec, "reference's forward or backward", run, module)
         noisy: list[list[Values]] = []
         scales: list[Any] = []
         gain = 1.0

@@ -29,6 +29,9 @@ from tpcheck.memory import lay_out
 from tpcheck.names import parameters_of, tensors_of
 from tpcheck.oracle import Problem, Target, at
 from tpcheck.placement import Entry, Only, Partial, Replicate, by_axis, take
+from tpcheck.plan.checked import mismatch
+from tpcheck.plan.live import Promised
+from tpcheck.plan.live import findings as unlike_plan
 from tpcheck.trace import Recorder
 from tpcheck.verdict import Mismatch
 
@@ -44,6 +47,7 @@ class Work:
     outputs: Mapping[str, Entry]
     targets: Mapping[tuple[str, str], Entry]
     named: frozenset[str]
+    plan: Promised | None = None  # what the candidate's plan promises of its parameters
     dump: str | None = None  # a folder for every local tensor
     saved: bool = False  # whether to count what autograd saves
     epoch: int = 0
@@ -176,6 +180,9 @@ class RankRun:
                     self._check_storage(name, tensor)
         if self.case.tp > 1 and params and not self.work.named:
             self._check_something_is_sharded(list(params))
+        if self.work.plan is not None and params:
+            for finding in unlike_plan(module, self.work.plan, self.problem.params):
+                self.report.mismatches.append(mismatch(finding, self.rank))
         if self.work.dump:
             for name, tensor in own.items():
                 self.kept[f"loaded/{name}"] = local(tensor).detach().cpu().clone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 import sysconfig
 from pathlib import Path
@@ -15,6 +16,7 @@ from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.oracle import Posed
+from tpcheck.plan.checked import Planned, mismatch, planned
 from tpcheck.rank import RankReport, Work
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Mismatch
@@ -39,6 +41,7 @@ class Runner:
             ) from None
         self._key = hashlib.sha256(self._blob).hexdigest()[:16]
         self._files = _own_modules()
+        self._plans: dict[str, Planned | None] = {}
 
     def run(self, case: Case, *, dump: Path | None = None) -> CaseResult:
         """Poses the case, runs it on the ranks, judges.
@@ -60,6 +63,7 @@ class Runner:
         self.engine.teach(self._key, self._blob, self._files)
         budget_of = self.check.spec.budget if self.check.communication else None
         allowed = budget_of(posed.case) if budget_of else None
+        plan = self._planned(posed.case)
         epoch = self.engine.next_epoch()
         bundle = self.engine.folder / f"case{epoch}.safetensors"
         oracle.save(posed, bundle)
@@ -71,6 +75,7 @@ class Runner:
             outputs=posed.outputs,
             targets={(t.kind, t.name): t.entry for t in posed.problems[0].targets},
             named=posed.named,
+            plan=plan.promised if plan else None,
             dump=str(dump) if dump else None,
             saved=allowed is not None and allowed.saved is not None,
             epoch=epoch,
@@ -79,7 +84,20 @@ class Runner:
             outcomes = self.engine.run(self._key, work)
         finally:
             bundle.unlink(missing_ok=True)
-        return judge(posed, self.engine.name, outcomes, allowed)
+        result = judge(posed, self.engine.name, outcomes, allowed)
+        if plan:
+            found = [mismatch(finding, 0) for finding in plan.findings]
+            result.mismatches = found + result.mismatches
+        return result
+
+    def _planned(self, case: Case) -> Planned | None:
+        """The check's plan in this case; it depends on the sizes and the degree alone."""
+        if self.check.plan is None:
+            return None
+        key = json.dumps([case.dims, case.tp], sort_keys=True, default=str)
+        if key not in self._plans:
+            self._plans[key] = planned(self.check.spec, self.check.plan, case)
+        return self._plans[key]
 
 
 def judge(

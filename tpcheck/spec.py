@@ -91,6 +91,9 @@ class Check:
         communication: hold the candidate to the spec's communication budget: more than it is a
             FAIL, though every value is right. Off by default, since correct code may well send
             more (a gather a projection, recomputed collectives under checkpointing).
+        plan: the plan that the candidate is built by, as `tpcheck.audit` takes it, or case → plan.
+            It is audited on the reference, without ranks, and held against the parameters that
+            each rank has; a finding is a mismatch of kind `sharding`.
         overrides: callables that replace the spec's for this candidate (`finalize=…`, `layout=…`).
         known: faults of released packages that the check finds (`tpcheck.KnownFinding`): shown,
             and held to, but no FAIL.
@@ -101,6 +104,7 @@ class Check:
     name: str = ""
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
     communication: bool = False
+    plan: Any = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
     known: Sequence[KnownFinding] = ()
 
@@ -145,5 +149,6 @@ class Check:
     def _is(self, other: object) -> bool:
         """Whether `other` is this check, whatever its name."""
         return isinstance(other, Check) and all(
-            getattr(other, part) is getattr(self, part) for part in ("spec", "candidate", "load")
+            getattr(other, part) is getattr(self, part)
+            for part in ("spec", "candidate", "load", "plan")
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -13,7 +14,7 @@ from tpcheck.placement import Shard
 from tpcheck.plan import flow, heads, live
 from tpcheck.plan.findings import Audit, Entry, Finding, Parameter, brief, generic, ordered
 from tpcheck.plan.match import Match, Tree, candidates, owner_of
-from tpcheck.plan.plan import Plan, as_plan
+from tpcheck.plan.plan import as_plan
 from tpcheck.plan.promise import Promise, bytes_held, promise, text, uneven
 
 if TYPE_CHECKING:
@@ -53,19 +54,29 @@ def audit(
             "that was"
         )
     given = as_plan(plan)
-    given = Plan(given.entries, (*given.whole, *whole), given.reduced, given.tied)
+    given = replace(given, whole=(*given.whole, *whole))
     degree = live.degree_of(mesh) if mesh is not None else tp
     if not isinstance(degree, int) or degree < 1:
         raise InvalidArgument(f"tp={degree!r} is not a degree")
     found = promise(Tree(model, unwrapped=mesh is not None), given, degree)
-    faults = [*found.findings, *_of_the_plan(found), *_partly_matched(found)]
+    faults = faults_of(found)
     if mesh is not None:
         faults += live.findings(model, live.promised(found))
     return _report(found, [*faults, *_uncovered(found, faults)], mesh)
 
 
+def faults_of(found: Promise) -> list[Finding]:
+    """Faults that follow from the plan and the model's shape alone, but for what stays whole."""
+    return [*found.findings, *_of_the_plan(found), *_partly_matched(found)]
+
+
+def findings_of(found: Promise) -> list[Finding]:
+    """All that an audit without ranks finds."""
+    faults = faults_of(found)
+    return ordered([*faults, *_uncovered(found, faults)])
+
+
 def _of_the_plan(found: Promise) -> Iterator[Finding]:
-    """Faults that follow from the plan and the model's shape alone."""
     if found.tp > 1:
         yield from _ties(found)
         yield from heads.findings(found)

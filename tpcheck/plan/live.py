@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Replicate, Shard
-from tpcheck.plan.findings import Finding, brief, generic
+from tpcheck.plan.findings import Finding, brief, generic, ordered
 from tpcheck.plan.match import Tree, match, wrapper_on
 from tpcheck.plan.promise import Promise, text
 
@@ -81,18 +81,34 @@ def promised(promise: Promise) -> Promised:
     return Promised(placed, tuple(promise.tied))
 
 
-def findings(model: nn.Module, expected: Promised) -> list[Finding]:
+def findings(
+    model: nn.Module, expected: Promised, full: Mapping[str, Tensor] | None = None
+) -> list[Finding]:
     """Where a parallelized model is not what its plan promises. Names are those without
-    wrappers: a model may be wrapped after the plan was applied."""
+    wrappers: a model may be wrapped after the plan was applied.
+
+    Args:
+        full: the unsharded parameters, where known: a plain tensor of another shape is a shard
+            that no DTensor describes, and is not judged here.
+    """
     tree = Tree(model, unwrapped=True)
-    return [*_misplaced(tree, Tree(model), expected), *_split_ties(tree, expected)]
+    raw = Tree(model)
+    by_hand = {
+        name
+        for name, tensor in tree.parameters.items()
+        if full and name in full and placement(tensor) is None and tensor.shape != full[name].shape
+    }
+    placed = {name: found for name, found in expected.placed.items() if name not in by_hand}
+    return ordered([*_split_ties(tree, expected), *_misplaced(tree, raw, placed)])
 
 
-def _misplaced(tree: Tree, raw: Tree, expected: Promised) -> Iterator[Finding]:
+def _misplaced(
+    tree: Tree, raw: Tree, expected: Mapping[str, tuple[str, Shard | Replicate]]
+) -> Iterator[Finding]:
     kinds: dict[tuple[str, str, str, str], list[str]] = {}
-    for name, (key, wanted) in expected.placed.items():
+    for name, (key, wanted) in expected.items():
         tensor = tree.parameters.get(name)
-        if tensor is None or (tensor.ndim and 1 in (tensor.numel(), degree(tensor))):
+        if tensor is None or degree(tensor) == 1:
             continue
         own = placement(tensor)
         if own == wanted or (own is None and isinstance(wanted, Replicate)):

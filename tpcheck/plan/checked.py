@@ -1,0 +1,53 @@
+"""The plan of a check: audited on the reference, in the driver, before ranks hold theirs to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from tpcheck import oracle
+from tpcheck.case import Case
+from tpcheck.plan.audit import findings_of
+from tpcheck.plan.findings import Finding
+from tpcheck.plan.live import Promised, promised
+from tpcheck.plan.match import Tree
+from tpcheck.plan.plan import as_plan
+from tpcheck.plan.promise import promise
+from tpcheck.spec import Spec
+from tpcheck.verdict import Mismatch
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a plan comes to in one case: findings without ranks, and what ranks must hold."""
+
+    findings: tuple[Finding, ...]
+    promised: Promised
+
+
+def planned(spec: Spec, plan: Any, case: Case) -> Planned | None:
+    """Audits `plan` (or what `plan(case)` gives) on the spec's reference at the case's degree.
+
+    None at degree 1, where a plan shards nothing, and where the reference is no module.
+    """
+    if case.tp == 1:
+        return None
+    given = as_plan(oracle.ask(spec, "plan", plan, case) if callable(plan) else plan)
+    module = oracle.build_reference(spec, case)
+    if not isinstance(module, nn.Module):
+        return None
+    found = promise(Tree(module), given, case.tp)
+    return Planned(tuple(findings_of(found)), promised(found))
+
+
+def mismatch(finding: Finding, rank: int) -> Mismatch:
+    """A finding as evidence of kind `sharding`."""
+    detail = {
+        "fault": "plan",
+        "code": finding.code,
+        "reason": finding.message,
+        "names": list(finding.names),
+    }
+    return Mismatch(finding.names[0], "sharding", rank, detail=detail)
