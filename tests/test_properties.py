@@ -14,9 +14,9 @@ from tpcheck.collect import collect
 from tpcheck.corpus import Corpus
 from tpcheck.engines.pool import Engine
 from tpcheck.runner import Runner
-from tpcheck.search import Options, Search, quiet
+from tpcheck.search import Options, Search
 from tpcheck.spec import Check
-from tpcheck.strategies import Space
+from tpcheck.strategies import Space, quiet
 from tpcheck.verdict import CaseResult, Verdict
 
 ROOT = Path(__file__).parent.parent

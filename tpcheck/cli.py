@@ -13,7 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tpcheck.calibrate.commands import calibrate
 from tpcheck.errors import InvalidArgument
+from tpcheck.options import CorpusDir, Ranks, TimeLimit, duration, integers
+from tpcheck.options import Engine as Engine_
 
 app = typer.Typer(
     help="Verifies tensor-parallel PyTorch code against its single-device reference.",
@@ -25,33 +28,7 @@ app = typer.Typer(
 console = Console(highlight=False, soft_wrap=True)
 BAD_INPUT = 2
 FIXTURES = "fixtures/mutants"
-
-Engine_ = Annotated[str, typer.Option("--engine", help="gloo, nccl or threads.")]
-Ranks = Annotated[int | None, typer.Option("--ranks", help="Size of the world of ranks.")]
-TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds a case may take.")]
-CorpusDir = Annotated[Path | None, typer.Option("--corpus", help="Folder of saved cases.")]
-
-
-def integers(text: str, option: str) -> tuple[int, ...]:
-    """`2,4` → (2, 4)."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidArgument(
-            f"{option} {text!r} is not a list of numbers, such as {option} 2,4"
-        ) from None
-
-
-def duration(text: str) -> float:
-    """`90`, `90s`, `2m`, `1h` → seconds."""
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
-    try:
-        seconds = float(text if unit is None else text[:-1]) * (unit or 1)
-    except ValueError:
-        seconds = -1.0
-    if seconds <= 0:
-        raise InvalidArgument(f"--time-budget {text!r} is not a time, such as 90s, 2m or 1h")
-    return seconds
+app.add_typer(calibrate)
 
 
 @app.command()
@@ -74,7 +51,7 @@ def verify(
 ) -> None:
     """Collects Check objects, runs them, prints a verdict a check."""
     from tpcheck import canary
-    from tpcheck.collect import collect
+    from tpcheck.collect import collect, heavy_imports
     from tpcheck.corpus import Corpus
     from tpcheck.engines import ranks_for
     from tpcheck.engines.pool import Engine
@@ -98,7 +75,7 @@ def verify(
     size = ranks or ranks_for(degrees)
     Space(options.degrees, options.dtypes, size)
     begun, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    preload = _preload(targets)
+    preload = heavy_imports(targets or ["properties"])
     with ExitStack() as stack:
         ready = stack.enter_context(Engine(engine, size, time_limit=time_limit, preload=preload))
         confirm = stack.enter_context(real_ranks(ready)) if simulated(ready) else None
@@ -138,20 +115,6 @@ def verify(
     also = f", {known} known findings" if known else ""
     console.print(f"\n{verdict.value}  {len(results)} checks, {total} cases{also}, {seconds:.1f} s")
     raise typer.Exit(verdict.exit_code)
-
-
-def _preload(targets: list[str] | None) -> list[str]:
-    """Heavy libraries that the files to be collected mention: ranks load them before they are
-    forked, while the driver still imports the files."""
-    heavy = {"transformers": "transformers.models.llama.modeling_llama"}
-    found = set()
-    for target in targets or ["properties"]:
-        path = Path(target.partition("::")[0])
-        files = list(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
-        for file in files:
-            source = file.read_text(errors="replace")
-            found |= {module for word, module in heavy.items() if word in source}
-    return sorted(found)
 
 
 @app.command()

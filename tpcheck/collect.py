@@ -31,6 +31,20 @@ def collect(targets: Iterable[str]) -> list[Check]:
     return found
 
 
+def heavy_imports(targets: Iterable[str]) -> list[str]:
+    """Heavy libraries that the files to be collected mention: ranks load them before they are
+    forked, while the driver still imports the files."""
+    heavy = {"transformers": "transformers.models.llama.modeling_llama"}
+    found = set()
+    for target in targets:
+        path = Path(target.partition("::")[0])
+        files = list(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
+        for file in files:
+            source = file.read_text(errors="replace")
+            found |= {module for word, module in heavy.items() if word in source}
+    return sorted(found)
+
+
 def modules(paths: Iterable[str]) -> list[ModuleType]:
     """Every Python file at `paths`, imported."""
     return [load(file) for path in paths for file in _files(path)]

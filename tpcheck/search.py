@@ -10,15 +10,13 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import HypothesisException, Unsatisfiable
-from hypothesis.reporting import with_reporter
 from hypothesis.strategies import SearchStrategy
 from safetensors.torch import load_file
 
@@ -228,7 +226,7 @@ class Search:
             if self.degree_until is not None and time.monotonic() > self.degree_until:
                 break
             try:
-                with quiet():
+                with strategies.quiet():
                     self._examine(strategy, min(SLICE, count - start), (degree, index))
             except _Failing:
                 break
@@ -424,15 +422,6 @@ def _size(result: CaseResult) -> tuple[Any, ...]:
 
 def _list(items: Iterable[object]) -> str:
     return ",".join(map(str, items))
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Hypothesis's own reports and warnings are for its users, not for ours."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with with_reporter(lambda _: None):
-            yield
 
 
 def simulated(engine: Engine) -> bool:

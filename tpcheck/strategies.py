@@ -7,13 +7,20 @@ dullest case: two ranks, float64, the smallest dims, one contiguous microbatch.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from hypothesis.reporting import with_reporter
 from hypothesis.strategies import SearchStrategy
 
 from tpcheck.case import DTYPES, MEMORY_FORMATS, Case, Dim
@@ -90,8 +97,8 @@ def cases(
     mesh = draw(st.sampled_from(meshes) if meshes else st.nothing())
     dtype = draw(st.sampled_from([d for d in DTYPES if d in space.dtypes]))
     drawn: Dims = {"dp": 1, **mesh}
-    for name, given in dims.items():
-        how = given(drawn) if callable(given) and not isinstance(given, SearchStrategy) else given
+    for name, asked in dims.items():
+        how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
         drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
     if valid is not None and not valid(drawn):
         from hypothesis import reject
@@ -167,3 +174,49 @@ def head_counts(dims: Dims) -> SearchStrategy[tuple[int, int]]:
         if heads % kv == 0 and (kv % tp == 0 or tp % kv == 0) and heads <= max(16, tp)
     ]
     return st.sampled_from(sorted(pairs))
+
+
+def sample(strategy: SearchStrategy[Case], count: int, key: str) -> list[Case]:
+    """Up to `count` different cases, the same for the same `key`; empty where there are none.
+
+    Numbers are drawn anew: each case gets a seed of its own, since Hypothesis prefers small ones,
+    and the first case of every sample is the dullest.
+    """
+    found: list[Case] = []
+
+    @seed(key)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(case: Case) -> None:
+        found.append(case)
+
+    with quiet(), contextlib.suppress(Unsatisfiable):
+        collect()
+    return reseeded(found[:count], key)
+
+
+def reseeded(cases: Sequence[Case], key: str) -> list[Case]:
+    """The same cases, each with a seed of its own that follows from `key`."""
+    return [
+        dataclasses.replace(case, seed=_digest(f"{key} {index}"))
+        for index, case in enumerate(cases)
+    ]
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Hypothesis's own reports and warnings are for its users, not for ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with with_reporter(lambda _: None):
+            yield

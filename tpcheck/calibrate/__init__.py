@@ -1,0 +1,1 @@
+"""What the bounds are worth: false alarms on correct candidates, and the faults they can see."""

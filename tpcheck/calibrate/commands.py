@@ -1,0 +1,82 @@
+"""`tpcheck calibrate`: what the bounds are worth. Loads no torch before a command runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tpcheck.errors import EngineUnavailable
+from tpcheck.options import CorpusDir, Engine, Ranks, TimeLimit, duration, integers
+
+calibrate = typer.Typer(
+    name="calibrate",
+    help="Measures the bounds: false alarms on correct candidates, and the smallest faults seen.",
+    no_args_is_help=True,
+)
+console = Console(highlight=False, soft_wrap=True)
+
+
+@calibrate.command()
+def alarms(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE_OR_DIR[::NAME] ...]", help="Checks of correct candidates: properties/."
+        ),
+    ] = None,
+    cases: Annotated[int, typer.Option(help="Cases in all, those of earlier runs included.")] = 400,
+    engine: Engine = "gloo",
+    tp: Annotated[str, typer.Option(help="TP degrees.")] = "1,2,3,4,8",
+    dtype: Annotated[
+        str, typer.Option(help="Dtypes to draw.")
+    ] = "float64,float32,bfloat16,float16",
+    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
+    time_budget: Annotated[
+        str | None, typer.Option(help="Stop after 90s, 10m; go on later.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Where finished cases are noted: .tpcheck/campaign.jsonl.")
+    ] = None,
+    ranks: Ranks = None,
+    time_limit: TimeLimit = 30.0,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the figures.")] = None,
+    corpus: CorpusDir = None,
+) -> None:
+    """Random cases of correct candidates: alarms, and how much of the bounds is used.
+
+    Goes on where an earlier run with the same options stopped. A case that fails is kept for
+    `tpcheck replay`. Exit code 1 where any did.
+    """
+    from tpcheck import canary
+    from tpcheck.calibrate.campaign import STATE, Campaign, Plan, State
+    from tpcheck.collect import collect, heavy_imports
+    from tpcheck.corpus import Corpus
+    from tpcheck.engines import pool, ranks_for
+    from tpcheck.report import calibration, machine
+    from tpcheck.strategies import Space
+
+    until = time.monotonic() + duration(time_budget) if time_budget else None
+    plan = Plan(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
+    size = ranks or ranks_for(plan.degrees)
+    Space(plan.degrees, plan.dtypes, size)
+    preload = heavy_imports(targets or ["properties"])
+    with pool.Engine(engine, size, time_limit=time_limit, preload=preload) as ready:
+        untrusted = canary.sings(ready)
+        if untrusted:
+            raise EngineUnavailable(untrusted)
+        checks = collect(targets or ["properties"])
+        kept = State(state or STATE, plan)
+        campaign = Campaign(checks, ready, plan, kept, Corpus(corpus))
+        found = campaign.run(
+            cases,
+            until=until,
+            finished=lambda unit: console.print(calibration.unit(unit)),
+        )
+    console.print("\n" + calibration.campaign(found))
+    if json:
+        machine.write(json, machine.dumps(found.to_dict()))
+    raise typer.Exit(1 if found.alarms else 0)

@@ -1,0 +1,42 @@
+"""What `tpcheck calibrate` and `tpcheck mutants --against` print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpcheck.calibrate.campaign import Line, Summary, Unit
+
+
+def unit(ran: Unit) -> str:
+    """One unit of a campaign in a line; alarms by their ids."""
+    used = f"{max(ran.usage):.2f}" if ran.usage else "–"
+    alarms = f"  ALARM {' '.join(ran.alarms)}" if ran.alarms else ""
+    known = f"  {ran.known} known findings" if ran.known else ""
+    late = f"  {ran.undecided} undecided" if ran.undecided else ""
+    head = f"{ran.check:<26} tp={ran.tp} {ran.dtype:<9}"
+    return (
+        f"{head}{ran.cases:>4} cases  at most {used} of the bound  "
+        f"{ran.seconds:5.1f} s{known}{late}{alarms}"
+    )
+
+
+def campaign(found: Summary) -> str:
+    """Alarms, and quantiles of error / bound, by dtype, degree and check."""
+    head = (
+        f"{found.whole.cases} cases, {found.whole.alarms} alarms (95 % sure: fewer than "
+        f"{found.rate:.2g} a case), {found.undecided} undecided, {found.known} left out as known "
+        f"findings; {found.seconds:.0f} s"
+    )
+    tables = (("dtype", found.by_dtype), ("tp", found.by_degree), ("check", found.by_check))
+    return "\n\n".join([head, *(_table(title, lines) for title, lines in tables)])
+
+
+def _table(title: str, lines: Mapping[Any, Line]) -> str:
+    rows = [f"{title:<26}   cases  alarms   error / bound: median    99 %    largest"]
+    for key, line in lines.items():
+        if line.cases:
+            quantiles = f"{line.median:24.3f}{line.p99:8.3f}{line.largest:11.3f}"
+            rows.append(f"{key!s:<26}{line.cases:>8}{line.alarms:>8}{quantiles}")
+    return "\n".join(rows)
