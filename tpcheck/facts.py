@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from tpcheck.placement import Partial, Replicate, by_axis, take
 from tpcheck.spec import Spec
 from tpcheck.tolerance import elementwise_limit
 from tpcheck.verdict import CaseResult, Mismatch
+
+if TYPE_CHECKING:
+    from tpcheck.localise import Place
 
 ORDER = ("output", "loss", "input_grad", "param_grad", "param", "grad_norm", "replica")
 
@@ -28,6 +32,8 @@ class Facts:
         again: the same case run once more, with `dumps` kept: rank → `kind/name` → tensor.
         rerun: runs another case of the same check.
         spec: the check's spec, where more of the reference is to be asked.
+        place: the module where it starts, where that is known.
+        inside: the tensor at that module's border.
     """
 
     posed: Posed
@@ -36,6 +42,8 @@ class Facts:
     dumps: dict[int, dict[str, Tensor]]
     rerun: Callable[[Case], CaseResult | None]
     spec: Spec | None = None
+    place: Place | None = None
+    inside: Local | None = None
 
     @property
     def case(self) -> Case:
@@ -100,6 +108,11 @@ def gather(facts: Facts, mismatch: Mismatch) -> Local | None:
     if any(actual[r].shape != cut[r].shape for r in ranks):
         return None
     return Local(target, case, ranks, actual, cut, noise)
+
+
+def order_of(mismatch: Mismatch) -> tuple[int, int]:
+    """What is computed earlier sorts first."""
+    return pass_of(mismatch), ORDER.index(mismatch.kind)
 
 
 def name_of(local: Local) -> str:

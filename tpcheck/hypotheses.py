@@ -25,6 +25,8 @@ def by_values(facts: Facts) -> Diagnosis | None:
     values = [m for m in facts.found.mismatches if m.kind in ORDER]
     values.sort(key=lambda m: (pass_of(m), ORDER.index(m.kind)))
     named = (_loaded(facts) or _changes(facts, values[0])) if values else None
+    if named is None and facts.inside is not None:
+        named = _first_that_fits(facts, facts.inside)
     if named is not None:
         return named
     forward = [m for m in values if m.kind in ("output", "loss")]
@@ -41,7 +43,11 @@ def by_values(facts: Facts) -> Diagnosis | None:
 
 def _tested(facts: Facts, mismatch: Mismatch) -> Diagnosis | None:
     local = gather(facts, mismatch)
-    if local is None or not local.wrong():
+    return None if local is None else _first_that_fits(facts, local)
+
+
+def _first_that_fits(facts: Facts, local: Local) -> Diagnosis | None:
+    if not local.wrong():
         return None
     return next(filter(None, (test(facts, local) for test in _HYPOTHESES)), None)
 
@@ -239,6 +245,8 @@ def _other_data_group(facts: Facts, local: Local) -> Diagnosis | None:
         for t in p.targets
         if (t.kind, t.name) == (local.target.kind, local.target.name)
     ]
+    if not same:  # a tensor inside: only this group's reference of it is known
+        return None
     total = torch.stack(same).sum(0)
     for rank in local.wrong():
         want = take(total, local.target.entry, case=case, rank=rank)

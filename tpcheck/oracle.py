@@ -9,6 +9,7 @@ Letters: d = dp coordinate, m = microbatch.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import traceback
@@ -25,6 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tpcheck import draw as drawing
 from tpcheck import placement
+from tpcheck.borders import Watch
 from tpcheck.case import Case
 from tpcheck.draw import Draw, torch_dtype
 from tpcheck.errors import CaseError, InvalidArgument
@@ -66,6 +68,7 @@ class Problem:
     inputs: list[dict[str, Tensor]] = field(default_factory=list)  # [m]
     cotangents: list[dict[str, Tensor]] = field(default_factory=list)  # [m]
     targets: list[Target] = field(default_factory=list)
+    borders: list[Target] = field(default_factory=list)  # in the order of computation, full
 
 
 @dataclass
@@ -128,10 +131,19 @@ class _Run:
 
     Args:
         problems: of the dp coordinates that share one gradient: one, or all of them.
+        watch: the pass (a microbatch, or `step`) in which module borders are watched, or None.
     """
 
-    def __init__(self, spec: Spec, case: Case, problems: list[Problem], dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        case: Case,
+        problems: list[Problem],
+        dtype: torch.dtype,
+        watch: int | str | None = None,
+    ) -> None:
         self.spec, self.case, self.problems, self.dtype = spec, case, problems, dtype
+        self.watch = watch
         self.unused: set[tuple[str, str]] = set()
 
     def __call__(self, module: Any) -> list[Values]:
@@ -158,19 +170,30 @@ class _Run:
         values: Values = {}
         for m, inputs in enumerate(problem.inputs):
             leaves = {name: self._leaf(t) for name, t in inputs.items()}
-            outputs = forward(self.spec, module, leaves)
-            values |= {(output_kind(k), at(k, m)): t.detach() for k, t in outputs.items()}
-            names = [n for n in differentiable(outputs) if outputs[n].requires_grad]
-            if m == len(problem.cotangents):
-                problem.cotangents.append(self._draw_cotangents(problem, outputs, m))
-            seeds = [problem.cotangents[m][n].to(outputs[n].dtype) for n in names]
-            if names:
-                torch.autograd.backward([outputs[n] for n in names], seeds)
+            with self._watching(module, m) as seen:
+                outputs = forward(self.spec, module, leaves)
+                values |= {(output_kind(k), at(k, m)): t.detach() for k, t in outputs.items()}
+                names = [n for n in differentiable(outputs) if outputs[n].requires_grad]
+                if m == len(problem.cotangents):
+                    problem.cotangents.append(self._draw_cotangents(problem, outputs, m))
+                seeds = [problem.cotangents[m][n].to(outputs[n].dtype) for n in names]
+                if names:
+                    torch.autograd.backward([outputs[n] for n in names], seeds)
+            values |= {("border", key): t for key, t in seen.items()}
             for name, leaf in leaves.items():
                 if leaf.requires_grad:
                     values["input_grad", at(name, m)] = _gradient(leaf)
                     self.unused |= {("input_grad", at(name, m))} if leaf.grad is None else set()
         return values
+
+    @contextlib.contextmanager
+    def _watching(self, module: Any, m: int | str) -> Iterator[dict[str, Tensor]]:
+        """What crosses the module's borders in this pass; nothing where it is not watched."""
+        if m != self.watch or not isinstance(module, nn.Module):
+            yield {}
+            return
+        with Watch(module) as watch:
+            yield watch.seen
 
     def _leaf(self, tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point():
@@ -192,8 +215,10 @@ class _Run:
     def _after_step(self, module: Any, problem: Problem) -> Values:
         with torch.no_grad():
             leaves = {n: self._leaf(t) for n, t in problem.inputs[0].items()}
-            outputs = forward(self.spec, module, leaves)
-        return {(output_kind(k), at(k, "step")): t for k, t in outputs.items()}
+            with self._watching(module, "step") as seen:
+                outputs = forward(self.spec, module, leaves)
+        values = {(output_kind(k), at(k, "step")): t for k, t in outputs.items()}
+        return values | {("border", key): t for key, t in seen.items()}
 
 
 def sgd_step(params: Iterable[Tensor]) -> None:
@@ -285,19 +310,22 @@ def _draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
     return out
 
 
-def pose(spec: Spec, case: Case) -> Posed:
+def pose(spec: Spec, case: Case, *, watch: int | str | None = None) -> Posed:
     """As `_pose`, on one thread: tiny operations gain nothing from more, and lose much where the
     ranks keep the cores busy. The process's own setting comes back."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _pose(spec, case)
+        return _pose(spec, case, watch)
     finally:
         torch.set_num_threads(threads)
 
 
-def _pose(spec: Spec, case: Case) -> Posed:
+def _pose(spec: Spec, case: Case, watch: int | str | None) -> Posed:
     """Draws the case and computes what is expected of it.
+
+    Args:
+        watch: the pass (a microbatch, or `step`) whose tensors at module borders are noted, too.
 
     Raises:
         CaseError: the spec says that the case can't be.
@@ -324,7 +352,7 @@ def _pose(spec: Spec, case: Case) -> Posed:
         posed.problems.append(problem)
     apart = [[problem] for problem in posed.problems]
     for together in apart if spec.dp_gradients == "local" else [posed.problems]:
-        expected = _expect(spec, case, together, module, low)
+        expected = _expect(spec, case, together, module, low, watch)
         for problem, (values, spreads, dtypes, unused) in zip(together, expected, strict=True):
             names = list(problem.inputs[0])
             posed.inputs = placement.resolve("inputs", layout.inputs, names)
@@ -334,12 +362,12 @@ def _pose(spec: Spec, case: Case) -> Posed:
             posed.outputs = placement.resolve("outputs", layout.outputs, outputs)
             grads = placement.matched("grads", layout.grads, [*state, *names])
             for (kind, name), value in values.items():
-                entry = _entry(posed, grads, kind, name)
+                key, border = (kind, name), kind == "border"
+                entry = placement.Replicate() if border else _entry(posed, grads, kind, name)
                 placement.check(name, value, entry, case=case)
-                key = (kind, name)
                 idle = key in unused
                 target = Target(kind, name, entry, dtypes[key], value.double(), spreads[key], idle)
-                problem.targets.append(target)
+                (problem.borders if border else problem.targets).append(target)
     return posed
 
 
@@ -377,11 +405,16 @@ Expected = tuple[
 
 
 def _expect(
-    spec: Spec, case: Case, problems: list[Problem], module: Any, low: Any
+    spec: Spec,
+    case: Case,
+    problems: list[Problem],
+    module: Any,
+    low: Any,
+    watch: int | str | None,
 ) -> list[Expected]:
     """Values, spreads, dtypes and unused gradients of every target, by problem."""
     dtype = torch_dtype(case)
-    run = _Run(spec, case, problems, torch.float64)
+    run = _Run(spec, case, problems, torch.float64, watch)
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
         values = ask(spec, "reference's forward or backward", run, module)
         noisy: list[list[Values]] = []
@@ -394,7 +427,7 @@ def _expect(
                 noisy.append(run(module))
             gain = noise.gain
     # with torch's own choice of kernels: another order of the same computation
-    own = _Run(spec, case, problems, dtype)(low)
+    own = _Run(spec, case, problems, dtype, watch)(low)
     margin = FLOAT64_MARGIN if dtype == torch.float64 else 1.0
     return [
         (

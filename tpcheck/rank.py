@@ -10,7 +10,7 @@ import contextlib
 import gc
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck import compare, oracle, placement
+from tpcheck.borders import Watch
 from tpcheck.case import Case
 from tpcheck.draw import torch_dtype
 from tpcheck.errors import CollectiveMismatch
@@ -50,6 +51,7 @@ class Work:
     plan: Promised | None = None  # what the candidate's plan promises of its parameters
     dump: str | None = None  # a folder for every local tensor
     saved: bool = False  # whether to count what autograd saves
+    watch: int | str | None = None  # the microbatch whose module borders are dumped, too
     epoch: int = 0
 
 
@@ -251,16 +253,29 @@ class RankRun:
         for m, inputs in enumerate(self.problem.inputs):
             self.recorder.phase = "forward"
             leaves = {n: self._leaf(n, t) for n, t in inputs.items()}
-            outputs = self._forward(module, leaves)
-            complete = self._check_outputs(outputs, m)
-            if not complete:
-                return
-            self.recorder.phase = "backward"
-            self._backward(outputs, m)
+            with self._watching(module, m):
+                outputs = self._forward(module, leaves)
+                complete = self._check_outputs(outputs, m)
+                if not complete:
+                    return
+                self.recorder.phase = "backward"
+                self._backward(outputs, m)
             for name, leaf in leaves.items():
                 if leaf.requires_grad:
                     self._check("input_grad", at(name, m), leaf.grad)
         self._read_gradients(module)
+
+    @contextlib.contextmanager
+    def _watching(self, module: Any, m: int | str) -> Iterator[None]:
+        """Keeps what crosses the borders of the candidate's modules, where that was asked for."""
+        if m != self.work.watch or not isinstance(module, nn.Module):
+            yield
+            return
+        with Watch(module, local) as watch:
+            try:
+                yield
+            finally:
+                self.kept |= {f"border/{key}": t.cpu() for key, t in watch.seen.items()}
 
     def _forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
@@ -335,7 +350,9 @@ class RankRun:
             self._check("param", name, param.detach())
         with torch.no_grad():
             leaves = {n: self._leaf(n, t) for n, t in self.problem.inputs[0].items()}
-            self._check_outputs(self._forward(module, leaves), "step")
+            with self._watching(module, "step"):
+                outputs = self._forward(module, leaves)
+            self._check_outputs(outputs, "step")
 
     # ---- comparison
 

@@ -11,9 +11,9 @@ from tpcheck.corpus import Corpus, Saved
 from tpcheck.engines import ranks_for
 from tpcheck.engines.pool import Engine
 from tpcheck.errors import CaseError, InvalidArgument
+from tpcheck.examine import examine_failure
 from tpcheck.report import text
 from tpcheck.runner import Runner
-from tpcheck.search import examine_failure
 from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Verdict
 
 

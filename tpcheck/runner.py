@@ -58,8 +58,15 @@ class Runner:
             )
         return self.execute(oracle.pose(self.check.spec, case), dump=dump)
 
-    def execute(self, posed: Posed, *, dump: Path | None = None) -> CaseResult:
-        """Runs a posed case: the same one may run on several engines."""
+    def execute(
+        self, posed: Posed, *, dump: Path | None = None, watch: int | str | None = None
+    ) -> CaseResult:
+        """Runs a posed case: the same one may run on several engines.
+
+        Args:
+            dump: a folder for every rank's tensors.
+            watch: the microbatch (or `step`) whose module borders are dumped, too.
+        """
         self.engine.teach(self._key, self._blob, self._files)
         budget_of = self.check.spec.budget if self.check.communication else None
         allowed = budget_of(posed.case) if budget_of else None
@@ -78,6 +85,7 @@ class Runner:
             plan=plan.promised if plan else None,
             dump=str(dump) if dump else None,
             saved=allowed is not None and allowed.saved is not None,
+            watch=watch,
             epoch=epoch,
         )
         try:

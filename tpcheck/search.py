@@ -8,24 +8,21 @@ real ranks (gloo) confirm every counterexample, and a sample of what passes.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import HypothesisException, Unsatisfiable
 from hypothesis.strategies import SearchStrategy
-from safetensors.torch import load_file
 
-from tpcheck import canary, diagnose, oracle, strategies
+from tpcheck import canary, strategies
 from tpcheck.case import Case
 from tpcheck.corpus import Corpus, Saved
 from tpcheck.engines import ranks_for
 from tpcheck.errors import CheckFailed, InvalidArgument
-from tpcheck.facts import Facts
+from tpcheck.examine import examine_failure
 from tpcheck.known import Ledger
 from tpcheck.runner import Runner
 from tpcheck.spec import Check
@@ -34,7 +31,6 @@ from tpcheck.verdict import (
     CaseResult,
     CheckResult,
     Counterexample,
-    Diagnosis,
     FindingResult,
     Verdict,
 )
@@ -391,25 +387,6 @@ class Search:
                     min(self.ledger.failed[finding], key=_size)
                 )
         return found
-
-
-def examine_failure(runner: Runner, found: CaseResult) -> tuple[Diagnosis, str | None]:
-    """Runs a failing case once more with every rank's tensors kept, and names the cause."""
-    with tempfile.TemporaryDirectory(prefix="tpcheck-") as folder:
-        posed = oracle.pose(runner.check.spec, found.case)
-        again = runner.execute(posed, dump=Path(folder))
-        dumps = {
-            int(path.stem.removeprefix("rank")): load_file(path)
-            for path in Path(folder).glob("rank*.safetensors")
-        }
-
-        def rerun(case: Case) -> CaseResult | None:
-            with contextlib.suppress(InvalidArgument):
-                return runner.run(case)
-            return None
-
-        facts = Facts(posed, found, again, dumps, rerun, runner.check.spec)
-        return diagnose.diagnose(facts), diagnose.first_divergence(found)
 
 
 def _size(result: CaseResult) -> tuple[Any, ...]:

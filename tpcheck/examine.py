@@ -1,0 +1,87 @@
+"""Examines a failing case: runs it again with every rank's tensors kept, says where it starts, and
+names the cause. Nothing of this runs for a case that passes."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tpcheck import diagnose, oracle
+from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
+from tpcheck.facts import ORDER, Facts, order_of
+from tpcheck.localise import Borders, Place, locate, watched_pass
+from tpcheck.oracle import Posed
+from tpcheck.runner import Runner
+from tpcheck.verdict import CaseResult, Diagnosis
+
+Kept = dict[int, dict[str, Tensor]]  # rank → name → tensor
+
+
+def examine_failure(runner: Runner, found: CaseResult) -> tuple[Diagnosis, str | None]:
+    """The cause of `found`, and where it is seen first."""
+    at = watched_pass(found)
+    posed = oracle.pose(runner.check.spec, found.case, watch=at)
+    again, dumps = _kept(runner, posed)
+    reruns: dict[str, CaseResult | None] = {}
+
+    def rerun(case: Case) -> CaseResult | None:
+        if case.canonical() not in reruns:
+            reruns[case.canonical()] = None
+            with contextlib.suppress(InvalidArgument):
+                reruns[case.canonical()] = runner.run(case)
+        return reruns[case.canonical()]
+
+    place = inside = None
+    if at is not None and any(t.name.split("|")[1] for t in posed.problems[0].borders):
+        borders = _borders(runner, posed, found, at)
+        place = locate(found, borders) if borders else None
+        if borders and place and place.border:
+            inside = borders.local(place.border)
+    facts = Facts(posed, found, again, dumps, rerun, runner.check.spec, place, inside)
+    return diagnose.diagnose(facts), _where(place) or diagnose.first_divergence(found)
+
+
+def _borders(runner: Runner, posed: Posed, found: CaseResult, at: int | str) -> Borders | None:
+    """The borders of the failing case; None where it does not fail the same way again."""
+    first = min((m for m in found.mismatches if m.kind in ORDER), key=order_of)
+    result, dumps = _kept(runner, posed, watch=at)
+    if not any(m.kind == first.kind for m in result.mismatches):
+        return None
+    d = found.case.coordinates(first.rank).get("dp", 0)
+    return Borders(posed, dumps, d, _comparable(runner, posed, at))
+
+
+def _comparable(runner: Runner, posed: Posed, at: int | str) -> set[str] | None:
+    """The borders at which a candidate that shards nothing holds what the reference holds; None (all of them)
+    where it can't be asked, or is wrong itself. The numbers do not depend on the mesh."""
+    case = replace(posed.case, mesh={**posed.case.mesh, "tp": 1})
+    requires = runner.check.spec.requires
+    if posed.case.tp == 1 or (requires and requires(case)):
+        return None
+    alone = replace(posed, case=case)
+    result, dumps = _kept(runner, alone, watch=at)
+    return None if result.mismatches else Borders(alone, dumps).agreeing()
+
+
+def _kept(
+    runner: Runner, posed: Posed, *, watch: int | str | None = None
+) -> tuple[CaseResult, Kept]:
+    """The result of a case, and every rank's tensors."""
+    with tempfile.TemporaryDirectory(prefix="tpcheck-") as folder:
+        result = runner.execute(posed, dump=Path(folder), watch=watch)
+        files = Path(folder).glob("rank*.safetensors")
+        return result, {int(p.stem.removeprefix("rank")): load_file(p) for p in files}
+
+
+def _where(place: Place | None) -> str | None:
+    if place is None or not (place.module or place.after):
+        return None
+    after = f", where {place.after} leaves terms of a sum" if place.after else ""
+    name = place.module or "the outermost module"
+    return f"{name} ({place.phase}{after}); everything upstream agrees"
