@@ -150,9 +150,11 @@ def candidates(tree: Tree, found: Match) -> tuple[str, ...]:
     if not near:
         for path, rest in found.missing[:1]:
             part, _, below = rest.partition(".")
-            for child in _alike(part, tree.children.get(path, ())):
-                full = join(generic(path), child)
-                near.append(join(full, below) if join(full, below) in kinds else full)
+            children = tree.children.get(path, ())
+            others = [join(join(generic(path), child), below) for child in children]
+            near += [kind for kind in others if below and kind in kinds]
+            alike = [join(generic(path), child) for child in _alike(part, children)]
+            near += [join(full, below) if join(full, below) in kinds else full for full in alike]
     near = [kind for kind in near if kind in kinds]
     if not near:
         last = parts[-1]
