@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tpcheck.facts import ORDER, Facts, pass_of
 from tpcheck.hypotheses import by_values
+from tpcheck.plan import order
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
 
 CODES = {
@@ -115,6 +116,9 @@ def _exception(facts: Facts, found: list[Mismatch]) -> Diagnosis:
     who = "every rank" if len(ranks) == facts.case.world_size else f"rank {ranks[0]}"
     what = f"{first.detail.get('type')}: {first.detail.get('reason')}"
     message = f"{who} raised {what} (in {first.detail.get('phase')})"
+    row = order.refused(str(first.detail.get("reason")))
+    if row and first.detail.get("phase") == "build":
+        return Diagnosis(order.CODE, f"{row}: {message}", {"ranks": ranks, "row": row})
     return Diagnosis("rank-crash", message, {"ranks": ranks})
 
 

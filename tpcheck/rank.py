@@ -30,6 +30,7 @@ from tpcheck.memory import lay_out
 from tpcheck.names import parameters_of, tensors_of
 from tpcheck.oracle import Problem, Target, at
 from tpcheck.placement import Entry, Only, Partial, Replicate, by_axis, take
+from tpcheck.plan.built import disorder
 from tpcheck.plan.checked import mismatch
 from tpcheck.plan.live import Promised
 from tpcheck.plan.live import findings as unlike_plan
@@ -129,8 +130,10 @@ class RankRun:
         """Builds, loads, runs and compares; exceptions of the candidate are the caller's."""
         start = time.perf_counter()
         module = self._build()
-        if self._load(module):
-            self._run(module)
+        if self._in_order(module):
+            self._convert(module)
+            if self._load(module):
+                self._run(module)
         self.report.events = [e.to_dict() for e in self.recorder.events]
         self.report.seconds["rank"] = time.perf_counter() - start
         if self.work.dump:
@@ -147,10 +150,23 @@ class RankRun:
         if self.device != "cpu":
             torch.cuda.manual_seed(self.case.seed)
         with self.recorder:
-            module = self.parts["candidate"](self.case, self.mesh)
+            return self.parts["candidate"](self.case, self.mesh)
+
+    def _in_order(self, module: Any) -> bool:
+        """Whether the parallelisms were applied in an order that leaves each of them intact."""
+        found = disorder(
+            module,
+            case=self.case,
+            rank=self.rank,
+            layout=self.work.params,
+            full=self.problem.params,
+        )
+        self.report.mismatches += found
+        return not found
+
+    def _convert(self, module: Any) -> None:
         if isinstance(module, nn.Module):
             module.to(device=self.device, dtype=torch_dtype(self.case))
-        return module
 
     def _load(self, module: Any) -> bool:
         """Copies this rank's shard of every parameter in; False where one can't be loaded."""

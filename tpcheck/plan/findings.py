@@ -14,6 +14,7 @@ CODES = (
     "tied-weights-split",
     "wrong-placement",
     "parameter-not-sharded",
+    "order-of-parallelisms",
 )
 _SHOWN = 3
 

@@ -1,0 +1,86 @@
+"""The order of parallelisms: every mistake of the table is built, found and named, and right orders
+are left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import nn
+
+from fixtures.compositions import fsdp, orders
+from tpcheck import Case, Check
+from tpcheck.engines.pool import Engine
+from tpcheck.plan import order
+from tpcheck.runner import Runner
+from tpcheck.search import examine_failure
+from tpcheck.verdict import CaseResult, Verdict
+
+DIMS = {
+    "batch": 2, "seq": 2, "layers": 2, "hidden": 4, "kv_heads": 2, "heads": 2, "head_dim": 2,
+    "intermediate": 4, "bias": True,
+}  # fmt: skip
+CASE = Case(dims=DIMS, mesh={"dp": 2, "tp": 2})
+CUT = {"layers.0.mlp.up_proj.weight": ("tp",), "layers.1.attention.o_proj.weight": ("tp",)}
+
+
+def run(engine: Engine, build: Any) -> tuple[Runner, CaseResult]:
+    runner = Runner(Check(fsdp.spec, build), engine)
+    return runner, runner.run(CASE)
+
+
+ROWS = [(row, build) for row, builds in orders.WRONG.items() for build in builds]
+
+
+@pytest.mark.parametrize(("row", "build"), ROWS, ids=lambda x: getattr(x, "__name__", None))
+def test_a_wrong_order_is_named(gloo: Engine, row: str, build: Any) -> None:
+    runner, result = run(gloo, build)
+    named, _ = examine_failure(runner, result)
+    assert (named.code, named.message.partition(":")[0]) == ("order-of-parallelisms", row)
+
+
+def test_the_right_order_is_left_alone(gloo: Engine) -> None:
+    assert run(gloo, orders.right)[1].verdict is Verdict.PASS
+
+
+def test_float8_between_tp_and_fsdp_is_in_order(gloo: Engine) -> None:
+    _, result = run(gloo, orders.right_float8)
+    assert {m.kind for m in result.mismatches} == {"output", "input_grad", "param_grad"}  # rounded
+
+
+def shows(build: Any, steps: list[str]) -> Any:
+    """`build`, which fails where the model does not show these steps."""
+
+    def checked(case: Case, mesh: Any) -> nn.Module:
+        model = build(case, mesh)
+        found = order.applied(model, cut=CUT)
+        assert found == steps, found
+        return orders.right(case, mesh)
+
+    return checked
+
+
+@pytest.mark.parametrize(
+    ("build", "steps"),
+    [
+        (orders.right, ["tp", "checkpointing", "fsdp"]),
+        (orders.right_float8, ["tp", "float8", "checkpointing", "fsdp"]),
+        (orders.fsdp1_then_tp, ["fsdp", "tp"]),
+        (orders.checkpointing_then_tp, ["checkpointing", "tp", "fsdp"]),
+        (orders.fsdp_then_checkpointing, ["tp", "fsdp", "checkpointing"]),
+        (orders.fsdp_then_float8, ["tp", "fsdp", "float8"]),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_a_model_shows_the_order_of_its_steps(gloo: Engine, build: Any, steps: list[str]) -> None:
+    assert run(gloo, shows(build, steps))[1].verdict is Verdict.PASS
+
+
+def test_another_order_than_the_models_would_show(gloo: Engine) -> None:
+    wrong = shows(orders.right, ["fsdp", "checkpointing", "tp"])
+    assert run(gloo, wrong)[1].verdict is Verdict.FAIL
+
+
+def test_a_plain_module_has_no_order_and_nothing_broken() -> None:
+    plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    assert order.broken(plain) == [] and order.applied(plain) == []
