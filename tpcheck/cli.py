@@ -79,7 +79,11 @@ def verify(
     with ExitStack() as stack:
         ready = stack.enter_context(Engine(engine, size, time_limit=time_limit, preload=preload))
         confirm = stack.enter_context(real_ranks(ready)) if simulated(ready) else None
-        checks = collect(targets or ["properties"])
+        collected = collect(targets or ["properties"])
+        checks = [check for check in collected if check.spec.missing() is None]
+        absent = {c.title: str(c.spec.missing()) for c in collected if c not in checks}
+        for name, package in absent.items():
+            console.print(text.skipped(name, package))
         untrusted = canary.sings(ready)
         if untrusted:
             console.print(f"UNKNOWN {untrusted}")
@@ -106,13 +110,15 @@ def verify(
             engine=engine,
             ranks=size,
             unknown=untrusted,
+            skipped=absent,
         )
         machine.write(json, machine.dumps(report))
     if junit:
-        machine.write(junit, machine.as_junit(results, seconds=seconds))
+        machine.write(junit, machine.as_junit(results, seconds=seconds, skipped=absent))
     total = sum(result.examples for result in results)
     known = sum(row.failed > 0 for result in results for row in result.findings)
     also = f", {known} known findings" if known else ""
+    also += f", {len(absent)} checks skipped" if absent else ""
     console.print(f"\n{verdict.value}  {len(results)} checks, {total} cases{also}, {seconds:.1f} s")
     raise typer.Exit(verdict.exit_code)
 
@@ -191,10 +197,14 @@ def mutants(
     names = {name for t in targets or [] if (name := t.partition("::")[2])}
     found = mutation.collect(modules([t.partition("::")[0] for t in targets or [FIXTURES]]))
     found = [m for m in found if not names or m.name in names]
+    for mutant in [m for m in found if m.spec.missing()]:
+        console.print(text.skipped(mutant.name, str(mutant.spec.missing())))
+        found.remove(mutant)
     if not found:
         raise InvalidArgument(f"no mutant found in {', '.join(targets or [FIXTURES])}")
     options = Options(examples=examples, seed=seed, corpus=None, shrink_seconds=3.0)
-    with Engine(engine, ranks or 4, time_limit=time_limit) as ready:
+    preload = {module for mutant in found for module in mutant.spec.preload}
+    with Engine(engine, ranks or 4, time_limit=time_limit, preload=preload) as ready:
         matrix = mutation.matrix(
             found, ready, options, finished=lambda row: console.print(text.kill_line(row))
         )

@@ -34,7 +34,10 @@ def collect(targets: Iterable[str]) -> list[Check]:
 def heavy_imports(targets: Iterable[str]) -> list[str]:
     """Heavy libraries that the files to be collected mention: ranks load them before they are
     forked, while the driver still imports the files."""
-    heavy = {"transformers": "transformers.models.llama.modeling_llama"}
+    heavy = {
+        "transformers": "transformers.models.llama.modeling_llama",
+        "megatron": "megatron.core.models.gpt.gpt_model",
+    }
     found = set()
     for target in targets:
         path = Path(target.partition("::")[0])

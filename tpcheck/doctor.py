@@ -16,6 +16,7 @@ _PACKAGES = {
     "safetensors": "required",
     "cloudpickle": "required",
     "transformers": "extra: tpcheck[transformers]",
+    "megatron-core": "extra: tpcheck[megatron]",
     "pytest": "extra: tpcheck[test]",
     "pytest-xdist": "extra: tpcheck[test]",
     "triton": "for kernels",

@@ -25,7 +25,7 @@ class KnownFinding:
     Args:
         package: the distribution's name, as pip knows it.
         releases: which of its releases have the fault, as in `==5.23.*` (PEP 440).
-        code: the diagnosis that each of its cases must get.
+        code: the diagnosis that each of its cases must get, or those of which it must get one.
         case: the smallest case that shows it. It is run each time, so that a mend is noticed.
         when: case → whether the fault shows there; by default in `case` alone (whatever its
             seed, dtype and memory format).
@@ -37,7 +37,7 @@ class KnownFinding:
 
     package: str
     releases: str
-    code: str
+    code: str | tuple[str, ...]
     case: Case
     page: str
     when: Callable[[Case], bool] | None = None
@@ -55,6 +55,11 @@ class KnownFinding:
                 f"KnownFinding({self.page}): its own case ({self.case.describe()}) is not among "
                 "those that `when` names"
             )
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The diagnoses of which each of its cases must get one."""
+        return (self.code,) if isinstance(self.code, str) else self.code
 
     def covers(self, case: Case) -> bool:
         """Whether the fault should show in this case."""
@@ -100,9 +105,10 @@ class Ledger:
         from tpcheck.diagnose import CODES
 
         for finding in self.findings:
-            if finding.code not in CODES:
-                hint = did_you_mean(finding.code, CODES)
-                raise InvalidArgument(f"KnownFinding(code={finding.code!r}) is no diagnosis{hint}")
+            for code in finding.codes:
+                if code not in CODES:
+                    hint = did_you_mean(code, CODES)
+                    raise InvalidArgument(f"KnownFinding(code={code!r}) is no diagnosis{hint}")
 
     def active(self) -> Iterator[KnownFinding]:
         """Those that are declared for what is installed."""
@@ -124,7 +130,7 @@ class Ledger:
             return False
         code = self.code_of(result)
         for finding in here:
-            if finding.code == code:
+            if code in finding.codes:
                 self.failed.setdefault(finding, []).append(result)
                 return True
             if code is not None:
@@ -149,7 +155,7 @@ class Ledger:
                 package=finding.package,
                 releases=finding.releases,
                 installed=finding.installed(),
-                code=finding.code,
+                code=" or ".join(finding.codes),
                 page=finding.page,
                 applies=finding.applies(),
                 failed=len(self.failed.get(finding, [])),

@@ -10,7 +10,6 @@ Letters: d = dp coordinate, m = microbatch.
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -345,7 +344,7 @@ def _pose(spec: Spec, case: Case, watch: int | str | None) -> Posed:
     posed = Posed(case, [], params, {}, {}, named, shared=spec.dp_gradients != "local")
     for name, entry in posed.params.items():
         placement.check(name, state[name], entry, case=case)
-    low = _in_dtype(module, torch_dtype(case))
+    low = _in_dtype(spec, case, module)
     for d in range(case.dp):
         problem = Problem(d, params=state)
         problem.inputs = [_draw_inputs(spec, case, d, m) for m in range(case.microbatches)]
@@ -381,10 +380,12 @@ def _entry(posed: Posed, grads: Mapping[str, Entry], kind: str, name: str) -> En
     return own[base]
 
 
-def _in_dtype(module: Any, dtype: torch.dtype) -> Any:
-    if not isinstance(module, nn.Module) or dtype == torch.float64:
+def _in_dtype(spec: Spec, case: Case, module: Any) -> Any:
+    """The reference in the case's dtype. Built anew: one that holds process groups can't be
+    copied; the state is copied in before each run anyway."""
+    if not isinstance(module, nn.Module) or case.dtype == "float64":
         return module
-    return copy.deepcopy(module).to(dtype)
+    return build_reference(spec, case).to(torch_dtype(case))
 
 
 def _runs(case: Case, values: Values) -> int:

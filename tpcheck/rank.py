@@ -24,6 +24,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from tpcheck import compare, oracle, placement
 from tpcheck.borders import Watch
 from tpcheck.case import Case
+from tpcheck.cleanup import end_case
 from tpcheck.draw import torch_dtype
 from tpcheck.errors import CollectiveMismatch
 from tpcheck.memory import lay_out
@@ -99,6 +100,20 @@ def live_entry(tensor: Any) -> Entry:
         else:
             entry[axis] = placement.Shard(own.dim)
     return entry | later
+
+
+def partition_entry(tensor: Tensor, full: Tensor) -> dict[str, placement.Placement] | None:
+    """The placement that Megatron's attributes give a parameter; None where it has none.
+
+    `partition_stride` s > 1 says that dim `partition_dim` is s blocks, each split on its own.
+    """
+    if not getattr(tensor, "tensor_model_parallel", False):
+        return None
+    dim, stride = tensor.partition_dim, tensor.partition_stride  # type: ignore[attr-defined]
+    if stride == 1:
+        return {"tp": placement.Shard(dim)}
+    block = full.shape[dim] // stride
+    return {"tp": placement.Blocks(dim, ((block, placement.Shard(dim)),) * stride)}
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -208,7 +223,7 @@ class RankRun:
         return fits
 
     def _load_one(self, name: str, tensor: Tensor, full: Tensor) -> bool:
-        entry = self._entry_of(name, tensor)
+        entry = self._entry_of(name, tensor, full)
         self.report.entries[name] = entry
         expected = take(full, entry, case=self.case, rank=self.rank)
         here = local(tensor)
@@ -245,11 +260,12 @@ class RankRun:
             detail = {"storage": held, "expected": _bytes(here)}
             self._sharding(name, "storage", detail)
 
-    def _entry_of(self, name: str, tensor: Tensor) -> Entry:
+    def _entry_of(self, name: str, tensor: Tensor, full: Tensor) -> Entry:
+        """The placement that the candidate's tensor declares, else the layout's."""
         entry = self.work.params[name]
-        if not is_dtensor(tensor):
+        live = live_entry(tensor) if is_dtensor(tensor) else partition_entry(tensor, full)
+        if live is None:
             return entry
-        live = live_entry(tensor)
         has, wants = _effective(by_axis(live)), _effective(by_axis(entry))
         if name in self.work.named and has != wants:
             # all that it has is right, and some axis is missing: held whole along that one
@@ -406,8 +422,8 @@ class RankRun:
             entry, actual = live_entry(actual), local(actual)
             if self.case.tp == 1:
                 entry = {axis: Replicate() for axis in entry}  # type: ignore[union-attr]
-        elif target.kind in ("param", "param_grad"):
-            entry = self.report.entries.get(target.name, entry) if entry is None else entry
+        elif target.kind in ("param", "param_grad") and entry == self.work.params[target.name]:
+            entry = self.report.entries.get(target.name, entry)  # unless `grads` says otherwise
         for axis, own in by_axis(entry).items():
             if isinstance(own, Partial) and self.case.mesh.get(axis, 1) > 1:
                 actual = actual.detach().clone()
@@ -456,6 +472,7 @@ def run_case(
         }
         return Mismatch("exception", "exception", recorder.rank, detail=detail)
     finally:
+        end_case()
         gc.collect(0)
 
 

@@ -461,6 +461,9 @@ def verify(
     __tracebackhide__ = True
     if not checks:
         raise InvalidArgument("verify() was given no check")
+    for check in checks:
+        if (package := check.spec.missing()) is not None:
+            raise InvalidArgument(f"{check.title} needs the package {package}: it is not installed")
     options = Options(
         examples=examples,
         seed=seed,

@@ -5,6 +5,7 @@ Users hand over plain callables; nobody subclasses anything.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,6 +51,7 @@ class Spec:
         budget: case → `Budget`: what a microbatch may communicate; None allows anything.
         requires: case → None, or a line that says why the case can't be (heads by degree, …).
         preload: modules that the ranks import once, before they are forked (heavy libraries).
+            Where one is not installed the check can't run, and is shown as skipped.
         dp_gradients: what a parameter's gradient is where the mesh has a "dp" axis, each
             coordinate of which has data of its own: "local", that of its own data; or the "mean"
             or "sum" over the coordinates, as FSDP and DDP leave it. Parameters are then the same
@@ -74,6 +76,11 @@ class Spec:
             raise InvalidArgument(
                 f"Spec(dp_gradients={self.dp_gradients!r}) is not one of {', '.join(DP_GRADIENTS)}"
             )
+
+    def missing(self) -> str | None:
+        """The first package of `preload` that is not installed here, or None."""
+        packages = (name.partition(".")[0] for name in self.preload)
+        return next((p for p in packages if importlib.util.find_spec(p) is None), None)
 
 
 @dataclass(frozen=True, eq=False)

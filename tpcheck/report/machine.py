@@ -6,8 +6,9 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -28,8 +29,10 @@ def as_json(
     engine: str,
     ranks: int,
     unknown: str | None = None,
+    skipped: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The report as one JSON-ready object. `unknown` is why the whole run can't be trusted."""
+    """The report as one JSON-ready object. `unknown` is why the whole run can't be trusted;
+    `skipped` gives the package that each check that could not run needs."""
     import torch
 
     verdict = worst(r.verdict for r in results)
@@ -54,18 +57,25 @@ def as_json(
         "seed": seed,
         "reason": unknown,
         "checks": [result.to_dict() for result in results],
+        "skipped": [{"name": name, "needs": package} for name, package in skipped.items()],
     }
 
 
-def as_junit(results: Sequence[CheckResult], *, seconds: float) -> str:
+def as_junit(
+    results: Sequence[CheckResult],
+    *,
+    seconds: float,
+    skipped: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """JUnit XML: a test case a check; FAIL is a failure, UNKNOWN an error. Known findings are
-    properties of their test case, and its output."""
+    properties of their test case, and its output; a check that needs a package is skipped."""
     bad = {Verdict.FAIL: "failure", Verdict.UNKNOWN: "error"}
     counts = {v: sum(r.verdict is v for r in results) for v in bad}
     suite = ElementTree.Element(
         "testsuite",
         name="tpcheck",
-        tests=str(len(results)),
+        tests=str(len(results) + len(skipped)),
+        skipped=str(len(skipped)),
         failures=str(counts[Verdict.FAIL]),
         errors=str(counts[Verdict.UNKNOWN]),
         time=f"{seconds:.3f}",
@@ -90,6 +100,9 @@ def as_junit(results: Sequence[CheckResult], *, seconds: float) -> str:
             element.text = text
         if result.findings:
             ElementTree.SubElement(case, "system-out").text = "\n".join(findings(result))
+    for name, package in skipped.items():
+        case = ElementTree.SubElement(suite, "testcase", classname="tpcheck", name=name)
+        ElementTree.SubElement(case, "skipped", message=f"needs the package {package}")
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

@@ -25,6 +25,11 @@ def line(result: CheckResult) -> str:
     )
 
 
+def skipped(name: str, package: str) -> str:
+    """A check that can't run here."""
+    return f"{'SKIPPED':<8}{name:<26}needs the package {package}, which is not installed"
+
+
 def findings(result: CheckResult) -> list[str]:
     """A line a known finding: what is declared, where it is written up, how to see it again."""
     return [f"{'':8}known finding {_finding(row, result.examples)}" for row in result.findings]
