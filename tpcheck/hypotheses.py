@@ -29,7 +29,8 @@ def by_values(facts: Facts) -> Diagnosis | None:
         named = _first_that_fits(facts, facts.inside)
     if named is not None:
         return named
-    forward = [m for m in values if m.kind in ("output", "loss")]
+    # an output after the step follows from the gradients
+    forward = [m for m in values if m.kind in ("output", "loss") and "@step" not in m.tensor]
     for mismatch in forward or values:
         named = _obvious(mismatch) or _tested(facts, mismatch)
         if named is not None:

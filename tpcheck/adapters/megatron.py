@@ -185,7 +185,8 @@ def _globals(module: Any) -> dict[str, Any]:
 
 def _groups(mesh: DeviceMesh | None) -> dict[str, Any]:
     """parallel_state's variables, with every degree but TP's and DP's at 1."""
-    alone = dist.ProcessGroup(0, 1)  # no backend: a collective over it raises
+    # no backend: a collective over it raises
+    alone = dist.ProcessGroup(0, 1)  # type: ignore[call-arg]
     has_dp = mesh is not None and "dp" in (mesh.mesh_dim_names or ())
     tp = dist.group.WORLD if mesh is None else mesh["tp"].get_group()
     dp = mesh["dp"].get_group() if mesh is not None and has_dp else alone
