@@ -58,8 +58,9 @@ def _borders(runner: Runner, posed: Posed, found: CaseResult, at: int | str) -> 
 
 
 def _comparable(runner: Runner, posed: Posed, at: int | str) -> set[str] | None:
-    """The borders at which a candidate that shards nothing holds what the reference holds; None (all of them)
-    where it can't be asked, or is wrong itself. The numbers do not depend on the mesh."""
+    """The borders at which a candidate that shards nothing holds what the reference holds; None
+    (all of them) where it can't be asked, or is wrong itself. The numbers do not depend on the
+    mesh."""
     case = replace(posed.case, mesh={**posed.case.mesh, "tp": 1})
     requires = runner.check.spec.requires
     if posed.case.tp == 1 or (requires and requires(case)):
