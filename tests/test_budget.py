@@ -1,0 +1,163 @@
+"""Budgets: what a block sends equals the ring formulas exactly, and one gather more is found.
+
+Letters: R degree, B batch, S sequence, H hidden; n = B·S·H elements of an activation.
+`pytest tests/test_budget.py -rP` prints the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from fixtures.parallel import collectives
+from fixtures.parallel.block import Block
+from fixtures.parallel.mlp import MLP
+from tpcheck import Case, Check, specs
+from tpcheck.budget import Budget, audit, ring
+from tpcheck.engines.pool import Engine
+from tpcheck.runner import Runner
+from tpcheck.specs.block import block_budget, block_dims
+from tpcheck.verdict import CaseResult, Verdict
+
+DIMS = {
+    "batch": 2, "seq": 8, "hidden": 16, "heads": 8, "kv_heads": 8, "head_dim": 4,
+    "intermediate": 16, "activation": "swiglu", "norm": "rms", "bias": False, "qk_norm": False,
+    "rotary": True, "causal": True,
+}  # fmt: skip
+N, H, WIDTH = 2 * 8 * 16, 16, 4  # elements, hidden, bytes of a float32
+
+
+class GathersOnceMore(MLP):
+    """Correct, but for an all-gather of what every rank holds already."""
+
+    def leave(self, x: Tensor, activated: Tensor) -> Tensor:
+        y = super().leave(x, activated)
+        collectives.all_gather(y.detach(), dim=0, group=self.group)
+        return y
+
+
+class WastefulBlock(Block):
+    mlp_class = GathersOnceMore
+
+
+def run(engine: Engine, degree: int, *, sp: bool, cls: type[Block] = Block) -> CaseResult:
+    def build(case: Case, mesh: Any) -> Block:
+        dims: Any = block_dims(case)
+        return cls(**dims, group=mesh["tp"].get_group(), sequence_parallel=sp)
+
+    check = Check(specs.block(sequence_parallel=sp), build, communication=True)
+    return Runner(check, engine).run(Case(dims=DIMS, mesh={"tp": degree}, dtype="float32"))
+
+
+def sent(events: list[dict[str, Any]], phase: str) -> tuple[dict[str, int], int, float]:
+    """How often each op ran in `phase`, the bytes of its full tensors, and the bytes that a ring
+    sends a rank."""
+    own = [e for e in events if e["phase"] == phase]
+    counts = {op: sum(e["op"] == op for e in own) for op in sorted({e["op"] for e in own})}
+    moved = sum(ring(e["op"], e["bytes"], len(e["group"])) for e in own)
+    return counts, sum(e["bytes"] for e in own), moved
+
+
+@pytest.fixture(scope="module")
+def eight() -> Any:
+    with Engine("gloo", 8, time_limit=60) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("degree", [2, 4, 8])
+@pytest.mark.parametrize("sp", [False, True], ids=["tp", "tp+sp"])
+def test_counts_and_bytes_of_a_block_are_the_formulas(eight: Engine, sp: bool, degree: int) -> None:
+    result = run(eight, degree, sp=sp)
+    assert result.verdict is Verdict.PASS, result.mismatches
+    pairs = {"all_gather": 2, "reduce_scatter": 2}  # the conjugate pairs of two layers
+    share = (degree - 1) / degree * N * WIDTH  # what a gather, or a reduce-scatter, sends a rank
+    expected: dict[str, tuple[dict[str, int], int, float]]
+    if sp:  # and in backward the sums of two norms' weights, each of which sees part of the tokens
+        norms = 2 * H * WIDTH
+        expected = {
+            "forward": (pairs, 4 * N * WIDTH, 4 * share),
+            "backward": (
+                {"all_gather": 2, "all_reduce": 2, "reduce_scatter": 2},
+                4 * N * WIDTH + norms,
+                4 * share + 2 * (degree - 1) / degree * norms,
+            ),
+        }
+    else:
+        each = ({"all_reduce": 2}, 2 * N * WIDTH, 2 * 2 * share)
+        expected = {"forward": each, "backward": each}
+    name = "TP+SP" if sp else "TP"
+    for phase, formula in expected.items():
+        for rank, events in enumerate(result.trace):
+            assert sent(events, phase) == formula, (rank, phase)
+        counts, whole, moved = formula
+        ops = ", ".join(f"{n} {op}" for op, n in counts.items())
+        print(f"{name:<6} tp={degree}  {phase:<9}{ops:<48}{whole:>7} B{moved:>9.0f} B a rank")
+
+
+@pytest.mark.parametrize("sp", [False, True], ids=["tp", "tp+sp"])
+def test_the_budget_is_the_formula(sp: bool) -> None:
+    """Under SP with one more gather a layer in backward, for who saves the shard alone."""
+    budget = block_budget(Case(dims=DIMS, mesh={"tp": 4}), sp)
+    if sp:
+        assert budget.forward == {"all_gather": 2 * N, "reduce_scatter": 2 * N}
+        assert budget.backward["reduce_scatter"] == 2 * N
+        assert budget.backward["all_gather"] == 2 * N + 2 * N
+    else:
+        assert (budget.forward, budget.backward["all_reduce"]) == ({"all_reduce": 2 * N}, 2 * N)
+
+
+@pytest.mark.parametrize("degree", [2, 4, 8])
+@pytest.mark.parametrize("sp", [False, True], ids=["tp", "tp+sp"])
+def test_one_needless_all_gather_is_found(eight: Engine, sp: bool, degree: int) -> None:
+    result = run(eight, degree, sp=sp, cls=WastefulBlock)
+    assert {m.kind for m in result.mismatches} == {"communication_bytes"}
+    found = result.mismatches[0]
+    assert found.detail["phase"] == "forward"
+    gathered = N if sp else N * degree
+    assert found.error == pytest.approx(ring("all_gather", gathered, degree))
+
+
+# ---- the audit itself
+
+
+EVENT = {"op": "all_reduce", "elements": 8, "group": (0, 1), "phase": "forward"}
+
+
+def audited(budget: Budget, *events: dict[str, Any], microbatches: int = 1, saved: int = 0) -> Any:
+    case = Case(mesh={"tp": 2}, microbatches=microbatches)
+    return [(m.kind, m.error) for m in audit(budget, case, 0, events, saved)]
+
+
+def test_an_all_reduce_is_a_reduce_scatter_and_a_gather() -> None:
+    budget = Budget({"all_reduce": 8})
+    parts = [{**EVENT, "op": op} for op in ("reduce_scatter", "all_gather")]
+    assert audited(budget, EVENT) == audited(budget, *parts) == []
+    assert ring("all_reduce", 8, 2) == ring("all_gather", 8, 2) + ring("reduce_scatter", 8, 2)
+
+
+def test_what_exceeds_the_budget_is_measured() -> None:
+    assert audited(Budget({"all_reduce": 8}), EVENT, EVENT) == [("communication_bytes", 8.0)]
+    assert audited(Budget({"all_reduce": 8}), EVENT, EVENT, microbatches=2) == []
+    assert audited(Budget({"all_reduce": 8}), {**EVENT, "phase": "backward"}) == [
+        ("communication_bytes", 8.0)
+    ]
+
+
+def test_a_path_that_was_not_taken_is_a_mismatch() -> None:
+    budget = Budget({"all_reduce": 8}, at_least={("forward", "all_reduce"): 1})
+    assert audited(budget, EVENT) == []
+    assert audited(budget) == [("collective", None)]
+
+
+def test_more_saved_than_allowed_is_a_mismatch() -> None:
+    assert audited(Budget(saved=10), saved=10) == []
+    assert audited(Budget(saved=10), saved=11) == [("saved_bytes", 1.0)]
+
+
+def test_budgets_add_up_and_repeat() -> None:
+    one = Budget({"all_reduce": 3}, {"all_gather": 2}, saved=5)
+    both = (one + one) * 2
+    assert (both.forward, both.backward, both.saved) == ({"all_reduce": 12}, {"all_gather": 8}, 20)
+    assert both.allowed("forward", 2) == 12 and both.allowed("backward", 2) == 4
