@@ -185,13 +185,20 @@ def mutants(
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     ranks: Ranks = 4,
     time_limit: TimeLimit = 10.0,
+    against: Annotated[
+        bool, typer.Option("--against", help="Also under the rules of others, side by side.")
+    ] = False,
+    correct: Annotated[
+        str, typer.Option(help="Correct candidates on which --against counts alarms.")
+    ] = "properties",
     json: Annotated[Path | None, typer.Option("--json", help="Write the matrix.")] = None,
 ) -> None:
     """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
+    from tpcheck import against as rules
     from tpcheck import mutation
-    from tpcheck.collect import modules
+    from tpcheck.collect import collect, modules
     from tpcheck.engines.pool import Engine
-    from tpcheck.report import machine, text
+    from tpcheck.report import calibration, machine, text
     from tpcheck.search import Options
 
     names = {name for t in targets or [] if (name := t.partition("::")[2])}
@@ -208,9 +215,14 @@ def mutants(
         matrix = mutation.matrix(
             found, ready, options, finished=lambda row: console.print(text.kill_line(row))
         )
-    console.print("\n" + text.matrix(matrix))
+        console.print("\n" + text.matrix(matrix))
+        report = matrix.to_dict()
+        if against:
+            others = rules.against(found, collect([correct]), ready, options)
+            console.print("\n" + calibration.against(others))
+            report["against"] = others.to_dict()
     if json:
-        machine.write(json, machine.dumps(matrix.to_dict()))
+        machine.write(json, machine.dumps(report))
     raise typer.Exit(0 if all(row.killed for row in matrix.rows) else 1)
 
 

@@ -56,6 +56,7 @@ class Target:
     value: Tensor
     spread: Spread
     unused: bool = False  # the reference's gradient is None: the candidate's may be, too
+    own: Tensor | None = None  # the reference's own result in the case's dtype: for `rules`
 
 
 @dataclass
@@ -68,6 +69,7 @@ class Problem:
     cotangents: list[dict[str, Tensor]] = field(default_factory=list)  # [m]
     targets: list[Target] = field(default_factory=list)
     borders: list[Target] = field(default_factory=list)  # in the order of computation, full
+    ones: bool = False  # cotangents of ones, as a `.sum()` loss has: for `rules`
 
 
 @dataclass
@@ -206,6 +208,7 @@ class _Run:
         for name in differentiable(outputs):
             draw = Draw(self.case, "cotangent", problem.d, m)
             full = drawing.cotangent(draw, name, outputs[name])
+            full = torch.ones_like(full) if problem.ones else full
             if self.case.memory == "expanded":
                 full = repeat_first_row(full)
             out[name] = full.to(torch_dtype(self.case))
@@ -309,22 +312,23 @@ def _draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
     return out
 
 
-def pose(spec: Spec, case: Case, *, watch: int | str | None = None) -> Posed:
+def pose(spec: Spec, case: Case, *, watch: int | str | None = None, ones: bool = False) -> Posed:
     """As `_pose`, on one thread: tiny operations gain nothing from more, and lose much where the
     ranks keep the cores busy. The process's own setting comes back."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _pose(spec, case, watch)
+        return _pose(spec, case, watch, ones)
     finally:
         torch.set_num_threads(threads)
 
 
-def _pose(spec: Spec, case: Case, watch: int | str | None) -> Posed:
+def _pose(spec: Spec, case: Case, watch: int | str | None, ones: bool) -> Posed:
     """Draws the case and computes what is expected of it.
 
     Args:
         watch: the pass (a microbatch, or `step`) whose tensors at module borders are noted, too.
+        ones: whether cotangents are ones, as those of a `.sum()` loss are, in place of random.
 
     Raises:
         CaseError: the spec says that the case can't be.
@@ -346,13 +350,13 @@ def _pose(spec: Spec, case: Case, watch: int | str | None) -> Posed:
         placement.check(name, state[name], entry, case=case)
     low = _in_dtype(spec, case, module)
     for d in range(case.dp):
-        problem = Problem(d, params=state)
+        problem = Problem(d, params=state, ones=ones)
         problem.inputs = [_draw_inputs(spec, case, d, m) for m in range(case.microbatches)]
         posed.problems.append(problem)
     apart = [[problem] for problem in posed.problems]
     for together in apart if spec.dp_gradients == "local" else [posed.problems]:
         expected = _expect(spec, case, together, module, low, watch)
-        for problem, (values, spreads, dtypes, unused) in zip(together, expected, strict=True):
+        for problem, (values, spreads, own, unused) in zip(together, expected, strict=True):
             names = list(problem.inputs[0])
             posed.inputs = placement.resolve("inputs", layout.inputs, names)
             for name, entry in posed.inputs.items():
@@ -364,8 +368,8 @@ def _pose(spec: Spec, case: Case, watch: int | str | None) -> Posed:
                 key, border = (kind, name), kind == "border"
                 entry = placement.Replicate() if border else _entry(posed, grads, kind, name)
                 placement.check(name, value, entry, case=case)
-                idle = key in unused
-                target = Target(kind, name, entry, dtypes[key], value.double(), spreads[key], idle)
+                about = (entry, own[key].dtype, value.double(), spreads[key], key in unused)
+                target = Target(kind, name, *about, own=own[key])
                 (problem.borders if border else problem.targets).append(target)
     return posed
 
@@ -397,12 +401,7 @@ def _runs(case: Case, values: Values) -> int:
     return max(runs, min(2 * runs, -(-24 // fewest)))
 
 
-Expected = tuple[
-    Values,
-    dict[tuple[str, str], Spread],
-    dict[tuple[str, str], torch.dtype],
-    set[tuple[str, str]],
-]
+Expected = tuple[Values, dict[tuple[str, str], Spread], Values, set[tuple[str, str]]]
 
 
 def _expect(
@@ -413,7 +412,7 @@ def _expect(
     low: Any,
     watch: int | str | None,
 ) -> list[Expected]:
-    """Values, spreads, dtypes and unused gradients of every target, by problem."""
+    """Values, spreads, results in the case's dtype and unused gradients, by problem."""
     dtype = torch_dtype(case)
     run = _Run(spec, case, problems, torch.float64, watch)
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
@@ -434,7 +433,7 @@ def _expect(
         (
             exact,
             _spreads(exact, [of[i] for of in noisy], own[i], margin / gain, low is module),
-            {key: t.dtype for key, t in own[i].items()},
+            own[i],
             run.unused,
         )
         for i, exact in enumerate(values)
@@ -460,8 +459,9 @@ def _spreads(
 # ---- the bundle: how a posed case reaches the ranks (tensors as safetensors, the rest as JSON)
 
 
-def save(posed: Posed, path: Path) -> None:
-    """Writes all tensors of a posed case to one safetensors file (no pickle)."""
+def save(posed: Posed, path: Path, *, own: bool = False) -> None:
+    """Writes all tensors of a posed case to one safetensors file (no pickle); with `own` also
+    the reference's results in the case's dtype."""
     tensors: dict[str, Tensor] = {}
     listing: list[list[Any]] = []
     for d, problem in enumerate(posed.problems):
@@ -475,6 +475,8 @@ def save(posed: Posed, path: Path) -> None:
             tensors[f"value/{d}/{i}"] = target.value
             found = target.spread
             tensors[f"sigma/{d}/{i}"] = found.sigma
+            if own and target.own is not None:
+                tensors[f"own/{d}/{i}"] = target.own
             dtype = str(target.dtype).split(".")[-1]
             counts = [found.samples, found.norm_samples]
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
@@ -489,7 +491,8 @@ def load(
     """Reads the problem of dp coordinate `d`; `entries` maps (kind, name) → placement."""
     problem = Problem(d)
     with safe_open(path, framework="pt", device=str(device)) as bundle:
-        for key in bundle.keys():  # noqa: SIM118 (a safe_open handle is no mapping)
+        keys = bundle.keys()
+        for key in keys:
             what, _, rest = key.partition("/")
             if what == "param":
                 problem.params[rest] = bundle.get_tensor(key)
@@ -508,6 +511,8 @@ def load(
                 entry = entries[kind, name]
                 spread = Spread(sigma, *counts)
                 floats = getattr(torch, dtype)
-                target = Target(kind, name, entry, floats, value, spread, unused)
+                key = f"own/{d}/{i}"
+                low = bundle.get_tensor(key) if key in keys else None
+                target = Target(kind, name, entry, floats, value, spread, unused, low)
                 problem.targets.append(target)
     return problem

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from tpcheck import compare, oracle, placement
+from tpcheck import compare, oracle, placement, rules
 from tpcheck.borders import Watch
 from tpcheck.case import Case
 from tpcheck.cleanup import end_case
@@ -54,6 +54,7 @@ class Work:
     dump: str | None = None  # a folder for every local tensor
     saved: bool = False  # whether to count what autograd saves
     watch: int | str | None = None  # the microbatch whose module borders are dumped, too
+    rules: bool = False  # whether to hold other rules against the tensors, too
     epoch: int = 0
 
 
@@ -69,6 +70,8 @@ class RankReport:
     bytes: int = 0  # parameters held
     saved: int = 0  # elements that autograd kept after the first forward, besides parameters
     usage: float = 0.0
+    compared: int = 0  # tensors held against their bounds
+    alarms: set[str] = field(default_factory=set)  # other rules that alarm, where asked for
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -404,6 +407,10 @@ class RankRun:
         self.report.digests[kind, name] = compare.fingerprint(actual)
         if self.work.dump and actual is not None:
             self.kept[f"{kind}/{name}"] = actual.detach().cpu()
+        self.report.compared += 1
+        if self.work.rules and target.own is not None:
+            own = take(target.own, entry, case=self.case, rank=self.rank)
+            self.report.alarms |= rules.alarms(actual, expected, own, target)
         found = compare.compare(
             actual, expected, spread, name=name, kind=kind, rank=self.rank, dtype=dtype
         )

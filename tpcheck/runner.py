@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from tpcheck import budget, oracle, placement
+from tpcheck import budget, oracle, placement, rules
 from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.errors import EngineUnavailable, InvalidArgument
@@ -43,8 +43,15 @@ class Runner:
         self._files = _own_modules()
         self._plans: dict[str, Planned | None] = {}
 
-    def run(self, case: Case, *, dump: Path | None = None) -> CaseResult:
+    def run(
+        self, case: Case, *, dump: Path | None = None, ones: bool = False, others: bool = False
+    ) -> CaseResult:
         """Poses the case, runs it on the ranks, judges.
+
+        Args:
+            dump: a folder for every rank's tensors.
+            ones: cotangents of ones, in place of random ones.
+            others: say also which other rules alarm (`CaseResult.alarms`).
 
         Raises:
             InvalidArgument: the case can't be (its spec or layout says so), or the engine is
@@ -56,16 +63,22 @@ class Runner:
                 f"the case needs {size} ranks ({case.describe()}) and the engine has "
                 f"{self.engine.ranks}; give --ranks {size} or a smaller mesh"
             )
-        return self.execute(oracle.pose(self.check.spec, case), dump=dump)
+        return self.execute(oracle.pose(self.check.spec, case, ones=ones), dump=dump, others=others)
 
     def execute(
-        self, posed: Posed, *, dump: Path | None = None, watch: int | str | None = None
+        self,
+        posed: Posed,
+        *,
+        dump: Path | None = None,
+        watch: int | str | None = None,
+        others: bool = False,
     ) -> CaseResult:
         """Runs a posed case: the same one may run on several engines.
 
         Args:
             dump: a folder for every rank's tensors.
             watch: the microbatch (or `step`) whose module borders are dumped, too.
+            others: say also which other rules alarm (`CaseResult.alarms`).
         """
         self.engine.teach(self._key, self._blob, self._files)
         budget_of = self.check.spec.budget if self.check.communication else None
@@ -73,7 +86,7 @@ class Runner:
         plan = self._planned(posed.case)
         epoch = self.engine.next_epoch()
         bundle = self.engine.folder / f"case{epoch}.safetensors"
-        oracle.save(posed, bundle)
+        oracle.save(posed, bundle, own=others)
         work = Work(
             case=posed.case,
             bundle=str(bundle),
@@ -86,6 +99,7 @@ class Runner:
             dump=str(dump) if dump else None,
             saved=allowed is not None and allowed.saved is not None,
             watch=watch,
+            rules=others,
             epoch=epoch,
         )
         try:
@@ -93,6 +107,8 @@ class Runner:
         finally:
             bundle.unlink(missing_ok=True)
         result = judge(posed, self.engine.name, outcomes, allowed)
+        if others:
+            result.alarms = rules.seen(outcomes)
         if plan:
             found = [mismatch(finding, 0) for finding in plan.findings]
             result.mismatches = found + result.mismatches

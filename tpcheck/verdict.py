@@ -130,6 +130,7 @@ class CaseResult:
     trace: list[list[dict[str, Any]]] = field(default_factory=list)  # [rank][event]
     tensors: dict[str, Any] = field(default_factory=dict)  # dumps, when asked for
     usage: float = 0.0  # the largest error / bound seen among values that agree
+    alarms: set[str] = field(default_factory=set)  # other rules that alarm, where asked for
 
     @property
     def verdict(self) -> Verdict:

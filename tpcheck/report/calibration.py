@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tpcheck.against import Against
     from tpcheck.calibrate.campaign import Line, Summary, Unit
 
 
@@ -40,3 +41,25 @@ def _table(title: str, lines: Mapping[Any, Line]) -> str:
             quantiles = f"{line.median:24.3f}{line.p99:8.3f}{line.largest:11.3f}"
             rows.append(f"{key!s:<26}{line.cases:>8}{line.alarms:>8}{quantiles}")
     return "\n".join(rows)
+
+
+def against(found: Against) -> str:
+    """A column a rule: mutants killed, and alarms on correct candidates, by dtype."""
+    rules = found.to_dict()["rules"]
+    width = 2 + max(map(len, rules))
+    mutants, correct = len(found.kills), sum(found.correct.values())
+
+    def row(title: str, cells: list[str]) -> str:
+        return f"{title:<34}" + "".join(f"{cell:>{width}}" for cell in cells)
+
+    lines = [row("", list(rules))]
+    lines.append(row(f"killed, of {mutants} mutants", [str(r["killed"]) for r in rules.values()]))
+    called = [str(len(r["correct_called_wrong"])) for r in rules.values()]
+    lines.append(row(f"called wrong, of {len(found.candidates)} correct", called))
+    alarms = [r["alarms_on_correct"] for r in rules.values()]
+    total = [str(sum(by.values())) for by in alarms]
+    lines.append(row(f"alarms on {correct} correct cases", total))
+    for dtype, cases in sorted(found.correct.items()):
+        lines.append(row(f"  of {cases} in {dtype}", [str(by.get(dtype, 0)) for by in alarms]))
+    lines += ["", *(f"{rule}: {about['means']}" for rule, about in rules.items())]
+    return "\n".join(lines)
