@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tpcheck.compare import Comparison, compare
-from tpcheck.oracle import NOISY_RUNS
+from tpcheck.oracle import STUDY
 from tpcheck.specs.reference import rms_normalise
 from tpcheck.tolerance import (
     RoundingNoise,
@@ -39,7 +39,7 @@ def noisy(
     """Deviations of `function` from itself under rounding noise, as the oracle takes them."""
     exact = function(*given)
     found = []
-    for k in range(NOISY_RUNS[NAMES[dtype]]):
+    for k in range(STUDY.runs[NAMES[dtype]]):
         mode = RoundingNoise(dtype, degree, torch.Generator().manual_seed(100 * seed + k))
         with mode:
             value = function(*given)
@@ -77,12 +77,12 @@ def bounds(x: Tensor, w: Tensor, degree: int, seed: int) -> Spread:
     """The product's bounds, as the oracle derives them (its own low-precision run included)."""
     wide = (x.double(), w.double())
     found = noisy(torch.mm, *wide, dtype=x.dtype, degree=degree, seed=seed)
-    return spread(found, (x @ w).double() - wide[0] @ wide[1])
+    return spread(found, (x @ w).double() - wide[0] @ wide[1], dtype=x.dtype)
 
 
 def alone(deviations: list[Tensor]) -> Spread:
     """The spread of noisy runs whose reference has no error of its own."""
-    return spread(deviations, torch.zeros_like(deviations[0]))
+    return spread(deviations, torch.zeros_like(deviations[0]), dtype=torch.bfloat16)
 
 
 def judged(actual: Tensor, x: Tensor, w: Tensor, limits: Spread) -> Comparison:
@@ -261,7 +261,34 @@ def test_a_tensor_without_elements_has_no_spread() -> None:
 
 def test_the_references_own_error_is_a_floor() -> None:
     own = torch.full((4, 4), 1e-3, dtype=F64)
-    assert float(spread([torch.zeros(4, 4)] * 3, own).sigma.min()) == pytest.approx(1e-3)
+    assert float(
+        spread([torch.zeros(4, 4)] * 3, own, dtype=torch.float32).sigma.min()
+    ) == pytest.approx(1e-3)
+
+
+def test_a_jump_counts_whole() -> None:
+    """One run of many, or what a strained pair has in common, far outside the rest."""
+    rng = torch.Generator().manual_seed(0)
+    calm = [1e-3 * torch.randn(5, 5, dtype=F64, generator=rng) for _ in range(48)]
+    none = torch.zeros(5, 5, dtype=F64)
+    steady = spread(calm, none, dtype=torch.bfloat16, strained=[(8 * calm[0], -8 * calm[0])])
+    assert float(steady.sigma.max()) < 2.5e-3
+    jump = none.clone()
+    jump[2, 3] = 1.0
+    once = spread([*calm[1:], calm[0] + jump], none, dtype=torch.bfloat16, strained=[(none, none)])
+    pair = spread(calm, none, dtype=torch.bfloat16, strained=[(8 * calm[0] + jump, -8 * calm[0])])
+    for found in (once, pair):
+        assert float(found.sigma[2, 3]) * found.elementwise_limit(25) > 1.0
+    assert torch.equal(pair.sigma[:2], steady.sigma[:2])
+
+
+def test_fewer_alarms_are_wanted_of_the_second_look_than_of_the_first() -> None:
+    none = torch.zeros(3, 3, dtype=F64)
+    first, second = (
+        spread([none + 1] * 8, none, dtype=torch.float32, chance=c) for c in (1e-4, 1e-9)
+    )
+    assert first.elementwise_limit(9) < second.elementwise_limit(9)
+    assert first.norm_limit(9) < second.norm_limit(9)
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
@@ -273,8 +300,10 @@ def test_a_gelu_cut_otherwise_stays_inside_where_its_terms_cancel(approximate: s
 
     x = -torch.linspace(2.0, 5.0, 64, dtype=torch.float32)
     exact = gelu(x.double())
-    found = spread(noisy(gelu, x.double(), dtype=torch.float32, degree=1), torch.zeros(64))
-    limit = elementwise_limit(x.numel(), found.samples) * found.sigma
+    found = spread(
+        noisy(gelu, x.double(), dtype=torch.float32, degree=1), torch.zeros(64), dtype=x.dtype
+    )
+    limit = found.elementwise_limit(x.numel()) * found.sigma
     for result in (gelu(x), torch.cat([gelu(part) for part in x.split(3)])):
         assert ((result.double() - exact).abs() <= limit).all()
     assert (exact.abs() > limit)[:32].all(), "a value left out is still seen"

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpcheck.tolerance import Spread, elementwise_limit, norm_limit
+from tpcheck.tolerance import Spread
 from tpcheck.verdict import Mismatch
 
 
@@ -64,9 +64,9 @@ def compare(
     same = (value == expected) | (value.isnan() & expected.isnan())
     error = torch.where(same, torch.zeros_like(error), error)
     sigma = spread.sigma
-    bound = elementwise_limit(expected.numel(), spread.samples) * sigma
+    bound = spread.elementwise_limit(expected.numel()) * sigma
     wrong = ~(error <= bound) & ~same & sigma.isfinite()
-    ratio, limit = _norm_ratio(error, sigma, spread.norm_samples)
+    ratio, limit = _norm_ratio(error, sigma, spread)
     if not wrong_dtype and not bool(wrong.any()) and ratio <= limit:
         return Comparison(None, max(_usage(error, bound), ratio / limit))
     worst = _worst(error, bound, sigma)
@@ -90,15 +90,15 @@ def _agrees(value: Tensor, expected: Tensor, spread: Spread) -> Comparison | Non
     closer."""
     error = (value - expected).abs_()
     sigma = spread.sigma
-    limit = elementwise_limit(expected.numel(), spread.samples)
+    limit = spread.elementwise_limit(expected.numel())
     used = float((error / (limit * sigma).clamp_min(5e-324)).max())
     if not used <= 1.0:
         return None
-    ratio, allowed = _norm_ratio(error, sigma, spread.norm_samples)
+    ratio, allowed = _norm_ratio(error, sigma, spread)
     return Comparison(None, max(used, ratio / allowed)) if ratio <= allowed else None
 
 
-def _norm_ratio(error: Tensor, sigma: Tensor, samples: int) -> tuple[float, float]:
+def _norm_ratio(error: Tensor, sigma: Tensor, spread: Spread) -> tuple[float, float]:
     """√(Σ error² / Σ σ²) over the elements that can be judged, and its limit."""
     judged = sigma.isfinite() & error.isfinite()
     error, sigma = error[judged], sigma[judged]
@@ -108,7 +108,7 @@ def _norm_ratio(error: Tensor, sigma: Tensor, samples: int) -> tuple[float, floa
         return (math.inf if size > 0 else 0.0), 1.0
     # few elements dominating σ are few independent errors: the participation ratio counts them
     count = scale**4 / float(sigma.pow(4).sum()) if scale > 1e-60 else sigma.numel()
-    return size / scale, norm_limit(int(max(1.0, count)), samples)
+    return size / scale, spread.norm_limit(int(max(1.0, count)))
 
 
 def _usage(error: Tensor, bound: Tensor) -> float:

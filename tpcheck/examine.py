@@ -26,7 +26,7 @@ Kept = dict[int, dict[str, Tensor]]  # rank → name → tensor
 def examine_failure(runner: Runner, found: CaseResult) -> tuple[Diagnosis, str | None]:
     """The cause of `found`, and where it is seen first."""
     at = watched_pass(found)
-    posed = oracle.pose(runner.check.spec, found.case, watch=at)
+    posed = oracle.pose(runner.check.spec, found.case, oracle.STUDY, watch=at)
     again, dumps = _kept(runner, posed)
     reruns: dict[str, CaseResult | None] = {}
 

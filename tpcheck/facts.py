@@ -13,7 +13,6 @@ from tpcheck.case import Case
 from tpcheck.oracle import Posed, Target
 from tpcheck.placement import Partial, Replicate, by_axis, take
 from tpcheck.spec import Spec
-from tpcheck.tolerance import elementwise_limit
 from tpcheck.verdict import CaseResult, Mismatch
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Local:
         want = self.expected[rank] if expected is None else expected
         if value.shape != want.shape:
             return False
-        slack = 2 * elementwise_limit(want.numel(), self.target.spread.samples)
+        slack = 2 * self.target.spread.elementwise_limit(want.numel())
         sigma = self.sigma[rank] if expected is None else self.target.spread.sigma.max()
         scale = want.abs().max() if want.numel() else torch.tensor(0.0)
         return bool(((value - want).abs() <= slack * sigma + 1e-13 * scale).all())

@@ -15,7 +15,7 @@ from torch import Tensor
 from tpcheck import oracle, placement
 from tpcheck.facts import ORDER, Facts, Local, gather, name_of, pass_of
 from tpcheck.placement import take
-from tpcheck.tolerance import UNIT_ROUNDOFF, elementwise_limit
+from tpcheck.tolerance import UNIT_ROUNDOFF
 from tpcheck.verdict import Diagnosis, Mismatch
 
 
@@ -166,7 +166,7 @@ def _row_map(local: Local, rank: int, dim: int) -> list[int] | None:
     ]
     if not actual.numel() or actual.shape[dim] > 256:
         return None
-    slack = 2 * elementwise_limit(actual.numel(), local.target.spread.samples)
+    slack = 2 * local.target.spread.elementwise_limit(actual.numel())
     rows = actual.movedim(dim, 0).reshape(actual.shape[dim], -1)
     wanted, noise = (
         torch.cat([t[r].movedim(dim, 0).reshape(t[r].shape[dim], -1) for r in owners])

@@ -33,16 +33,30 @@ from tpcheck.memory import repeat_first_row
 from tpcheck.names import tensors_of
 from tpcheck.placement import Entry, Layout
 from tpcheck.spec import Spec
-from tpcheck.tolerance import RoundingNoise, Spread, spread
+from tpcheck.tolerance import FALSE_ALARM, STRAIN, SUSPICION, RoundingNoise, Spread, spread
 
 LEARNING_RATE = 2.0**-4
-NOISY_RUNS = {"float64": 4, "float32": 5, "bfloat16": 6, "float16": 6}
-# In float64 the expected value is as wrong as the candidate's (twice the variance), and sharpness
-# is not what these cases are for: faults of logic are 1e-12 and more, rounding 1e-16. So σ is
-# taken this many times as large, which keeps rare correlations of a few roundings silent.
-FLOAT64_MARGIN = 16.0
-
 Values = dict[tuple[str, str], Tensor]  # (kind, name) → tensor
+
+
+@dataclass(frozen=True)
+class Look:
+    """How closely the rounding of a case is looked at.
+
+    Args:
+        runs: noisy runs, by dtype.
+        strained: pairs of runs under enlarged errors and their mirror image.
+        chance: of an alarm over a correct tensor.
+    """
+
+    runs: Mapping[str, int]
+    strained: int
+    chance: float
+
+
+# Every case is posed with a few runs; what that suspects is judged again with many.
+GLANCE = Look({"float64": 2, "float32": 3, "bfloat16": 4, "float16": 4}, 0, SUSPICION)
+STUDY = Look({"float64": 24, "float32": 32, "bfloat16": 48, "float16": 48}, 8, FALSE_ALARM)
 
 
 @dataclass(frozen=True)
@@ -82,6 +96,7 @@ class Posed:
     inputs: dict[str, Entry]
     outputs: dict[str, Entry]
     named: frozenset[str] = frozenset()  # parameters that the layout names itself
+    look: Look = GLANCE
     shared: bool = False  # whether all dp coordinates have the same gradients of parameters
 
 
@@ -312,18 +327,25 @@ def _draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
     return out
 
 
-def pose(spec: Spec, case: Case, *, watch: int | str | None = None, ones: bool = False) -> Posed:
+def pose(
+    spec: Spec,
+    case: Case,
+    look: Look = GLANCE,
+    *,
+    watch: int | str | None = None,
+    ones: bool = False,
+) -> Posed:
     """As `_pose`, on one thread: tiny operations gain nothing from more, and lose much where the
     ranks keep the cores busy. The process's own setting comes back."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _pose(spec, case, watch, ones)
+        return _pose(spec, case, look, watch, ones)
     finally:
         torch.set_num_threads(threads)
 
 
-def _pose(spec: Spec, case: Case, watch: int | str | None, ones: bool) -> Posed:
+def _pose(spec: Spec, case: Case, look: Look, watch: int | str | None, ones: bool) -> Posed:
     """Draws the case and computes what is expected of it.
 
     Args:
@@ -345,7 +367,7 @@ def _pose(spec: Spec, case: Case, watch: int | str | None, ones: bool) -> Posed:
     state = _draw_state(spec, case, module)
     params = placement.resolve("params", layout.params, list(state))
     named = frozenset(placement.matched("params", layout.params, list(state)))
-    posed = Posed(case, [], params, {}, {}, named, shared=spec.dp_gradients != "local")
+    posed = Posed(case, [], params, {}, {}, named, look, shared=spec.dp_gradients != "local")
     for name, entry in posed.params.items():
         placement.check(name, state[name], entry, case=case)
     low = _in_dtype(spec, case, module)
@@ -355,7 +377,7 @@ def _pose(spec: Spec, case: Case, watch: int | str | None, ones: bool) -> Posed:
         posed.problems.append(problem)
     apart = [[problem] for problem in posed.problems]
     for together in apart if spec.dp_gradients == "local" else [posed.problems]:
-        expected = _expect(spec, case, together, module, low, watch)
+        expected = _expect(spec, case, together, module, low, look, watch)
         for problem, (values, spreads, own, unused) in zip(together, expected, strict=True):
             names = list(problem.inputs[0])
             posed.inputs = placement.resolve("inputs", layout.inputs, names)
@@ -392,15 +414,6 @@ def _in_dtype(spec: Spec, case: Case, module: Any) -> Any:
     return build_reference(spec, case).to(torch_dtype(case))
 
 
-def _runs(case: Case, values: Values) -> int:
-    """How many noisy runs: in half precision, where a bound decides, more for tiny tensors."""
-    runs = NOISY_RUNS[case.dtype]
-    if case.dtype in ("float64", "float32"):
-        return runs
-    fewest = min((t.numel() for t in values.values() if t.numel()), default=1)
-    return max(runs, min(2 * runs, -(-24 // fewest)))
-
-
 Expected = tuple[Values, dict[tuple[str, str], Spread], Values, set[tuple[str, str]]]
 
 
@@ -410,50 +423,49 @@ def _expect(
     problems: list[Problem],
     module: Any,
     low: Any,
+    look: Look,
     watch: int | str | None,
 ) -> list[Expected]:
     """Values, spreads, results in the case's dtype and unused gradients, by problem."""
     dtype = torch_dtype(case)
     run = _Run(spec, case, problems, torch.float64, watch)
+    scales: list[Any] = []
+
+    def deviations(exact: list[Values], k: int, amplitude: float = 1.0) -> list[Values]:
+        """How far off a run is under the errors drawn from stream `k`, by problem."""
+        errors = drawing.generator(case, "noise", problems[0].d, k)
+        with RoundingNoise(dtype, case.tp, errors, scales, amplitude) as noise:
+            noisy = run(module)
+        return [
+            {key: (off[key].double() - value.double()) / noise.gain for key, value in of.items()}
+            for off, of in zip(noisy, exact, strict=True)
+        ]
+
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
         values = ask(spec, "reference's forward or backward", run, module)
-        noisy: list[list[Values]] = []
-        scales: list[Any] = []
-        gain = 1.0
-        for k in range(_runs(case, values[0])):
-            errors = drawing.generator(case, "noise", problems[0].d, k)
-            noise = RoundingNoise(dtype, case.tp, errors, scales)
-            with noise:
-                noisy.append(run(module))
-            gain = noise.gain
+        runs = look.runs[case.dtype]
+        noisy = [deviations(values, k) for k in range(runs)]
+        pairs = range(runs, runs + look.strained) if case.dtype != "float64" else ()
+        strained = [[deviations(values, k, a) for a in (STRAIN, -STRAIN)] for k in pairs]
     # with torch's own choice of kernels: another order of the same computation
     own = _Run(spec, case, problems, dtype, watch)(low)
-    margin = FLOAT64_MARGIN if dtype == torch.float64 else 1.0
-    return [
-        (
-            exact,
-            _spreads(exact, [of[i] for of in noisy], own[i], margin / gain, low is module),
-            own[i],
-            run.unused,
-        )
-        for i, exact in enumerate(values)
-    ]
-
-
-def _spreads(
-    values: Values, noisy: list[Values], own: Values, scale: float, in_float64: bool
-) -> dict[tuple[str, str], Spread]:
-    """σ of every target, from the deviations of the noisy runs and the reference's own error."""
-    spreads: dict[tuple[str, str], Spread] = {}
-    for key, value in values.items():
-        deviations = [(run[key].double() - value.double()) * scale for run in noisy]
-        finite = own[key].isfinite() & value.isfinite()
-        error = torch.where(finite, own[key].double() - value.double(), 0.0)
-        found = spread(deviations, error * (FLOAT64_MARGIN if in_float64 else 1.0))
-        # what overflows in the case's dtype may overflow, or not, in another order too
-        sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
-        spreads[key] = replace(found, sigma=sigma)
-    return spreads
+    expected: list[Expected] = []
+    for i, exact in enumerate(values):
+        spreads: dict[tuple[str, str], Spread] = {}
+        for key, value in exact.items():
+            finite = own[i][key].isfinite() & value.isfinite()
+            found = spread(
+                [off[i][key] for off in noisy],
+                torch.where(finite, own[i][key].double() - value.double(), 0.0),
+                dtype=dtype,
+                strained=[(up[i][key], down[i][key]) for up, down in strained],
+                chance=look.chance,
+            )
+            # what overflows in the case's dtype may overflow, or not, in another order too
+            sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
+            spreads[key] = replace(found, sigma=sigma)
+        expected.append((exact, spreads, own[i], run.unused))
+    return expected
 
 
 # ---- the bundle: how a posed case reaches the ranks (tensors as safetensors, the rest as JSON)
@@ -478,7 +490,7 @@ def save(posed: Posed, path: Path, *, own: bool = False) -> None:
             if own and target.own is not None:
                 tensors[f"own/{d}/{i}"] = target.own
             dtype = str(target.dtype).split(".")[-1]
-            counts = [found.samples, found.norm_samples]
+            counts = [found.samples, found.norm_samples, found.chance]
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
     unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
     names = json.dumps(list(posed.problems[0].inputs[0]))  # their order is the call's

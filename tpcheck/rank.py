@@ -50,6 +50,7 @@ class Work:
     outputs: Mapping[str, Entry]
     targets: Mapping[tuple[str, str], Entry]
     named: frozenset[str]
+    suspects: str  # a folder for local tensors outside their bounds
     plan: Promised | None = None  # what the candidate's plan promises of its parameters
     dump: str | None = None  # a folder for every local tensor
     saved: bool = False  # whether to count what autograd saves
@@ -65,6 +66,7 @@ class RankReport:
     rank: int
     mismatches: list[Mismatch] = field(default_factory=list)
     digests: dict[tuple[str, str], str] = field(default_factory=dict)
+    suspects: dict[tuple[str, str], Entry] = field(default_factory=dict)  # kept for another look
     entries: dict[str, Entry] = field(default_factory=dict)  # parameters' live placements
     events: list[dict[str, Any]] = field(default_factory=list)
     bytes: int = 0  # parameters held
@@ -139,6 +141,7 @@ class RankRun:
         self.problem = self._load_problem()
         self.targets = {(t.kind, t.name): t for t in self.problem.targets}
         self.kept: dict[str, Tensor] = {}
+        self.suspects: dict[str, Tensor] = {}
 
     def _load_problem(self) -> Problem:
         d = self.case.coordinates(self.rank).get("dp", 0)
@@ -154,9 +157,10 @@ class RankRun:
                 self._run(module)
         self.report.events = [e.to_dict() for e in self.recorder.events]
         self.report.seconds["rank"] = time.perf_counter() - start
-        if self.work.dump:
-            path = Path(self.work.dump) / f"rank{self.rank}.safetensors"
-            save_file({k: t.contiguous().clone() for k, t in self.kept.items()}, path)
+        for folder, tensors in ((self.work.dump, self.kept), (self.work.suspects, self.suspects)):
+            if folder and tensors:
+                unique = {k: t.contiguous().clone() for k, t in tensors.items()}
+                save_file(unique, Path(folder) / f"rank{self.rank}.safetensors")
         return self.report
 
     # ---- the parameters
@@ -416,6 +420,9 @@ class RankRun:
         )
         if found.mismatch is not None:
             self.report.mismatches.append(found.mismatch)
+            if actual is not None and found.mismatch.error is not None:
+                self.report.suspects[kind, name] = entry
+                self.suspects[f"{kind}/{name}"] = actual.detach().cpu()
         else:
             self.report.usage = max(self.report.usage, found.usage)
         return actual is not None and actual.shape == expected.shape

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+from safetensors.torch import load_file
 
-from tpcheck import budget, oracle, placement, rules
+from tpcheck import budget, compare, oracle, placement, rules
 from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.errors import EngineUnavailable, InvalidArgument
@@ -23,6 +26,9 @@ from tpcheck.verdict import CaseResult, Mismatch
 
 if TYPE_CHECKING:
     from tpcheck.engines.pool import Engine
+
+# A float64 tensor this many times off its bound stays wrong under any other one.
+CLEAR = 1e3
 
 
 class Runner:
@@ -86,6 +92,8 @@ class Runner:
         plan = self._planned(posed.case)
         epoch = self.engine.next_epoch()
         bundle = self.engine.folder / f"case{epoch}.safetensors"
+        suspects = self.engine.folder / f"case{epoch}.suspects"
+        suspects.mkdir()
         oracle.save(posed, bundle, own=others)
         work = Work(
             case=posed.case,
@@ -96,6 +104,7 @@ class Runner:
             targets={(t.kind, t.name): t.entry for t in posed.problems[0].targets},
             named=posed.named,
             plan=plan.promised if plan else None,
+            suspects=str(suspects),
             dump=str(dump) if dump else None,
             saved=allowed is not None and allowed.saved is not None,
             watch=watch,
@@ -104,8 +113,14 @@ class Runner:
         )
         try:
             outcomes = self.engine.run(self._key, work)
+            reports = [o for o in outcomes if isinstance(o, RankReport)]
+            if len(reports) == len(outcomes) and _doubtful(posed, reports):
+                ones = posed.problems[0].ones
+                study = oracle.pose(self.check.spec, posed.case, oracle.STUDY, ones=ones)
+                look_again(study, reports, suspects)
         finally:
             bundle.unlink(missing_ok=True)
+            shutil.rmtree(suspects, ignore_errors=True)
         result = judge(posed, self.engine.name, outcomes, allowed)
         if others:
             result.alarms = rules.seen(outcomes)
@@ -122,6 +137,52 @@ class Runner:
         if key not in self._plans:
             self._plans[key] = planned(self.check.spec, self.check.plan, case)
         return self._plans[key]
+
+
+def _doubtful(posed: Posed, reports: list[RankReport]) -> bool:
+    """Whether closer bounds could clear a tensor: not where a float64 one is far off its own."""
+    if posed.look is oracle.STUDY:
+        return False
+    found = [m for r in reports for m in r.mismatches if (m.kind, m.tensor) in r.suspects]
+    if posed.case.dtype != "float64":
+        return bool(found)
+    return any(m.error is not None and m.error <= CLEAR * (m.bound or 0.0) for m in found)
+
+
+def look_again(study: Posed, reports: list[RankReport], folder: Path) -> None:
+    """Judges the tensors that each rank kept for suspect once more, under the bounds of `study`:
+    in place, the mismatches of those that are right after all are taken out of `reports`."""
+    for report in reports:
+        if not report.suspects:
+            continue
+        kept = load_file(folder / f"rank{report.rank}.safetensors")
+        problem = study.problems[study.case.coordinates(report.rank).get("dp", 0)]
+        targets = {(t.kind, t.name): t for t in problem.targets}
+        mismatches = []
+        for first in report.mismatches:
+            key = (first.kind, first.tensor)
+            if key not in report.suspects:
+                mismatches.append(first)
+                continue
+            target = targets[key]
+            expected, sigma = (
+                placement.take(t, report.suspects[key], case=study.case, rank=report.rank)
+                for t in (target.value, target.spread.sigma)
+            )
+            found = compare.compare(
+                kept[f"{target.kind}/{target.name}"],
+                expected,
+                replace(target.spread, sigma=sigma),
+                name=target.name,
+                kind=target.kind,
+                rank=report.rank,
+                dtype=target.dtype if target.kind in ("output", "loss") else None,
+            )
+            if found.mismatch is not None:
+                mismatches.append(found.mismatch)
+            else:
+                report.usage = max(report.usage, found.usage)
+        report.mismatches = mismatches
 
 
 def judge(

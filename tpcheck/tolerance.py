@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,16 +44,24 @@ TINY = {
     torch.bfloat16: 2.0**-133,
     torch.float16: 2.0**-24,
 }
-# The chance that one tensor of a correct case is called wrong, by the model.
+# The chance, by the model, that one tensor of a correct case is suspected at the first look, and
+# that it is called wrong at the second, which has many more samples.
+SUSPICION = 1e-4
 FALSE_ALARM = 1e-9
+# In float64 the expected value is as wrong as the candidate's (twice the variance), and sharpness
+# is not what these cases are for: faults of logic are 1e-12 and more, rounding 1e-16. So σ is
+# taken this many times as large, which keeps rare correlations of a few roundings silent.
+MARGIN = {torch.float64: 16.0}
+# Errors this many times as large as rounding probe how far the reference stays linear in them.
+STRAIN = 8.0
 FEW = 4
 
 
-def elementwise_limit(elements: int, samples: int) -> float:
+def elementwise_limit(elements: int, samples: int, chance: float = FALSE_ALARM) -> float:
     """How many estimated σ the worst of `elements` values may be off.
 
     An error of variance σ² over a σ estimated from ν samples has Student's t distribution. Two
-    bounds of its tail, each with n·P ≤ FALSE_ALARM, and the smaller of them:
+    bounds of its tail, each with n·P ≤ chance, and the smaller of them:
 
     * few samples: P(|T| > t) ≤ 2c·ν^((ν−1)/2)·t^(−ν), from 1 + t²/ν ≥ t²/ν in the density, c its
       constant Γ((ν+1)/2) / (√(νπ) Γ(ν/2));
@@ -62,23 +70,23 @@ def elementwise_limit(elements: int, samples: int) -> float:
     """
     n, nu = max(elements, 1), float(max(samples, 1))
     log_c = math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi)
-    tail = math.log(2 * n / FALSE_ALARM) + log_c + (nu - 1) / 2 * math.log(nu)
-    normal = math.sqrt(2 * math.log(4 * n / FALSE_ALARM))
-    return min(math.exp(min(tail / nu, 80.0)), normal * inflation(samples, FALSE_ALARM / 2))
+    tail = math.log(2 * n / chance) + log_c + (nu - 1) / 2 * math.log(nu)
+    normal = math.sqrt(2 * math.log(4 * n / chance))
+    return min(math.exp(min(tail / nu, 80.0)), normal * inflation(samples, chance / 2))
 
 
-def norm_limit(elements: int, samples: int) -> float:
+def norm_limit(elements: int, samples: int, chance: float = FALSE_ALARM) -> float:
     """How many times its root mean square σ a tensor of `elements` values may be off.
 
     For independent errors of variance σ² the mean square of n of them exceeds
     1 + 2√(t/n) + 2t/n with probability at most e^(−t) (Laurent & Massart 2000, lemma 1), here
-    with e^(−t) = FALSE_ALARM / 2 and n the effective number of independent errors: one rounding
+    with e^(−t) = chance / 2 and n the effective number of independent errors: one rounding
     upstream (of a mean, of a score) moves a whole row, so n counts as its square root.
     """
     effective = max(1.0, math.sqrt(elements))
-    t = -math.log(FALSE_ALARM / 2)
+    t = -math.log(chance / 2)
     growth = math.sqrt(1 + 2 * math.sqrt(t / effective) + 2 * t / effective)
-    return growth * inflation(samples, FALSE_ALARM / 2)
+    return growth * inflation(samples, chance / 2)
 
 
 def inflation(samples: int, chance: float) -> float:
@@ -96,26 +104,51 @@ def inflation(samples: int, chance: float) -> float:
 
 @dataclass(frozen=True)
 class Spread:
-    """σ of every element (float64), and from how many samples it was estimated."""
+    """σ of every element (float64), from how many samples, and how rare an alarm shall be."""
 
     sigma: Tensor
     samples: int  # behind one element's σ
     norm_samples: int  # behind the whole tensor's √Σσ²
+    chance: float = FALSE_ALARM
+
+    def elementwise_limit(self, elements: int) -> float:
+        """How many σ the worst of `elements` values may be off."""
+        return elementwise_limit(elements, self.samples, self.chance)
+
+    def norm_limit(self, elements: int) -> float:
+        """How many root mean square σ `elements` independent values may be off together."""
+        return norm_limit(elements, self.norm_samples, self.chance)
 
 
-def spread(deviations: list[Tensor], own: Tensor) -> Spread:
+def spread(
+    deviations: list[Tensor],
+    own: Tensor,
+    *,
+    dtype: torch.dtype,
+    strained: Sequence[tuple[Tensor, Tensor]] = (),
+    chance: float = FALSE_ALARM,
+) -> Spread:
     """σ of each element.
+
+    Rounding can cause a jump that no multiple of a small σ describes: the sign of a norm over two
+    numbers that nearly agree, the choice of an expert. One shows as a run far outside the others,
+    or as what a strained pair has in common. It counts as a σ of its own, so that the limit, six
+    and more, covers the jump whole.
 
     Args:
         deviations: from the exact values, in a few noisy runs.
         own: the reference's own error, in the case's dtype and with torch's own kernels: what it
             shows together (its rows and columns pooled) is a floor. It covers what the noise does
             not model, such as another order inside a fused kernel.
+        dtype: the case's.
+        strained: pairs of deviations, under errors `STRAIN` times as large and under their mirror
+            image. To first order the two cancel.
+        chance: of an alarm over a correct tensor.
     """
     runs = len(deviations)
     squares = torch.stack([d.double() ** 2 for d in deviations]).mean(0)
     if squares.numel() == 0:
-        return Spread(squares, 1, 1)
+        return Spread(squares, 1, 1, chance)
     shape = squares.shape
     grid = squares.reshape(-1, shape[-1]) if squares.ndim >= 2 else squares.reshape(1, -1)
     fewest = min(grid.shape)
@@ -127,7 +160,12 @@ def spread(deviations: list[Tensor], own: Tensor) -> Spread:
         # from one rounding (a gradient that is zero by construction)
         samples = whole = 2
     variance = torch.maximum(torch.maximum(grid, _pooled(grid)), _pooled(found))
-    return Spread(variance.reshape(shape).sqrt(), samples, whole)
+    sigma = variance.reshape(shape).sqrt()
+    jumps = [d.abs() for d in deviations] + [(up + down).abs() for up, down in strained]
+    if strained:
+        worst = torch.stack(jumps).nan_to_num_(torch.inf).amax(0)
+        sigma = torch.maximum(sigma, worst - 5 * sigma)
+    return Spread(sigma * MARGIN.get(dtype, 1.0), samples, whole, chance)
 
 
 def _pooled(grid: Tensor) -> Tensor:
@@ -156,6 +194,7 @@ class RoundingNoise(TorchDispatchMode):
         generator: where the errors come from.
         scales: σ of each operation in turn, shared by the runs of one reference: the first run
             fills it, later ones (other errors, to first order the same σ) read it.
+        amplitude: by how much every error is enlarged; −a is the mirror image of a.
     """
 
     def __init__(
@@ -164,6 +203,7 @@ class RoundingNoise(TorchDispatchMode):
         degree: int,
         generator: torch.Generator,
         scales: list[tuple[Any, list[Tensor | None]]] | None = None,
+        amplitude: float = 1.0,
     ) -> None:
         super().__init__()
         # float64 can't hold its own rounding errors: they are enlarged, and the spread divided
@@ -172,6 +212,7 @@ class RoundingNoise(TorchDispatchMode):
         self.degree = max(1, degree)
         self.generator = generator
         self.scales = [] if scales is None else scales
+        self.amplitude = amplitude
         self._at = 0
 
     @classmethod
@@ -234,7 +275,7 @@ class RoundingNoise(TorchDispatchMode):
         noise = torch.randn(
             out.shape, dtype=torch.float64, device=out.device, generator=self.generator
         )
-        noise = noise.mul_(scale).to(out.dtype)
+        noise = noise.mul_(scale).mul_(self.amplitude).to(out.dtype)
         return out.add_(noise) if in_place else out + noise
 
 
@@ -386,14 +427,20 @@ def _softmax_backward(
 
 
 def _layer_norm(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
-    """y = (x − mean)·rstd·w + b, inside in the accumulation dtype, rounded once."""
+    """y = (x − mean)·rstd·w + b, inside in the accumulation dtype, rounded once. What backward is
+    given of the mean and of rstd is stored in the parameters' dtype (torch on a CPU)."""
     y, mean, rstd = out
     x, weight = args[0].double(), args[2]
     gain = rstd.double() * (1.0 if weight is None else weight.double())
     inner = (mode.v(y) * (x.abs() + mean.double().abs()) * gain) ** 2
     top = x.abs().amax(tuple(range(x.ndim - len(args[1]), x.ndim)), keepdim=True)
     spread_of_rstd = mode.v(y) * rstd.double() * (1 + top * rstd.double())
-    return [_rounded(mode, y) + inner, (mode.v(y) * top) ** 2, spread_of_rstd**2]
+    stored_mean, stored_rstd = _rounded(mode, mean), _rounded(mode, rstd)
+    return [
+        _rounded(mode, y) + inner,
+        stored_mean + (mode.v(y) * top) ** 2,
+        stored_rstd + spread_of_rstd**2,
+    ]
 
 
 def _layer_norm_backward(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Any) -> Any:

@@ -1,0 +1,108 @@
+"""What the first look suspects is judged again: right tensors are cleared, wrong ones are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fixtures.parallel.linear import RowLinear
+from properties.block import stack
+from properties.linear import row_linear
+from tpcheck import Check, oracle
+from tpcheck.case import Case
+from tpcheck.engines.pool import Engine
+from tpcheck.runner import Runner
+from tpcheck.verdict import Verdict
+
+LINEAR = Case(
+    dims={"in_features": 8, "out_features": 4, "batch": 2, "seq": 3, "bias": True},
+    dtype="bfloat16",
+    mesh={"dp": 2, "tp": 2},
+)
+# A LayerNorm over two numbers that nearly agree: rounding turns the sign of what it returns.
+TURNED = Case(
+    dims={
+        "layers": 1, "batch": 1, "seq": 1, "hidden": 2, "heads": 8, "kv_heads": 4, "head_dim": 4,
+        "intermediate": 4, "activation": "gelu", "norm": "layer", "bias": False, "qk_norm": False,
+        "rotary": False, "causal": False,
+    },
+    dtype="bfloat16",
+    mesh={"tp": 4},
+    seed=529,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def threads() -> Iterator[Engine]:
+    with Engine("threads", 4) as engine:
+        yield engine
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[oracle.Look]:
+    """The looks that were taken, where the first suspects everything that rounds."""
+    taken: list[oracle.Look] = []
+    pose = oracle.pose
+
+    def strict(spec: Any, case: Case, look: oracle.Look = oracle.GLANCE) -> oracle.Posed:
+        taken.append(look)
+        posed = pose(spec, case, look)
+        if look is oracle.GLANCE:
+            for problem in posed.problems:
+                for i, target in enumerate(problem.targets):
+                    tight = replace(target.spread, sigma=target.spread.sigma / 100)
+                    problem.targets[i] = replace(target, spread=tight)
+        return posed
+
+    monkeypatch.setattr(oracle, "pose", strict)
+    return taken
+
+
+class Slightly(RowLinear):
+    """One rank's partial sums are too large by a part in eight."""
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        return super().sum_output(partial * 1.125 if self.rank == 0 else partial)
+
+
+def build_slightly(case: Case, mesh: Any) -> Slightly:
+    group = mesh["tp"].get_group()
+    return Slightly(case["in_features"], case["out_features"], bias=case["bias"], group=group)
+
+
+def test_right_tensors_under_suspicion_are_cleared(
+    threads: Engine, looks: list[oracle.Look]
+) -> None:
+    runner = Runner(row_linear, threads)
+    for seed in range(6):
+        result = runner.run(replace(LINEAR, seed=seed))
+        assert result.verdict is Verdict.PASS and 0 < result.usage <= 1
+    assert looks.count(oracle.STUDY) >= 3
+    assert not list(threads.folder.glob("*.suspects"))
+
+
+def test_wrong_ones_are_not(threads: Engine, looks: list[oracle.Look]) -> None:
+    runner = Runner(Check(row_linear.spec, build_slightly), threads)
+    result = runner.run(LINEAR)
+    assert oracle.STUDY in looks and result.verdict is Verdict.FAIL
+    wrong = {m.tensor for m in result.mismatches}
+    assert "output" in wrong and not any("bias" in name for name in wrong)
+    assert all(m.error > m.bound or "norm_error" in m.detail for m in result.mismatches)
+
+
+def test_far_from_its_bound_float64_needs_no_second_look(
+    threads: Engine, looks: list[oracle.Look]
+) -> None:
+    result = Runner(Check(row_linear.spec, build_slightly), threads).run(
+        replace(LINEAR, dtype="float64")
+    )
+    assert oracle.STUDY not in looks and result.verdict is Verdict.FAIL
+
+
+def test_what_rounding_can_turn_over_is_not_judged_by_a_few_runs(threads: Engine) -> None:
+    for seed in (529, *range(20)):
+        assert Runner(stack, threads).run(replace(TURNED, seed=seed)).verdict is Verdict.PASS
