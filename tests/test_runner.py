@@ -48,9 +48,11 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[oracle.Look]:
     taken: list[oracle.Look] = []
     pose = oracle.pose
 
-    def strict(spec: Any, case: Case, look: oracle.Look = oracle.GLANCE) -> oracle.Posed:
+    def strict(
+        spec: Any, case: Case, look: oracle.Look = oracle.GLANCE, **more: Any
+    ) -> oracle.Posed:
         taken.append(look)
-        posed = pose(spec, case, look)
+        posed = pose(spec, case, look, **more)
         if look is oracle.GLANCE:
             for problem in posed.problems:
                 for i, target in enumerate(problem.targets):
