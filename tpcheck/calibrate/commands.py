@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json as json_
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from tpcheck.errors import EngineUnavailable
+from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.options import CorpusDir, Engine, Ranks, TimeLimit, duration, integers
 
 calibrate = typer.Typer(
@@ -17,6 +18,7 @@ calibrate = typer.Typer(
     help="Measures the bounds: false alarms on correct candidates, and the smallest faults seen.",
     no_args_is_help=True,
 )
+DTYPES = "float64,float32,bfloat16,float16"
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -31,9 +33,7 @@ def alarms(
     cases: Annotated[int, typer.Option(help="Cases in all, those of earlier runs included.")] = 400,
     engine: Engine = "gloo",
     tp: Annotated[str, typer.Option(help="TP degrees.")] = "1,2,3,4,8",
-    dtype: Annotated[
-        str, typer.Option(help="Dtypes to draw.")
-    ] = "float64,float32,bfloat16,float16",
+    dtype: Annotated[str, typer.Option(help="Dtypes to draw.")] = DTYPES,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
     time_budget: Annotated[
         str | None, typer.Option(help="Stop after 90s, 10m; go on later.")
@@ -80,3 +80,68 @@ def alarms(
     if json:
         machine.write(json, machine.dumps(found.to_dict()))
     raise typer.Exit(1 if found.alarms else 0)
+
+
+@calibrate.command()
+def sensitivity(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE::NAME]",
+            help="A check of a correct candidate; default: a row linear and a stack of 4 blocks.",
+        ),
+    ] = None,
+    dims: Annotated[
+        str | None, typer.Option(metavar="JSON", help="The dims at which it is measured.")
+    ] = None,
+    engine: Engine = "gloo",
+    tp: Annotated[str, typer.Option(help="TP degrees.")] = "2,4,8",
+    dtype: Annotated[str, typer.Option(help="Dtypes.")] = DTYPES,
+    runs: Annotated[int, typer.Option(help="Seeds of each cell.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
+    time_limit: TimeLimit = 30.0,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the figures.")] = None,
+) -> None:
+    """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
+    from tpcheck.calibrate.sensitivity import SUBJECTS, Subject, measure
+    from tpcheck.collect import collect, heavy_imports
+    from tpcheck.engines import pool
+    from tpcheck.report import calibration, machine
+    from tpcheck.strategies import Space
+
+    if runs < 1:
+        raise InvalidArgument(f"--runs {runs}: give at least 1")
+    if (target is None) != (dims is None):
+        raise InvalidArgument("give a check and its --dims together, or neither")
+    subjects = SUBJECTS if target is None else (Subject(target, target, parsed(dims)),)
+    degrees, dtypes = integers(tp, "--tp"), tuple(dtype.split(","))
+    Space(degrees, dtypes, max(degrees))
+    preload = heavy_imports(subject.target for subject in subjects)
+    rows = []
+    with pool.Engine(engine, max(degrees), time_limit=time_limit, preload=preload) as ready:
+        for subject in subjects:
+            rows += measure(
+                subject,
+                collect([subject.target])[0],
+                ready,
+                degrees=degrees,
+                dtypes=dtypes,
+                runs=runs,
+                seed=seed,
+                finished=lambda row: console.print(calibration.threshold(row)),
+            )
+    console.print("\n" + calibration.sensitivity(rows))
+    if json:
+        report = {"runs": runs, "seed": seed, "thresholds": [row.to_dict() for row in rows]}
+        machine.write(json, machine.dumps(report))
+
+
+def parsed(text: str | None) -> dict[str, Any]:
+    """`{"seq": 8}` → a mapping."""
+    try:
+        found = json_.loads(text or "")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidArgument(f"--dims {text!r} is no JSON object, such as '{{\"seq\": 8}}'")
+    return found

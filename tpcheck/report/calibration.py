@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tpcheck.against import Against
     from tpcheck.calibrate.campaign import Line, Summary, Unit
+    from tpcheck.calibrate.sensitivity import Threshold
 
 
 def unit(ran: Unit) -> str:
@@ -62,4 +63,24 @@ def against(found: Against) -> str:
     for dtype, cases in sorted(found.correct.items()):
         lines.append(row(f"  of {cases} in {dtype}", [str(by.get(dtype, 0)) for by in alarms]))
     lines += ["", *(f"{rule}: {about['means']}" for rule, about in rules.items())]
+    return "\n".join(lines)
+
+
+def threshold(row: Threshold) -> str:
+    """One cell of the table, with its median."""
+    return (
+        f"{row.subject:<22} tp={row.tp} {row.dtype:<9}{row.fault:<6} found 99 times in 100: "
+        f"{row.p99:.1e}   every other time: {row.median:.1e}"
+    )
+
+
+def sensitivity(rows: Sequence[Threshold]) -> str:
+    """A line a subject, dtype and fault; a column a degree."""
+    degrees = sorted({row.tp for row in rows})
+    cells = {(row.subject, row.dtype, row.fault, row.tp): row.p99 for row in rows}
+    head = f"{'found 99 times in 100':<22} {'dtype':<10}{'fault':<6}"
+    lines = [head + "".join(f"{f'tp={tp}':>10}" for tp in degrees)]
+    for subject, dtype, fault in dict.fromkeys((r.subject, r.dtype, r.fault) for r in rows):
+        found = "".join(f"{cells[subject, dtype, fault, tp]:10.1e}" for tp in degrees)
+        lines.append(f"{subject:<22} {dtype:<10}{fault:<6}{found}")
     return "\n".join(lines)

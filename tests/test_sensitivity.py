@@ -1,0 +1,110 @@
+"""The smallest fault that is found, measured on real ranks."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from properties.linear import column_linear, row_linear
+from tests import faulty
+from tpcheck import Check
+from tpcheck.calibrate.sensitivity import HIGHEST, STEPS, SUBJECTS, Subject, Threshold, measure
+from tpcheck.cli import main
+from tpcheck.engines.pool import Engine
+from tpcheck.errors import InvalidArgument
+from tpcheck.report import calibration
+
+ROW = Subject(
+    "row",
+    "properties/linear.py::row_linear",
+    {"batch": 1, "seq": 4, "in_features": 16, "out_features": 16, "bias": True},
+)
+
+
+def thresholds(gloo: Engine, check: Check, subject: Subject, **given: Any) -> list[Threshold]:
+    asked = {"degrees": (2,), "dtypes": ("float64", "bfloat16"), "runs": 3, **given}
+    return measure(subject, check, gloo, **asked)
+
+
+def test_a_row_linear(gloo: Engine) -> None:
+    told: list[Threshold] = []
+    rows = thresholds(gloo, row_linear, ROW, finished=told.append)
+    assert told == rows
+    found = {(row.dtype, row.fault): row for row in rows}
+    assert len(found) == 4
+    for row in rows:
+        assert row.median <= row.p99 < math.inf
+        # on the grid
+        assert math.log10(row.p99) * STEPS == pytest.approx(round(math.log10(row.p99) * STEPS))
+    # a fault of logic is far above, and no rounding of a partial sum is called a fault
+    assert 2**-53 < found["float64", "whole"].p99 < 1e-11
+    assert 2**-9 < found["bfloat16", "whole"].p99 < 0.5
+    for dtype in ("float64", "bfloat16"):
+        assert found[dtype, "whole"].p99 <= found[dtype, "row"].p99
+
+
+def test_what_is_never_found_is_infinite(gloo: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tpcheck.calibrate import sensitivity
+
+    monkeypatch.setattr(sensitivity, "HIGHEST", round(math.log10(1e-16) * STEPS))
+    rows = thresholds(gloo, row_linear, ROW, dtypes=("float64",), runs=1)
+    assert [row.p99 for row in rows] == [math.inf, math.inf]
+    json.dumps([row.to_dict() for row in rows], allow_nan=False)
+    assert 10 ** (HIGHEST / STEPS) == 100
+
+
+def test_without_a_partial_sum_there_is_nothing_to_measure(gloo: Engine) -> None:
+    with pytest.raises(InvalidArgument, match="no all-reduce in forward"):
+        thresholds(gloo, column_linear, ROW)
+
+
+def test_a_candidate_that_fails_anyway_is_refused(gloo: Engine) -> None:
+    from fixtures.mutants import MUTANTS
+
+    wrong = next(m for m in MUTANTS if m.name == "row_linear_averaged")
+    with pytest.raises(InvalidArgument, match="fails without any fault"):
+        thresholds(gloo, wrong.check, ROW)
+    with pytest.raises(InvalidArgument, match="one rank raises"):
+        thresholds(gloo, faulty.check(faulty.OneRankRaises), ROW)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    asked = ["--tp", "2", "--dtype", "float32", "--runs", "1", "--json", str(out)]
+    with pytest.raises(SystemExit) as left:
+        main(["calibrate", "sensitivity", ROW.target, "--dims", json.dumps(ROW.dims), *asked])
+    assert left.value.code == 0
+    rows = json.loads(out.read_text())["thresholds"]
+    assert {row["fault"] for row in rows} == {"whole", "row"}
+    assert all(2**-24 < row["p99"] < 1e-3 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--dims", "{}"], "together"),
+        (["x.py::y", "--dims", "nonsense"], "no JSON object"),
+        (["--runs", "0"], "at least 1"),
+        (["--dtype", "float8"], "is not one of"),
+    ],
+)
+def test_mistakes_are_one_line(given: list[str], said: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["calibrate", "sensitivity", *given])
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_table_has_a_column_a_degree() -> None:
+    rows = [
+        Threshold(subject.title, tp, "float32", "whole", 100, 1e-7, tp * 1e-7)
+        for subject in SUBJECTS
+        for tp in (2, 8)
+    ]
+    table = calibration.sensitivity(rows).splitlines()
+    assert len(table) == 1 + len(SUBJECTS) and table[0].split()[-2:] == ["tp=2", "tp=8"]
+    assert table[1].split()[-2:] == ["2.0e-07", "8.0e-07"]

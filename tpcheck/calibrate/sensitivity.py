@@ -1,0 +1,205 @@
+"""The smallest fault that is found: a relative error on one rank's partial sum.
+
+The candidate is a correct one. Before its first all-reduce of a forward, the last rank's partial
+sum p is multiplied by 1 + ε: all of it (`whole`), or one row of it (`row`). For each of many seeds
+the least ε on a grid is sought at which the case fails; the 99th percentile is the ε that is found
+99 times in 100.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tpcheck import oracle, strategies
+from tpcheck.case import Case, Dim
+from tpcheck.errors import InvalidArgument
+from tpcheck.oracle import Posed
+from tpcheck.runner import Runner
+from tpcheck.spec import Check
+from tpcheck.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tpcheck.engines.pool import Engine
+
+FAULTS = ("whole", "row")
+STEPS = 4  # of the grid, a decade
+LOWEST, HIGHEST = -17 * STEPS, 2 * STEPS  # ε from 1e-17 to 100
+NOTHING = "no all-reduce in forward: there is no partial sum to put a fault into"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A correct check, where it is found, and the sizes at which it is measured."""
+
+    title: str
+    target: str
+    dims: Mapping[str, Dim]
+
+
+SUBJECTS = (
+    Subject(
+        "row-parallel linear",
+        "properties/linear.py::row_linear",
+        {"batch": 2, "seq": 8, "in_features": 64, "out_features": 64, "bias": True},
+    ),
+    Subject(
+        "stack of 4 blocks",
+        "properties/block.py::stack",
+        {
+            "layers": 4,
+            "batch": 2,
+            "seq": 4,
+            "hidden": 32,
+            "heads": 8,
+            "kv_heads": 8,
+            "head_dim": 4,
+            "intermediate": 64,
+            "activation": "gelu",
+            "norm": "layer",
+            "bias": True,
+            "qk_norm": False,
+            "rotary": True,
+            "causal": True,
+        },
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """What was measured of one subject, degree, dtype and fault: quantiles over `runs` seeds of
+    the least ε found (`inf` where none was)."""
+
+    subject: str
+    tp: int
+    dtype: str
+    fault: str
+    runs: int
+    median: float
+    p99: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {k: str(v) if v == math.inf else v for k, v in asdict(self).items()}
+
+
+def measure(
+    subject: Subject,
+    check: Check,
+    engine: Engine,
+    *,
+    degrees: Sequence[int],
+    dtypes: Sequence[str],
+    runs: int,
+    seed: int = 0,
+    finished: Callable[[Threshold], None] | None = None,
+) -> list[Threshold]:
+    """Thresholds of one subject.
+
+    Raises:
+        InvalidArgument: the candidate is no module, has no all-reduce in forward, or is called
+            wrong without any fault.
+    """
+    if not engine.kind.processes:
+        raise InvalidArgument("sensitivity needs ranks that are processes: --engine gloo or nccl")
+    runner = Runner(replace(check, candidate=faulty(check.candidate), overrides={}), engine)
+    out = []
+    for tp in degrees:
+        for dtype in dtypes:
+            least: dict[str, list[float]] = {fault: [] for fault in FAULTS}
+            for case in _cases(subject, tp, dtype, runs, seed):
+                posed = oracle.pose(check.spec, case)
+                _must_pass(runner, posed)
+                for fault, known in least.items():
+                    known.append(_least(runner, posed, fault, known[-1] if known else 1e-3))
+            for fault, found in least.items():
+                ordered = sorted(found)
+                quantiles = ordered[(runs - 1) // 2], ordered[math.ceil(0.99 * runs) - 1]
+                row = Threshold(subject.title, tp, dtype, fault, runs, *quantiles)
+                out.append(row)
+                if finished:
+                    finished(row)
+    return out
+
+
+def _cases(subject: Subject, tp: int, dtype: str, runs: int, seed: int) -> Iterator[Case]:
+    case = Case(dims=subject.dims, dtype=dtype, mesh={"tp": tp})
+    yield from strategies.reseeded([case] * runs, f"{seed} {subject.title} {tp} {dtype}")
+
+
+def _least(runner: Runner, posed: Posed, fault: str, near: float) -> float:
+    """The least ε of the grid that is found, sought from `near` on."""
+    at = HIGHEST if near == math.inf else min(HIGHEST, round(math.log10(near) * STEPS))
+    if _found(runner, posed, fault, at):
+        while at > LOWEST and _found(runner, posed, fault, at - 1):
+            at -= 1
+        return 10 ** (at / STEPS)
+    while at < HIGHEST:
+        at += 1
+        if _found(runner, posed, fault, at):
+            return 10 ** (at / STEPS)
+    return math.inf
+
+
+def _found(runner: Runner, posed: Posed, fault: str, at: int) -> bool:
+    return _fails(runner, posed, fault, 10 ** (at / STEPS))
+
+
+def _fails(runner: Runner, posed: Posed, fault: str, epsilon: float) -> bool:
+    dims = {**posed.case.dims, "fault": fault, "epsilon": epsilon}
+    result = runner.execute(replace(posed, case=replace(posed.case, dims=dims)))
+    for mismatch in result.mismatches:
+        if mismatch.kind == "exception":
+            raise InvalidArgument(f"{runner.check.title}: {mismatch.detail.get('reason')}")
+    return result.verdict is Verdict.FAIL
+
+
+def _must_pass(runner: Runner, posed: Posed) -> None:
+    if _fails(runner, posed, "whole", 0.0):
+        raise InvalidArgument(
+            f"{runner.check.title} fails without any fault: {posed.case.describe()}"
+        )
+
+
+def faulty(candidate: Callable[[Case, Any], Any]) -> Callable[[Case, Any], Any]:
+    """A builder of the same candidate with the case's fault in it: `case["fault"]` (`whole` or
+    `row`) of size `case["epsilon"]`, on the last rank of the tp axis."""
+
+    def build(case: Case, mesh: Any) -> Any:
+        import torch
+        import torch.distributed as dist
+
+        module = candidate(case, mesh)
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"the candidate is a {type(module).__name__}, not an nn.Module")
+        right = dist.all_reduce
+        last = mesh["tp"].get_local_rank() == case.tp - 1
+        waiting: list[bool] = []
+
+        def wrong(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if waiting and last:
+                changed = tensor.double()  # [*, N]
+                part = (
+                    changed if case["fault"] == "whole" else changed.view(-1, tensor.shape[-1])[0]
+                )
+                part.mul_(1.0 + case["epsilon"])
+                tensor.copy_(changed)
+            waiting.clear()
+            return right(tensor, *args, **kwargs)
+
+        def before(*_: Any) -> None:
+            waiting.append(True)
+            dist.all_reduce = wrong
+
+        def after(*_: Any) -> None:
+            dist.all_reduce = right
+            if waiting:
+                raise RuntimeError(NOTHING)
+
+        module.register_forward_pre_hook(before)
+        module.register_forward_hook(after)
+        return module
+
+    return build
