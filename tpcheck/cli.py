@@ -160,6 +160,10 @@ def audit(
         list[str] | None,
         typer.Option(help="Pattern of parameters that are meant to stay whole; may be repeated."),
     ] = None,
+    optional: Annotated[
+        list[str] | None,
+        typer.Option(help="Pattern of keys that may match nothing; may be repeated."),
+    ] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write the audit.")] = None,
 ) -> None:
     """What a plan matches, what it skips, what is sharded; needs no ranks."""
@@ -167,7 +171,7 @@ def audit(
     from tpcheck.report import machine
     from tpcheck.report import plan as report
 
-    found = audit_target(factory, plan=plan, tp=tp, whole=whole or ())
+    found = audit_target(factory, plan=plan, tp=tp, whole=whole or (), optional=optional or ())
     console.print(report.text(found))
     if json:
         machine.write(json, machine.dumps(found.to_dict()))

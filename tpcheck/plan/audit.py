@@ -13,7 +13,7 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Shard
 from tpcheck.plan import flow, heads, live
 from tpcheck.plan.findings import Audit, Entry, Finding, Parameter, brief, generic, ordered
-from tpcheck.plan.match import Match, Tree, candidates, owner_of
+from tpcheck.plan.match import Match, Tree, alike, candidates, join, owner_of, wrapper_on
 from tpcheck.plan.plan import as_plan
 from tpcheck.plan.promise import Promise, bytes_held, promise, text, uneven
 
@@ -28,6 +28,7 @@ def audit(
     tp: int | None = None,
     mesh: DeviceMesh | None = None,
     whole: tuple[str, ...] = (),
+    optional: tuple[str, ...] = (),
 ) -> Audit:
     """Says what a plan matches, what it skips, and what is sharded.
 
@@ -42,6 +43,7 @@ def audit(
         tp: degree of tensor parallelism.
         mesh: the mesh of a parallelized model: 1-D, or with an axis "tp".
         whole: patterns of parameters that are meant to stay whole, beside the plan's own.
+        optional: patterns of keys that may match nothing, beside the plan's own.
 
     Raises:
         InvalidArgument: no plan, no style, no degree, or no model.
@@ -54,7 +56,7 @@ def audit(
             "that was"
         )
     given = as_plan(plan)
-    given = replace(given, whole=(*given.whole, *whole))
+    given = replace(given, whole=(*given.whole, *whole), optional=(*given.optional, *optional))
     degree = live.degree_of(mesh) if mesh is not None else tp
     if not isinstance(degree, int) or degree < 1:
         raise InvalidArgument(f"tp={degree!r} is not a degree")
@@ -106,17 +108,11 @@ def _open(found: Promise, name: str) -> bool:
 
 
 def _partly_matched(found: Promise) -> Iterator[Finding]:
-    """Entries that match in some layers, and whose module is missing in others that hold whole
-    parameters there. A layer of another make (MoE beside dense) is declared whole."""
+    """Entries that match in some layers, and in others are kept from their module by a wrapper or
+    by another name of it. A layer of another make (MoE beside dense) has no such module."""
     for key, matched in found.matches.items():
-        if not matched.hits:
-            continue
-        lacking = [
-            (path, rest)
-            for path, rest in matched.missing
-            if any(_open(found, n) for n in found.tree.parameters if n.startswith(f"{path}."))
-        ]
-        if lacking:
+        lacking = [missing for missing in matched.missing if _hidden(found, *missing)]
+        if matched.hits and lacking:
             rest = lacking[0][1]
             paths = tuple(path for path, _ in lacking)
             message = (
@@ -127,6 +123,19 @@ def _partly_matched(found: Promise) -> Iterator[Finding]:
             if near:
                 message += f"; there is {', '.join(near)}"
             yield Finding("plan-entry-unmatched", message, paths, key, near)
+
+
+def _hidden(found: Promise, path: str, rest: str) -> bool:
+    """Whether a module that an entry means is below `path`, where the entry can't reach it."""
+    tree = found.tree
+    if wrapper_on(tree, Match("", (), ((path, rest),))):
+        return any(_open(found, n) for n in tree.parameters if n.startswith(f"{path}."))
+    others = [join(path, name) for name in alike(rest, tree.children.get(path, ()), cutoff=0.75)]
+    return any(_open(found, join(name, "weight")) for name in others if _weighs(tree, name))
+
+
+def _weighs(tree: Tree, module: str) -> bool:
+    return join(module, "weight") in tree.parameters
 
 
 def _uncovered(found: Promise, faults: list[Finding]) -> Iterator[Finding]:

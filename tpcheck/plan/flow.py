@@ -11,6 +11,7 @@ drift apart. What a module sees follows from the styles of its neighbours:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -26,7 +27,7 @@ HEAD_NORM = re.compile(r"(^|_)(q|k|v|query|key|value)(_layer)?_?norm$|^norm_(q|k
 
 @dataclass
 class Group:
-    """The split linears that are children of one module."""
+    """The split linears that belong to one module: its children, or alone in a child of it."""
 
     parent: str
     gives: list[str] = field(default_factory=list)  # column splits whose output stays split
@@ -60,8 +61,11 @@ def _linears(promise: Promise) -> Iterator[tuple[str, Style]]:
 
 def _groups(promise: Promise) -> list[Group]:
     groups: dict[str, Group] = {}
+    every = [name for name in promise.tree.modules if _is_linear(promise, name)]
+    below = Counter(path for name in every for path in _above(name))
     for name, style in _linears(promise):
-        group = groups.setdefault(name.rpartition(".")[0], Group(name.rpartition(".")[0]))
+        parent = next((path for path in _above(name) if below[path] > 1), "")
+        group = groups.setdefault(parent, Group(parent))
         if style.split == "column" and style.gives == "features":
             group.gives.append(name)
         if style.split == "row" and style.takes == "features":
@@ -69,12 +73,19 @@ def _groups(promise: Promise) -> list[Group]:
     return [group for group in groups.values() if group.gives or group.takes]
 
 
+def _above(name: str) -> Iterator[str]:
+    """The modules above one, from its parent to the root."""
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
 def _unpaired(promise: Promise, groups: list[Group]) -> Iterator[Finding]:
     """A split that nobody takes, or one that nobody gives.
 
     A module with both is paired. One with only column splits is taken by the next module if that
-    has only row splits (BERT's `attention.self` and `attention.output`), or is the model's
-    output if nothing follows.
+    has only row splits (BERT's `attention.self` and `attention.output`). One outside all blocks
+    (a head) is the model's output.
     """
     lost: list[str] = []
     hungry: list[str] = []
@@ -86,10 +97,11 @@ def _unpaired(promise: Promise, groups: list[Group]) -> Iterator[Finding]:
             if open_ is not None:
                 lost += open_.gives
             following = groups[index + 1] if index + 1 < len(groups) else None
-            taken = following and not following.gives and _near(group, following)
-            if taken:
+            if following and not following.gives and _near(group, following):
                 open_ = group
-            elif following is not None or block_of(group.parent):
+            elif following and following.takes and _below(following.parent, group.parent):
+                continue  # by a module within: a gated output projection, say
+            elif block_of(group.parent):
                 lost += group.gives
         elif open_ is not None:
             open_ = None
@@ -167,7 +179,7 @@ def _partial_gradients(promise: Promise, groups: list[Group]) -> Iterator[Findin
         if name in promise.placed or name in promise.reduced:
             continue
         owner = owner_of(name)
-        inside = next((g for g in groups if g.gives and _below(owner, g.parent)), None)
+        inside = next((g for g in groups if g.takes and _below(owner, g.parent)), None)
         if inside is not None and _sees_features(promise, name, inside):
             on_heads.append(name)
         elif inside is None and _sees_sequence(promise, owner, sequences):
@@ -175,7 +187,7 @@ def _partial_gradients(promise: Promise, groups: list[Group]) -> Iterator[Findin
     if on_heads:
         message = (
             f"{brief(on_heads)}: whole on every rank, between splits by features: the gradient is "
-            "that of this rank's heads only; sum it over the ranks "
+            "that of this rank's features (its heads) only; sum it over the ranks "
             "(replicated_with_grad_allreduce, SequenceParallel over the heads' dim), or declare "
             "reduced=(…) where the framework does"
         )
@@ -198,14 +210,18 @@ def _sees_features(promise: Promise, name: str, group: Group) -> bool:
     name, any other vector by its size, which is not that of what comes in or goes out."""
     tree = promise.tree
     tensor, owner = tree.parameters[name], owner_of(name)
-    if tensor.ndim != 1 or not group.takes:
+    direct = owner.rpartition(".")[0] == group.parent or owner == group.parent
+    if tensor.ndim > 1 or not direct or _is_linear(promise, owner):
         return False
     if HEAD_NORM.search(owner.rpartition(".")[2]):
         return True
-    outside = {getattr(tree.modules[m], "in_features", None) for m in group.gives}
-    outside |= {getattr(tree.modules[m], "out_features", None) for m in group.takes}
-    deeper = owner.removeprefix(group.parent).count(".")
-    return deeper <= 1 and not _is_linear(promise, owner) and tensor.numel() not in outside
+    # a linear that is whole has both of its ends outside the split
+    beside = [join(group.parent, child) for child in tree.children[group.parent]]
+    inner = {*group.gives, *group.takes}
+    whole = [m for m in beside if m not in inner and _is_linear(promise, m)]
+    outside = {getattr(tree.modules[m], "in_features", None) for m in (*group.gives, *whole)}
+    outside |= {getattr(tree.modules[m], "out_features", None) for m in (*group.takes, *whole)}
+    return tensor.numel() not in outside
 
 
 def _is_linear(promise: Promise, owner: str) -> bool:

@@ -60,7 +60,10 @@ def of_config(model: nn.Module) -> Heads | None:
 
 def _first(config: Any, *names: str) -> tuple[str, int] | None:
     for name in names:
-        value = getattr(config, name, None)
+        try:
+            value = getattr(config, name, None)
+        except Exception:  # transformers raises where a number differs by layer: none is meant
+            continue
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return name, value
     return None

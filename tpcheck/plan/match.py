@@ -153,8 +153,8 @@ def candidates(tree: Tree, found: Match) -> tuple[str, ...]:
             children = tree.children.get(path, ())
             others = [join(join(generic(path), child), below) for child in children]
             near += [kind for kind in others if below and kind in kinds]
-            alike = [join(generic(path), child) for child in _alike(part, children)]
-            near += [join(full, below) if join(full, below) in kinds else full for full in alike]
+            likes = [join(generic(path), child) for child in alike(part, children)]
+            near += [join(full, below) if join(full, below) in kinds else full for full in likes]
     near = [kind for kind in near if kind in kinds]
     if not near:
         last = parts[-1]
@@ -175,7 +175,7 @@ def _same(one: str, other: str) -> bool:
     )
 
 
-def _alike(part: str, children: Iterable[str]) -> list[str]:
+def alike(part: str, children: Iterable[str], *, cutoff: float = 0.6) -> list[str]:
     """Children whose names are like `part`: fused ones first (`qkv_proj` for `k_proj`)."""
     names = [c for c in children if not c.isdigit()]
     head, _, tail = part.partition("_")
@@ -186,7 +186,7 @@ def _alike(part: str, children: Iterable[str]) -> list[str]:
         and n.endswith(tail)
         and (head in n.split("_")[:-1] or (head in "qkv" and "qkv" in n))
     ]
-    return [*fused, *difflib.get_close_matches(part, names, n=3, cutoff=0.6)]
+    return [*fused, *difflib.get_close_matches(part, names, n=3, cutoff=cutoff)]
 
 
 def wrapper_on(tree: Tree, found: Match) -> str | None:

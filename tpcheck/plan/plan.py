@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tpcheck.errors import InvalidArgument
@@ -24,16 +24,19 @@ class Plan:
         whole: patterns of parameters that are meant to stay whole on every rank.
         reduced: patterns of whole parameters whose partial gradients the framework itself sums
             over the TP group (a hook, a finalize step).
+        optional: patterns of keys that may match nothing, as in a plan that serves several
+            variants of a model; what they leave whole is an error all the same.
         tied: groups of parameter names that are one tensor, where the module does not show it.
     """
 
     entries: Mapping[str, Any]
     whole: tuple[str, ...] = ()
     reduced: tuple[str, ...] = ()
-    tied: tuple[tuple[str, ...], ...] = field(default=())
+    optional: tuple[str, ...] = ()
+    tied: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("whole", "reduced", "tied"):
+        for name in ("whole", "reduced", "optional", "tied"):
             if isinstance(getattr(self, name), str):
                 given = getattr(self, name)
                 raise InvalidArgument(f"Plan({name}={given!r}): give a tuple, as in ({given!r},)")

@@ -71,7 +71,7 @@ def promise(tree: Tree, plan: Plan, tp: int) -> Promise:
         out.matches[key] = found
         for hit in found.hits:
             _apply(out, key, style, hit)
-        if not found.hits:
+        if not found.hits and not any(fnmatchcase(key, pattern) for pattern in plan.optional):
             out.findings.append(_unmatched(tree, found))
     out.whole = _declared(out, plan.whole, "whole")
     out.reduced = _declared(out, plan.reduced, "reduced")

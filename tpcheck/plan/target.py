@@ -21,7 +21,14 @@ from tpcheck.plan.plan import Plan, as_plan
 from tpcheck.plan.probe import fake_mesh, quiet
 
 
-def audit_target(factory: str, *, plan: str | None, tp: int, whole: Sequence[str] = ()) -> Audit:
+def audit_target(
+    factory: str,
+    *,
+    plan: str | None,
+    tp: int,
+    whole: Sequence[str] = (),
+    optional: Sequence[str] = (),
+) -> Audit:
     """Builds a model on the meta device and audits it.
 
     A factory without arguments gives the unsharded model, and the plan is held against that. One
@@ -37,16 +44,17 @@ def audit_target(factory: str, *, plan: str | None, tp: int, whole: Sequence[str
         InvalidArgument: what is named does not exist, raises, or is no model or plan.
     """
     build = resolve(factory)
+    declared: dict[str, Any] = {"whole": tuple(whole), "optional": tuple(optional)}
     if isinstance(build, nn.Module):
-        return audit(build, _plan(plan, build), tp=tp, whole=tuple(whole))
+        return audit(build, _plan(plan, build), tp=tp, **declared)
     if not callable(build):
         raise InvalidArgument(f"{factory} is a {type(build).__name__}; name a function or a class")
     if _takes_mesh(build):
         with fake_mesh(tp) as mesh, quiet():
             model = _build(factory, build, mesh)
-            return audit(model, _plan(plan, model, {}), mesh=mesh, whole=tuple(whole))
+            return audit(model, _plan(plan, model, {}), mesh=mesh, **declared)
     model = _build(factory, build)
-    return audit(model, _plan(plan, model), tp=tp, whole=tuple(whole))
+    return audit(model, _plan(plan, model), tp=tp, **declared)
 
 
 def resolve(target: str) -> Any:
