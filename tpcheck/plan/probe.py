@@ -12,13 +12,13 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Replicate, Shard
+from tpcheck.plan.styles import Inapplicable
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ def placements(style: Any, module: nn.Module, tp: int) -> dict[str, Shard | Repl
     """Parameter of `module` → where `style` puts it; those that it leaves alone are missing.
 
     Raises:
-        InvalidArgument: the style raises on such a module.
+        Inapplicable: the style raises on such a module.
     """
     from torch.distributed.tensor import DTensor
 
@@ -57,7 +57,7 @@ def placements(style: Any, module: nn.Module, tp: int) -> dict[str, Shard | Repl
         try:
             style._apply(bare, mesh)
         except Exception as error:
-            raise InvalidArgument(
+            raise Inapplicable(
                 f"{type(style).__name__} can't be applied to {type(module).__name__}: {error}"
             ) from error
     out: dict[str, Shard | Replicate] = {}
@@ -78,9 +78,3 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def on_meta(build: Any, *given: Any) -> Any:
-    """Calls `build` with everything that it creates on the meta device."""
-    with torch.device("meta"):
-        return build(*given)

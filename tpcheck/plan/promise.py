@@ -14,7 +14,7 @@ from tpcheck.plan import probe
 from tpcheck.plan.findings import Finding
 from tpcheck.plan.match import Match, Tree, candidates, join, match, owner_of, wrapper_on
 from tpcheck.plan.plan import Plan
-from tpcheck.plan.styles import Style, placement_of, read
+from tpcheck.plan.styles import Inapplicable, Style, placement_of, read
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,12 @@ def _apply(out: Promise, key: str, style: Style, hit: str) -> None:
         return
     out.on.setdefault(hit, []).append((key, style))
     if style.split == "probe":
-        for name, placement in probe.placements(style.object, tree.modules[hit], out.tp).items():
+        try:
+            found = probe.placements(style.object, tree.modules[hit], out.tp)
+        except Inapplicable as error:
+            _inapplicable(out, key, hit, error)
+            return
+        for name, placement in found.items():
             _put(out, join(hit, name), Placed(key, style, placement))
         return
     owned = [name for name in tree.parameters if owner_of(name) == hit]
@@ -106,11 +111,16 @@ def _place(out: Promise, key: str, style: Style, name: str, owner: str) -> None:
     module, tensor = out.tree.modules[owner], out.tree.parameters[name]
     try:
         placement = placement_of(style, module, name.rpartition(".")[2], tensor)
-    except InvalidArgument as error:
-        out.findings.append(Finding("wrong-placement", f"{key!r}: {error}", (owner,), key))
+    except Inapplicable as error:
+        _inapplicable(out, key, owner, error)
         return
     if placement is not None:
         _put(out, name, Placed(key, style, placement))
+
+
+def _inapplicable(out: Promise, key: str, module: str, error: Inapplicable) -> None:
+    where = f" at {module}" if module else ""
+    out.findings.append(Finding("wrong-placement", f"{key!r}{where}: {error}", (module,), key))
 
 
 def _put(out: Promise, name: str, placed: Placed) -> None:

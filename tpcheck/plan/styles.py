@@ -21,6 +21,10 @@ Activation = Literal["whole", "features", "sequence"] | None
 Split = Literal["column", "row", "packed column", "packed row", "probe"] | None
 
 
+class Inapplicable(InvalidArgument):
+    """A style that raises on such a module."""
+
+
 @dataclass(frozen=True)
 class Style:
     """One style, read.
@@ -140,7 +144,7 @@ def placement_of(
     """Where `style` puts the parameter `name` of `module`; None where it leaves it alone.
 
     Raises:
-        InvalidArgument: the style can't be applied to such a module (torch raises, too).
+        Inapplicable: the style can't be applied to such a module (torch raises, too).
     """
     if style.keeps:
         return Replicate()
@@ -149,7 +153,7 @@ def placement_of(
     if isinstance(module, nn.Embedding) and style.embedding_dim is not None:
         return Shard(style.embedding_dim)
     if style.object is not None and not isinstance(module, nn.Linear):
-        raise InvalidArgument(
+        raise Inapplicable(
             f"{style.name} can only be applied to nn.Linear and nn.Embedding, "
             f"not to {type(module).__name__}"
         )
