@@ -67,7 +67,7 @@ def examine(
     *edits: Edit, spec: Spec = ROW, case: Case = CASE, right: Callable[[Case], bool] | None = None
 ) -> Diagnosis:
     """The diagnosis of ranks with these edits; `right` says which other cases pass."""
-    posed = pose(spec, case)
+    posed = pose(spec, case, watch=0)
     ranks = expected(posed)
     assert judged(posed, ranks).mismatches == []
     for edit in edits:
@@ -80,7 +80,8 @@ def examine(
         wrong = [] if right is not None and right(other) else found.mismatches
         return CaseResult(other, "gloo", wrong)
 
-    named = diagnose.diagnose(Facts(posed, found, found, dumps, rerun))
+    silent = replace(spec, budget=None)  # no rank has run, so that no trace says anything
+    named = diagnose.diagnose(Facts(posed, found, found, dumps, rerun, silent))
     assert named.code in CODES and named.message
     return named
 
@@ -173,10 +174,126 @@ def test_another_case_that_passes_narrows_the_cause(name: str) -> None:
     assert examine(noise(OUT), spec=spec, case=case).code == "unclassified"
 
 
-def test_wrong_rows_of_an_embedding_name_the_vocabulary() -> None:
-    case = Case(dims={"batch": 2, "seq": 4, "vocab": 8, "hidden": 3}, mesh={"tp": 2})
-    edit = change(OUT, lambda old, r: old[r].index_fill(1, torch.tensor([1]), 7.0))
-    assert examine(edit, spec=specs.embedding(), case=case).code == "vocab-mask"
+TOKENS = Case(dims={"batch": 2, "seq": 4, "vocab": 8, "hidden": 3}, mesh={"tp": 2})
+
+
+def looked_up(row: Callable[[Tensor], Tensor]) -> Edit:
+    """Every token at position 1 gets `row(table)`."""
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        table = posed.problems[0].params["weight"]
+        change(OUT, lambda old, r: old[r].index_copy(1, torch.tensor([1]), row(table)))(
+            ranks, posed
+        )
+
+    return edit
+
+
+def test_rows_of_other_tokens_name_the_vocabulary() -> None:
+    spec = specs.embedding()
+    another = looked_up(lambda table: table[5].expand(2, 1, 3))
+    nothing = looked_up(lambda table: torch.zeros(2, 1, 3, dtype=table.dtype))
+    garbage = looked_up(lambda table: torch.full((2, 1, 3), 7.0, dtype=table.dtype))
+    assert examine(another, spec=spec, case=TOKENS).code == "vocab-mask"
+    assert examine(nothing, spec=spec, case=TOKENS).code == "vocab-mask"
+    assert examine(garbage, spec=spec, case=TOKENS).code == "unclassified"
+
+
+# ---- what the reference gives for other inputs or cotangents
+
+SP = replace(CASE, dims=DIMS | {"batch": 4, "seq": 4, "bias": False})
+COLUMN_SP, ROW_SP = (
+    make(sequence_parallel=True) for make in (specs.column_linear, specs.row_linear)
+)
+
+
+def test_parts_gathered_along_another_dim_are_an_order() -> None:
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        problem = posed.problems[0]
+        x = torch.cat(problem.inputs[0]["x"].chunk(4, 1), 0).reshape(4, 4, 8)
+        for rank, held in ranks.items():
+            held[OUT] = x @ problem.params["weight"].chunk(4, 0)[rank].T
+
+    named = examine(edit, spec=COLUMN_SP, case=SP)
+    assert named.code == "shard-order"
+    assert named.evidence == {"input": "x", "gathered": "gathered along dim 0 instead of 1"}
+
+
+def weight_gradient(positions: Callable[[int], list[int]]) -> Edit:
+    """dw from the positions (along the sequence) that each rank takes."""
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        problem = posed.problems[0]
+        x, dy = problem.inputs[0]["x"], problem.cotangents[0]["output"]
+        for rank, held in ranks.items():
+            at = positions(rank)
+            dw = dy[:, at].flatten(0, 1).T @ x[:, at].flatten(0, 1)
+            held[DW] = dw.chunk(4, 1)[rank]
+
+    return edit
+
+
+def test_positions_that_do_not_count_are_dropped_and_own_ones_are_not_reduced() -> None:
+    dropped = examine(weight_gradient(lambda rank: [1, 3]), spec=ROW_SP, case=SP)
+    assert dropped.code == "gradient-dropped"
+    assert dropped.evidence == {"kept": {str(r): [1, 3] for r in range(4)}, "of": 4}
+    own = examine(weight_gradient(lambda rank: [rank]), spec=ROW_SP, case=SP)
+    assert own.code == "partial-not-reduced"
+    twice = examine(weight_gradient(lambda rank: [0, 1, 2, 3, 3]), spec=ROW_SP, case=SP)
+    assert twice.code == "unclassified"
+
+
+def test_input_features_that_no_rank_covers_are_an_order() -> None:
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        problem = posed.problems[0]
+        x, w = problem.inputs[0]["x"][..., :-1], problem.params["weight"][:, :-1]
+        for held in ranks.values():
+            held[OUT] = x @ w.T
+
+    case = replace(CASE, dims=DIMS | {"bias": False})
+    named = examine(edit, spec=ROW, case=case)
+    assert (named.code, named.evidence["kept"]["0"]) == ("shard-order", [0, 1, 2, 3, 4, 5, 6])
+
+
+def test_one_branch_that_is_not_summed_is_found_by_what_it_sends_back() -> None:
+    mlp = {"batch": 1, "seq": 2, "hidden": 4, "intermediate": 8, "activation": "swiglu"}
+    dims = mlp | {"norm": "none", "residual": False, "bias": False}
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        gate = next(t for t in posed.problems[0].borders if t.name == "backward|gate|0|in|0")
+        for rank, held in ranks.items():
+            share = (rank + 1) / 10.0  # of four terms that add up to the whole
+            held[DX] = held[DX] - (1 - share) * gate.value
+
+    named = examine(edit, spec=specs.mlp(), case=Case(dims=dims, mesh={"tp": 4}))
+    assert (named.code, named.evidence) == ("missing-all-reduce", {"branch": "gate"})
+
+
+def test_only_the_first_microbatch_summed_is_not_reduced() -> None:
+    case = replace(CASE, microbatches=2)
+    first = {(t.kind, t.name): t.value for t in pose(ROW, CASE).problems[0].targets}
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        for rank, held in ranks.items():
+            one = first["param_grad", "bias"]
+            held[DB] = one + (rank + 1) / 10.0 * (held[DB] - one)
+
+    assert examine(edit, case=case).code == "partial-not-reduced"
+
+
+def test_what_was_written_over_before_backward_is_a_stale_buffer() -> None:
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        noise(DW)(ranks, posed)
+        ranks[1]["overwritten/mine.py:3"] = torch.zeros(1)
+
+    named = examine(edit)
+    assert (named.code, named.evidence) == ("stale-buffer", {"where": "mine.py:3"})
+
+
+def test_in_few_bits_float64_is_asked_before_anything_else() -> None:
+    assert examine(times(OUT, 4), case=LOW).code == "summed-twice"
+    right = examine(times(OUT, 4), case=LOW, right=lambda c: c.dtype == "float64")
+    assert right.code == "precision-loss"
 
 
 def test_evidence_that_changes_from_run_to_run_is_a_stale_buffer() -> None:

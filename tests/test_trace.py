@@ -126,6 +126,31 @@ def test_a_recorder_leaves_ordinary_operations_alone() -> None:
     assert torch.equal(y, (x @ x).relu().sum()) and recorder.events == []
 
 
+def test_what_changes_between_forward_and_backward_is_noted_with_its_line() -> None:
+    recorder = Recorder(0, dispatch=False)
+    w = torch.ones(3, requires_grad=True)
+    for written in (False, True):
+        x = torch.ones(3)
+        with recorder.watch_saved(bits=True):
+            y = (w * x).sum()
+        if written:
+            x.data.fill_(2.0)  # past autograd's own check
+        y.backward()
+        assert bool(recorder.overwritten) == written
+    assert {where.split(":")[0] for where in recorder.overwritten} == {"test_trace.py"}
+
+
+def test_a_gather_writes_into_its_output_and_not_into_its_input() -> None:
+    recorder = Recorder(0, dispatch=False)
+    part, full = torch.ones(2), torch.ones(4)
+    recorder.saved = [part]
+    recorder.record("all_gather", [full, part], (0, 1), None)
+    recorder.saved = [full]
+    recorder.record("all_gather", [full, part], (0, 1), None)
+    recorder.record("all_reduce", [full], (0, 1), "sum")
+    assert [e.overwrites for e in recorder.events] == [False, True, True]
+
+
 def test_a_real_collective_is_seen_once_with_its_reduce_op(tmp_path: Path) -> None:
     from tpcheck.trace import watch_reduce_ops
 

@@ -138,10 +138,10 @@ class Borders:
         held = self.fit(border)
         return held is not None and held.partial
 
-    def first_backward(self, parameters: list[str]) -> Place | None:
-        """Where backward goes wrong first, given the parameters whose gradients are wrong: one
-        belongs between its module's `out` border and its `in` border."""
-        place, order = self.first("backward"), self.of("backward")
+    def first_backward(self, place: Place | None, parameters: list[str]) -> Place | None:
+        """Where backward goes wrong first: at `place`, or at one of the parameters whose gradients
+        are wrong, each of which belongs between its module's `out` border and its `in` border."""
+        order = self.of("backward")
         end = order.index(place.border) if place and place.border else len(order)
         starts = {b.module: i for i, b in reversed(list(enumerate(order))) if b.side == "out"}
         owners = [name.rpartition(".")[0] for name in parameters]
@@ -153,10 +153,17 @@ class Borders:
         start = _start(earliest, starts)
         if place is not None and start >= end:
             return place
-        given = order[start] if earliest in starts else None
-        if given is not None and self._is_partial(given):
-            return Place(_maker(given), "backward", given)  # it was given a term of its gradient
         return Place(earliest, "backward")
+
+    def unsummed(self) -> Place | None:
+        """Where the gradient of an input turns into terms of a sum that nobody takes after."""
+        order = self.of("backward")
+        before = len(order)
+        while before and self._is_partial(order[before - 1]):
+            before -= 1
+        if before == len(order):
+            return None
+        return Place(_maker(order[before]), "backward", order[before])
 
     def _carries(self, border: Border) -> bool:
         """Whether the nearest module around this border that can be compared is wrong, too: a
@@ -289,4 +296,7 @@ def locate(found: CaseResult, borders: Borders) -> Place | None:
     if place is not None or values[0].kind in ("output", "loss"):
         return place
     wrong = [m.tensor for m in values if "param_grad" in (m.kind, m.detail.get("of"))]
-    return borders.first_backward(wrong)
+    place = borders.first("backward")
+    if place is None and any(m.kind == "input_grad" for m in values):
+        place = borders.unsummed()
+    return borders.first_backward(place, wrong)

@@ -396,6 +396,11 @@ def _pose(spec: Spec, case: Case, look: Look, watch: int | str | None, ones: boo
     return posed
 
 
+def evaluate(spec: Spec, case: Case, problem: Problem) -> Values:
+    """What the reference gives in float64 for a problem, which may have been altered."""
+    return _Run(spec, case, [problem], torch.float64)(build_reference(spec, case))[0]
+
+
 def _entry(posed: Posed, grads: Mapping[str, Entry], kind: str, name: str) -> Entry:
     base = name.split("@")[0]
     if kind in ("output", "loss"):

@@ -157,6 +157,8 @@ class RankRun:
                 self._run(module)
         self.report.events = [e.to_dict() for e in self.recorder.events]
         self.report.seconds["rank"] = time.perf_counter() - start
+        if self.work.dump:
+            self.kept |= {f"overwritten/{w}": torch.zeros(1) for w in self.recorder.overwritten}
         for folder, tensors in ((self.work.dump, self.kept), (self.work.suspects, self.suspects)):
             if folder and tensors:
                 unique = {k: t.contiguous().clone() for k, t in tensors.items()}
@@ -319,7 +321,11 @@ class RankRun:
     def _forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
         watched = self.work.dump or self.work.saved
-        watch = self.recorder.watch_saved() if watched else contextlib.nullcontext()
+        watch = (
+            self.recorder.watch_saved(bits=bool(self.work.dump))
+            if watched
+            else contextlib.nullcontext()
+        )
         with self.recorder, watch:
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:

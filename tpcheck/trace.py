@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from tpcheck import board
 from tpcheck.board import Board, Post
+from tpcheck.compare import fingerprint
 from tpcheck.errors import CollectiveMismatch
 
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional")
@@ -108,6 +109,7 @@ class Recorder(TorchDispatchMode):
         self.events: list[Event] = []
         self._steps: dict[tuple[tuple[int, ...], int], int] = {}
         self.saved: list[Tensor] = []  # what autograd has saved, while `watch_saved` is on
+        self.overwritten: set[str] = set()  # where something was saved that changed afterwards
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -160,21 +162,28 @@ class Recorder(TorchDispatchMode):
             bytes=0 if largest is None else elements * largest.element_size(),
             phase=self.phase,
             where=_caller(),
-            overwrites=op in ("all_reduce", "broadcast") and self._is_saved(tensors),
+            overwrites=self._is_saved(_written(op, tensors)),
         )
         self.events.append(event)
         if self.board is not None and op not in ("send", "recv"):
             meets = op == "barrier" or (op in _MEETING and all(t.numel() for t in tensors))
             self._announce(event, self.board, communicator, blocks=waits and meets)
 
-    def watch_saved(self) -> Any:
-        """A context in which every tensor saved for backward is noted (and kept alive)."""
+    def watch_saved(self, *, bits: bool = False) -> Any:
+        """A context in which every tensor saved for backward is noted (and kept alive); with
+        `bits` also whether it is still the same when backward asks for it."""
 
-        def pack(tensor: Tensor) -> Tensor:
-            self.saved += _plain(tensor.detach())
+        def pack(tensor: Tensor) -> tuple[Tensor, str, str]:
+            self.saved.append(tensor.detach())
+            return tensor, _bits(tensor) if bits else "", _caller() if bits else ""
+
+        def unpack(kept: tuple[Tensor, str, str]) -> Tensor:
+            tensor, then, where = kept
+            if then and _bits(tensor) != then:
+                self.overwritten.add(where)
             return tensor
 
-        return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+        return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
     def _is_saved(self, tensors: list[Tensor]) -> bool:
         kept = {t.untyped_storage().data_ptr() for t in self.saved if t.numel()} - {0}  # 0: freed
@@ -212,6 +221,20 @@ def _plain(tensor: Tensor) -> list[Tensor]:
     names, _ = tensor.__tensor_flatten__()
     parts = [getattr(tensor, name) for name in names]  # of a DTensor the mesh is among them
     return [inner for part in parts if isinstance(part, Tensor) for inner in _plain(part)]
+
+
+def _bits(tensor: Tensor) -> str:
+    """A digest of a plain tensor; nothing of a subclass, whose bits are not its own."""
+    return fingerprint(tensor) if type(tensor) in (Tensor, torch.nn.Parameter) else ""
+
+
+def _written(op: str, tensors: list[Tensor]) -> list[Tensor]:
+    """The arguments that the collective writes into; functional collectives write into none."""
+    if op in ("all_reduce", "broadcast"):
+        return tensors
+    if op == "all_gather":
+        return tensors[:-1]
+    return tensors[:1] if op == "reduce_scatter" and len(tensors) > 1 else []
 
 
 def _full_elements(op: str, tensors: list[Tensor], degree: int) -> int:

@@ -1,0 +1,99 @@
+"""Hypotheses about wrong values: each one a statement that the ranks' tensors can refute.
+
+`by_values` tries them on the tensor at the border of the module where it starts, where that is
+known, and on the tensors that went wrong first; the most specific ones first.
+
+`tensor` asks the wrong tensor alone, `several` other tensors of the case and the trace, `altered`
+the reference under other inputs and cotangents, `reruns` the candidate in another case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpcheck.facts import ORDER, Facts, Local, gather, order_of
+from tpcheck.hypotheses import altered, reruns, several, tensor
+from tpcheck.verdict import Diagnosis, Mismatch
+
+
+def by_values(facts: Facts) -> Diagnosis | None:
+    """The cause of the first wrong tensors: of the outputs where any is wrong, since what comes
+    after follows from them, else of the gradients."""
+    values = sorted((m for m in facts.found.mismatches if m.kind in ORDER), key=order_of)
+    if not values:
+        return None
+    # an output after the step follows from the gradients
+    forward = [m for m in values if m.kind in ("output", "loss") and "@step" not in m.tensor]
+    first = forward or values
+    return (
+        several.loaded(facts)
+        or reruns.changes(facts, values[0])
+        or next(filter(None, map(_obvious, first)), None)
+        or reruns.right_in_float64(facts)
+        or (_first_that_fits(facts, facts.inside) if facts.inside is not None else None)
+        or next(filter(None, (_tested(facts, m) for m in first)), None)
+        or _replicas(values)
+    )
+
+
+def _replicas(values: list[Mismatch]) -> Diagnosis | None:
+    if any(m.kind != "replica" for m in values):
+        return None
+    first = values[0]
+    message = f"{first.tensor}: ranks {first.detail['ranks']} hold different bits"
+    return Diagnosis("replicas-differ", message, dict(first.detail))
+
+
+def _tested(facts: Facts, mismatch: Mismatch) -> Diagnosis | None:
+    local = gather(facts, mismatch)
+    return None if local is None else _first_that_fits(facts, local)
+
+
+def _first_that_fits(facts: Facts, local: Local) -> Diagnosis | None:
+    if not local.wrong():
+        return None
+    return next(filter(None, (test(facts, local) for test in _HYPOTHESES)), None)
+
+
+def _obvious(mismatch: Mismatch) -> Diagnosis | None:
+    detail, name = mismatch.detail, f"{mismatch.kind} {mismatch.tensor}"
+    if "reason" in detail and "None" in str(detail["reason"]):
+        message = f"{name}: no gradient (None) on rank {mismatch.rank}"
+        return Diagnosis("gradient-dropped", message, {"rank": mismatch.rank})
+    if "shape" in detail:
+        message = f"{name}: shape {detail['shape']}, expected {detail['expected_shape']}"
+        return Diagnosis("wrong-placement", message, dict(detail))
+    if detail.get("nan"):
+        message = f"{name}: {detail['nan']} elements are NaN: memory that nobody wrote"
+        return Diagnosis("unwritten-memory", message, {"nan": detail["nan"]})
+    if "dtype" in detail:
+        message = f"{name} is {detail['dtype']}, expected {detail['expected_dtype']}"
+        return Diagnosis("precision-loss", message, dict(detail))
+    return None
+
+
+_HYPOTHESES: tuple[Callable[[Facts, Local], Diagnosis | None], ...] = (
+    tensor.later_pass_only,
+    several.overwritten,
+    tensor.bias,
+    several.over_dp,
+    several.other_data_group,
+    tensor.scaled,
+    tensor.summed,
+    tensor.sum_of_pieces,
+    several.accumulated,
+    several.residual,
+    several.partial_branch,
+    altered.own_terms_only,
+    tensor.lookups,
+    altered.regathered,
+    altered.some_terms_only,
+    reruns.heads,
+    tensor.other_rank,
+    tensor.permuted,
+    tensor.zero,
+    tensor.one_rank_scaled,
+    reruns.only_with_dp,
+    tensor.low_precision,
+    several.missing_collective,
+)
