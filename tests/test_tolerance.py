@@ -28,7 +28,12 @@ from tpcheck.tolerance import (
 )
 
 F64 = torch.float64
-NAMES = {torch.float64: "float64", torch.float32: "float32", torch.bfloat16: "bfloat16"}
+NAMES = {
+    torch.float64: "float64",
+    torch.float32: "float32",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+}
 FOUR = torch.tensor([0, 2, 3, 1])
 SIZES = [(8, 2), (8, 8), (37, 3), (64, 8), (128, 4), (512, 2), (512, 8)]  # (K, R)
 
@@ -307,3 +312,18 @@ def test_a_gelu_cut_otherwise_stays_inside_where_its_terms_cancel(approximate: s
     for result in (gelu(x), torch.cat([gelu(part) for part in x.split(3)])):
         assert ((result.double() - exact).abs() <= limit).all()
     assert (exact.abs() > limit)[:32].all(), "a value left out is still seen"
+
+
+def test_a_partial_sum_that_overflows_is_not_judged() -> None:
+    """In float16 Σ_k a_k b_k may be small and one rank's part of it beyond 65504."""
+    x = torch.full((1, 4), 300.0, dtype=F64)
+    w = torch.tensor([[300.0, 1.0], [300.0, 1.0], [-300.0, 1.0], [-300.0, 1.0]], dtype=F64)
+    for dtype, judged_columns in ((torch.float16, [False, True]), (torch.float32, [True, True])):
+        found = spread(noisy(torch.mm, x, w, dtype=dtype, degree=2), torch.zeros(1, 2), dtype=dtype)
+        assert found.sigma.isfinite().tolist() == [judged_columns]
+    after = spread(
+        noisy(lambda a, b: (a @ b).sum(1), x, w, dtype=torch.float16, degree=2),
+        torch.zeros(1),
+        dtype=torch.float16,
+    )
+    assert not after.sigma.isfinite().any()

@@ -37,6 +37,11 @@ UNIT_ROUNDOFF = {
     torch.bfloat16: 2.0**-8,
     torch.float16: 2.0**-11,
 }
+# The largest number: a partial sum beyond it overflows, though the whole may not.
+LARGEST = {dtype: torch.finfo(dtype).max for dtype in UNIT_ROUNDOFF}
+# σ² of what may overflow in another order: far beyond any number that a test draws, and still
+# finite where it is multiplied on.
+OVERFLOW = 1e250
 # The smallest number above zero: below the normal range rounding is no longer relative.
 TINY = {
     torch.float64: 2.0**-1074,
@@ -147,6 +152,8 @@ def spread(
     """
     runs = len(deviations)
     squares = torch.stack([d.double() ** 2 for d in deviations]).mean(0)
+    unsure = ~(squares < OVERFLOW / 1e100)  # it may overflow, or not
+    squares = torch.where(unsure, 0.0, squares)
     if squares.numel() == 0:
         return Spread(squares, 1, 1, chance)
     shape = squares.shape
@@ -165,6 +172,7 @@ def spread(
     if strained:
         worst = torch.stack(jumps).nan_to_num_(torch.inf).amax(0)
         sigma = torch.maximum(sigma, worst - 5 * sigma)
+    sigma = torch.where(unsure, torch.inf, sigma)
     return Spread(sigma * MARGIN.get(dtype, 1.0), samples, whole, chance)
 
 
@@ -348,9 +356,11 @@ def _product(mode: RoundingNoise, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     chunks_b = b.unflatten(-2, (parts, -1)).movedim(-3, 0)  # [R, *, K/R, N]
     partial = chunks_a @ chunks_b
     prefix = partial.cumsum(0)
+    overflows = partial.abs().sum(0) > LARGEST[mode.dtype]
     stored = (partial**2).sum(0) + (prefix**2).sum(0)
     walk = torch.maximum((a**2) @ (b**2), (prefix**2).amax(0))
-    return (mode.u(out) ** 2 * stored + mode.v(out) ** 2 * k * walk) / 3
+    variance = (mode.u(out) ** 2 * stored + mode.v(out) ** 2 * k * walk) / 3
+    return torch.where(overflows, OVERFLOW, variance)
 
 
 def _mm(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) -> Tensor:
