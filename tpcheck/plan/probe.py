@@ -27,8 +27,10 @@ def fake_mesh(tp: int) -> Iterator[DeviceMesh]:
     there.
 
     Raises:
-        InvalidArgument: a process group exists already.
+        InvalidArgument: no degree, or a process group that exists already.
     """
+    if tp < 1:
+        raise InvalidArgument(f"tp={tp} is not a degree")
     if dist.is_initialized():
         raise InvalidArgument(
             "an audit without ranks makes a process group of its own, and one exists already; "
