@@ -255,6 +255,17 @@ def test_input_features_that_no_rank_covers_are_an_order() -> None:
     assert (named.code, named.evidence["kept"]["0"]) == ("shard-order", [0, 1, 2, 3, 4, 5, 6])
 
 
+def test_one_rank_s_term_in_the_place_of_the_sum_is_a_missing_all_reduce() -> None:
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        problem = posed.problems[0]
+        x, w = problem.inputs[0]["x"][..., 2:4], problem.params["weight"][:, 2:4]
+        for held in ranks.values():
+            held[OUT] = x @ w.T
+
+    named = examine(edit, spec=ROW, case=replace(CASE, dims=DIMS | {"bias": False}))
+    assert (named.code, named.evidence["kept"]["3"]) == ("missing-all-reduce", [2, 3])
+
+
 def test_one_branch_that_is_not_summed_is_found_by_what_it_sends_back() -> None:
     mlp = {"batch": 1, "seq": 2, "hidden": 4, "intermediate": 8, "activation": "swiglu"}
     dims = mlp | {"norm": "none", "residual": False, "bias": False}
@@ -299,10 +310,11 @@ def test_in_few_bits_float64_is_asked_before_anything_else() -> None:
 def test_evidence_that_changes_from_run_to_run_is_a_stale_buffer() -> None:
     posed = pose(ROW, CASE)
     first, second = expected(posed), expected(posed)
-    noise(OUT)(first, posed)
-    noise(DW)(second, posed)
-    facts = Facts(posed, judged(posed, first), judged(posed, second), second, lambda c: None)
-    assert diagnose.diagnose(facts).code == "stale-buffer"
+    times(OUT, 4)(first, posed)
+    found = judged(posed, first)
+    for dumps, code in ((second, "stale-buffer"), (first, "summed-twice")):
+        facts = Facts(posed, found, found, dumps, lambda c: None)
+        assert diagnose.diagnose(facts).code == code
 
 
 def test_nan_in_both_runs_is_no_change_from_run_to_run() -> None:

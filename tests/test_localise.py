@@ -136,7 +136,7 @@ def where(engine: Engine, case: Case, *edits: Any) -> str | None:
     runner = Runner(check(*edits), engine)
     found = runner.run(case)
     assert found.verdict is Verdict.FAIL
-    return examine_failure(runner, found)[1]
+    return examine_failure(runner, found).first_divergence
 
 
 SEEDS = [s if s < 3 else pytest.param(s, marks=pytest.mark.sweep) for s in range(20)]

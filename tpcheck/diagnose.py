@@ -43,10 +43,12 @@ CODES = {
 
 
 def first_divergence(result: CaseResult) -> str | None:
-    """The first tensor to go wrong, in the order in which they are computed."""
+    """The first tensor to go wrong, in the order in which they are computed; where none did, the
+    module of the collective that a rank refused to enter."""
     values = [m for m in result.mismatches if m.kind in ORDER]
     if not values:
-        return None
+        refused = [m.detail for m in result.mismatches if m.detail.get("module")]
+        return f"{refused[0]['module']} ({refused[0]['phase']})" if refused else None
     first = min(values, key=lambda m: (pass_of(m), ORDER.index(m.kind)))
     phase = {"output": "forward", "loss": "forward", "param": "after the step"}
     return f"{first.tensor} ({phase.get(first.kind, 'backward')})"

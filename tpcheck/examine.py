@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -18,16 +18,27 @@ from tpcheck.facts import ORDER, Facts, order_of
 from tpcheck.localise import Borders, Place, locate, watched_pass
 from tpcheck.oracle import Posed
 from tpcheck.runner import Runner
-from tpcheck.verdict import CaseResult, Diagnosis
+from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
 
 Kept = dict[int, dict[str, Tensor]]  # rank → name → tensor
 
 
-def examine_failure(runner: Runner, found: CaseResult) -> tuple[Diagnosis, str | None]:
-    """The cause of `found`, and where it is seen first."""
+@dataclass(frozen=True)
+class Examined:
+    """What became of a failure: its cause, where it is seen first, and the evidence to show."""
+
+    diagnosis: Diagnosis
+    first_divergence: str | None
+    mismatches: list[Mismatch]
+
+
+def examine_failure(runner: Runner, found: CaseResult) -> Examined:
+    """Runs a failing case once more, to say where it starts and why it fails."""
     at = watched_pass(found)
     posed = oracle.pose(runner.check.spec, found.case, oracle.STUDY, watch=at)
-    again, dumps = _kept(runner, posed)
+    again, dumps = _kept(runner, posed, follow=at is None)
+    if at is None and _kinds(again) == _kinds(found):
+        found = again  # the same, and its collectives in backward carry their module
     reruns: dict[str, CaseResult | None] = {}
 
     def rerun(case: Case) -> CaseResult | None:
@@ -44,7 +55,12 @@ def examine_failure(runner: Runner, found: CaseResult) -> tuple[Diagnosis, str |
         if borders and place and place.border:
             inside = borders.local(place.border)
     facts = Facts(posed, found, again, dumps, rerun, runner.check.spec, place, inside)
-    return diagnose.diagnose(facts), _where(place) or diagnose.first_divergence(found)
+    where = _where(place) or diagnose.first_divergence(found)
+    return Examined(diagnose.diagnose(facts), where, found.mismatches)
+
+
+def _kinds(result: CaseResult) -> set[str]:
+    return {m.kind for m in result.mismatches if not m.detail.get("consequence")}
 
 
 def _borders(runner: Runner, posed: Posed, found: CaseResult, at: int | str) -> Borders | None:
@@ -71,11 +87,11 @@ def _comparable(runner: Runner, posed: Posed, at: int | str) -> set[str] | None:
 
 
 def _kept(
-    runner: Runner, posed: Posed, *, watch: int | str | None = None
+    runner: Runner, posed: Posed, *, watch: int | str | None = None, follow: bool = False
 ) -> tuple[CaseResult, Kept]:
     """The result of a case, and every rank's tensors."""
     with tempfile.TemporaryDirectory(prefix="tpcheck-") as folder:
-        result = runner.execute(posed, dump=Path(folder), watch=watch)
+        result = runner.execute(posed, dump=Path(folder), watch=watch, follow=follow)
         files = Path(folder).glob("rank*.safetensors")
         return result, {int(p.stem.removeprefix("rank")): load_file(p) for p in files}
 

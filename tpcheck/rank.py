@@ -55,6 +55,7 @@ class Work:
     dump: str | None = None  # a folder for every local tensor
     saved: bool = False  # whether to count what autograd saves
     watch: int | str | None = None  # the microbatch whose module borders are dumped, too
+    follow: bool = False  # whether collectives in backward are to carry their module
     rules: bool = False  # whether to hold other rules against the tensors, too
     epoch: int = 0
 
@@ -174,7 +175,12 @@ class RankRun:
         if self.device != "cpu":
             torch.cuda.manual_seed(self.case.seed)
         with self.recorder:
-            return self.parts["candidate"](self.case, self.mesh)
+            module = self.parts["candidate"](self.case, self.mesh)
+        if isinstance(module, nn.Module):
+            self.recorder.origin.know(module)
+            if self.work.follow:
+                self.recorder.origin.follow(module)
+        return module
 
     def _in_order(self, module: Any) -> bool:
         """Whether the parallelisms were applied in an order that leaves each of them intact."""
@@ -481,7 +487,9 @@ def run_case(
     try:
         return RankRun(work, parts, mesh, recorder).run()
     except CollectiveMismatch as error:
+        last = recorder.events[-1]
         detail = {"reason": str(error), "stack": candidate_stack(error)}
+        detail |= {"module": last.module, "phase": last.phase}
         return Mismatch("collective", "collective", recorder.rank, detail=detail)
     except Exception as error:
         detail = {

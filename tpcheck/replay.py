@@ -65,15 +65,15 @@ def replay(
         if result.verdict is not Verdict.FAIL:
             message = f"{result.verdict.value}  {saved.check} {saved.id}: the saved case passes now"
             return Replayed(result.verdict, message, False)
-        diagnosis, divergence = examine_failure(runner, result)
+        examined = examine_failure(runner, result)
     same = _identical(saved, result)
     example = Counterexample(
         id=saved.id,
         case=saved.case,
         mismatches=result.mismatches,
-        diagnosis=diagnosis,
+        diagnosis=examined.diagnosis,
         engine=result.engine,
-        first_divergence=divergence,
+        first_divergence=examined.first_divergence,
         reproduce=f"tpcheck replay {id_or_file}",
     )
     shown = text.failure(

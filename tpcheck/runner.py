@@ -8,6 +8,7 @@ import shutil
 import sys
 import sysconfig
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,7 @@ class Runner:
         *,
         dump: Path | None = None,
         watch: int | str | None = None,
+        follow: bool = False,
         others: bool = False,
     ) -> CaseResult:
         """Runs a posed case: the same one may run on several engines.
@@ -84,6 +86,7 @@ class Runner:
         Args:
             dump: a folder for every rank's tensors.
             watch: the microbatch (or `step`) whose module borders are dumped, too.
+            follow: note the module of collectives in backward, too (those in forward always do).
             others: say also which other rules alarm (`CaseResult.alarms`).
         """
         self.engine.teach(self._key, self._blob, self._files)
@@ -108,6 +111,7 @@ class Runner:
             dump=str(dump) if dump else None,
             saved=allowed is not None and allowed.saved is not None,
             watch=watch,
+            follow=follow,
             rules=others,
             epoch=epoch,
         )
@@ -251,27 +255,48 @@ def _live(entry: Any, report: RankReport, name: str, kind: str) -> Any:
 
 def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:
     """All ranks of a group must have run the same collectives on it, in the same order."""
-    sequences: dict[tuple[int, ...], dict[int, list[str]]] = {}
+    sequences: dict[tuple[int, ...], dict[int, list[dict[str, Any]]]] = {}
     for report in reports:
         for event in report.events:
             if event["op"] not in ("send", "recv"):
-                what = f"{event['op']}({event['reduce_op']}) {event['dtype']}"
-                sequences.setdefault(tuple(event["group"]), {}).setdefault(report.rank, []).append(
-                    what
-                )
+                of_group = sequences.setdefault(tuple(event["group"]), {})
+                of_group.setdefault(report.rank, []).append(event)
     found = []
     for group, by_rank in sequences.items():
         members = [rank for rank in group if rank < len(reports)]
         first = by_rank.get(members[0], [])
         for rank in members[1:]:
-            if by_rank.get(rank, []) != first:
+            own = by_rank.get(rank, [])
+            if list(map(_what, own)) != list(map(_what, first)):
                 detail = {
                     "group": list(group),
-                    "ranks": {members[0]: first, rank: by_rank.get(rank)},
+                    "reason": _first_difference(members[0], first, rank, own),
+                    "ranks": {members[0]: list(map(_what, first)), rank: list(map(_what, own))},
                 }
                 found.append(Mismatch("collectives", "collective", rank, detail=detail))
                 break
     return found
+
+
+def _what(event: dict[str, Any]) -> str:
+    return f"{event['op']}({event['reduce_op']}) {event['dtype']}"
+
+
+def _first_difference(
+    a: int, first: list[dict[str, Any]], b: int, second: list[dict[str, Any]]
+) -> str:
+    """Where two ranks' sequences part, with the module and the line of each."""
+    pairs = zip_longest(first, second)
+    step, both = next(
+        (i, p) for i, p in enumerate(pairs) if None in p or _what(p[0]) != _what(p[1])
+    )
+    ran = [
+        f"rank {rank} ran {_what(e)}{' of ' + e['module'] if e['module'] else ''} at {e['where']}"
+        if e is not None
+        else f"rank {rank} ran none"
+        for rank, e in zip((a, b), both, strict=True)
+    ]
+    return f"collective {step + 1} of the group: {', '.join(ran)}"
 
 
 def _own_modules() -> dict[str, str]:

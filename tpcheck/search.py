@@ -152,7 +152,7 @@ class Search:
             result = self.confirm.run(result.case)
             if result.verdict is not Verdict.FAIL:
                 return None
-        return examine_failure(self.confirm or self.runner, result)[0].code
+        return examine_failure(self.confirm or self.runner, result).diagnosis.code
 
     def _replay(self) -> CaseResult | None:
         """Saved counterexamples first; those that no longer fail are forgotten."""
@@ -321,15 +321,15 @@ class Search:
         return identity
 
     def _counterexample(self, found: CaseResult) -> Counterexample:
-        named, divergence = examine_failure(self.runner, found)
-        identity = self._save(found, named.to_dict())
+        examined = examine_failure(self.runner, found)
+        identity = self._save(found, examined.diagnosis.to_dict())
         return Counterexample(
             id=identity,
             case=found.case,
-            mismatches=found.mismatches,
-            diagnosis=named,
+            mismatches=examined.mismatches,
+            diagnosis=examined.diagnosis,
             engine=found.engine,
-            first_divergence=divergence,
+            first_divergence=examined.first_divergence,
             reproduce=self._reproduce(identity),
             shrunk_from=len(self.failing),
             found_after=self.found_after,

@@ -9,11 +9,9 @@ noted on the way in (`watch_reduce_ops`). On threads the process group itself ca
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
-from tpcheck import board
+from tpcheck import board, origin
 from tpcheck.board import Board, Post
 from tpcheck.compare import fingerprint
 from tpcheck.errors import CollectiveMismatch
@@ -72,6 +70,7 @@ class Event:
     bytes: int
     phase: str
     where: str
+    module: str = ""  # of the candidate, by its qualified name
     overwrites: bool = False  # in place, a tensor that autograd has saved
 
     def fingerprint(self) -> str:
@@ -83,8 +82,9 @@ class Event:
         """For people: `all_reduce(sum) float32[4, 8] over ranks 0,1 in forward at mlp.py:41`."""
         op = f"{self.op}({self.reduce_op})" if self.reduce_op else self.op
         ranks = ",".join(map(str, self.group))
-        where = f" at {self.where}" if self.where else ""
-        return f"{op} {self.dtype}{list(self.shape)} over ranks {ranks} in {self.phase}{where}"
+        of = f" of {self.module}" if self.module else ""
+        at = f" at {self.where}" if self.where else ""
+        return f"{op} {self.dtype}{list(self.shape)} over ranks {ranks} in {self.phase}{of}{at}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -106,6 +106,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.rank, self.board, self.epoch, self.dispatch = rank, board, epoch, dispatch
         self.phase = "build"
+        self.origin = origin.Origin()
         self.events: list[Event] = []
         self._steps: dict[tuple[tuple[int, ...], int], int] = {}
         self.saved: list[Tensor] = []  # what autograd has saved, while `watch_saved` is on
@@ -161,7 +162,8 @@ class Recorder(TorchDispatchMode):
             elements=elements,
             bytes=0 if largest is None else elements * largest.element_size(),
             phase=self.phase,
-            where=_caller(),
+            where=origin.line(),
+            module=self.origin.module(),
             overwrites=self._is_saved(_written(op, tensors)),
         )
         self.events.append(event)
@@ -175,7 +177,7 @@ class Recorder(TorchDispatchMode):
 
         def pack(tensor: Tensor) -> tuple[Tensor, str, str]:
             self.saved.append(tensor.detach())
-            return tensor, _bits(tensor) if bits else "", _caller() if bits else ""
+            return tensor, _bits(tensor) if bits else "", origin.line() if bits else ""
 
         def unpack(kept: tuple[Tensor, str, str]) -> Tensor:
             tensor, then, where = kept
@@ -312,26 +314,6 @@ def _noting(original: Any) -> Any:
         return original(*args, **kwargs)
 
     return noted
-
-
-_LIBRARY = (
-    str(Path(torch.__file__).parent),
-    str(Path(__file__).parent),
-    str(Path(threading.__file__).parent) + "/contextlib.py",
-    str(Path(threading.__file__).parent) + "/threading.py",
-    "<",
-)
-
-
-def _caller() -> str:
-    """`file.py:line` of the innermost frame that is neither torch's nor tpcheck's."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if not path.startswith(_LIBRARY):
-            return f"{path.rsplit('/', 1)[-1]}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
 
 
 def group_sizes(events: Iterable[Event]) -> dict[tuple[str, str], int]:

@@ -27,7 +27,7 @@ def by_values(facts: Facts) -> Diagnosis | None:
     first = forward or values
     return (
         several.loaded(facts)
-        or reruns.changes(facts, values[0])
+        or reruns.changes(facts)
         or next(filter(None, map(_obvious, first)), None)
         or reruns.right_in_float64(facts)
         or (_first_that_fits(facts, facts.inside) if facts.inside is not None else None)

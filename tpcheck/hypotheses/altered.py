@@ -116,15 +116,19 @@ def _missing(facts: Facts, local: Local, side: str, name: str, dim: int) -> Diag
         f"{len(terms)} positions along dim {dim} of {name}"
     )
     evidence = {"kept": {str(r): c for r, c in chosen.items()}, "of": len(terms)}
+    own = _own_positions(facts, dim, len(terms))
     if side == "input":
+        if all(kept in own.values() for kept in chosen.values()):
+            return Diagnosis("missing-all-reduce", f"{message}: one rank's term", evidence)
         return Diagnosis("shard-order", f"{message}: the parts don't cover it", evidence)
-    own = _own_positions(facts, name, dim, len(terms))
     if own and all(chosen[r] == own[r] for r in chosen):
-        return Diagnosis("partial-not-reduced", f"{message}: this rank's own", evidence)
+        summed = local.target.kind == "param_grad"
+        code = "partial-not-reduced" if summed else "missing-all-reduce"
+        return Diagnosis(code, f"{message}: this rank's own (backward)", evidence)
     return Diagnosis("gradient-dropped", message, evidence)
 
 
-def _own_positions(facts: Facts, name: str, dim: int, size: int) -> dict[int, list[int]]:
+def _own_positions(facts: Facts, dim: int, size: int) -> dict[int, list[int]]:
     """Which positions along `dim` each rank's part of the inputs or outputs covers, where any is
     cut along it."""
     for entry in (*facts.posed.outputs.values(), *facts.posed.inputs.values()):

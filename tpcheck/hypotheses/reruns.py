@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tpcheck.facts import ORDER, Facts, Local, name_of, order_of
-from tpcheck.verdict import Diagnosis, Mismatch
+from tpcheck.verdict import Diagnosis
 
 
 def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
@@ -38,15 +39,17 @@ def right_in_float64(facts: Facts) -> Diagnosis | None:
     return Diagnosis("precision-loss", message, {"error_over_bound": worst})
 
 
-def changes(facts: Facts, mismatch: Mismatch) -> Diagnosis | None:
+def changes(facts: Facts) -> Diagnosis | None:
     """The same case gave other values the second time."""
-    first = {(m.kind, m.tensor, m.rank): str(m.actual) for m in facts.found.mismatches}
-    second = {(m.kind, m.tensor, m.rank): str(m.actual) for m in facts.again.mismatches}
-    if set(first) != set(second) or any(first[k] != second[k] for k in first):
-        message = (
-            f"{mismatch.kind} {mismatch.tensor} differs from run to run: read before it is written"
-        )
-        return Diagnosis("stale-buffer", message, {})
+    for mismatch in facts.found.mismatches:
+        again = facts.dumps.get(mismatch.rank, {}).get(f"{mismatch.kind}/{mismatch.tensor}")
+        if again is None or mismatch.index is None or mismatch.actual is None:
+            continue
+        first, second = mismatch.actual, float(again[mismatch.index].double())
+        if first != second and not (math.isnan(first) and math.isnan(second)):
+            what = f"{mismatch.kind} {mismatch.tensor} {list(mismatch.index)}"
+            message = f"{what} was {first:.6g} and, run again, {second:.6g}: read too early"
+            return Diagnosis("stale-buffer", message, {"first": first, "second": second})
     return None
 
 
