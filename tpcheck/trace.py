@@ -116,6 +116,15 @@ class Recorder(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # torch would import its compiler, a second a process, to wrap this class
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # off while a candidate compiles, on when its graph runs; else it runs eagerly
+
+    def __enter__(self) -> Recorder:
+        _hide_from_compiler(type(self))
+        super().__enter__()
+        return self
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
@@ -214,6 +223,16 @@ class Recorder(TorchDispatchMode):
                 for rank, awaited in zip(circle, [*circle[1:], self.rank], strict=True)
             ]
             raise CollectiveMismatch(f"rank {self.rank} {', which '.join(waits)}")
+
+
+def _hide_from_compiler(cls: Any) -> None:
+    """Keeps Dynamo from compiling the mode itself, once a candidate has brought it in."""
+    if "torch._dynamo" in sys.modules and not hasattr(
+        cls.__torch_dispatch__, "_torchdynamo_disable"
+    ):
+        cls.__torch_dispatch__ = torch._disable_dynamo(  # type: ignore[attr-defined]
+            cls.__torch_dispatch__, recursive=True
+        )
 
 
 def _plain(tensor: Tensor) -> list[Tensor]:
