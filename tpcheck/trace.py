@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._guards import TracingContext
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from tpcheck import board, origin
@@ -185,7 +186,9 @@ class Recorder(TorchDispatchMode):
         `bits` also whether it is still the same when backward asks for it."""
 
         def pack(tensor: Tensor) -> tuple[Tensor, str, str]:
-            self.saved.append(tensor.detach())
+            if TracingContext.try_get() is not None:
+                return tensor, "", ""  # what a compiler traces has no memory yet
+            self.saved += _plain(tensor.detach())
             return tensor, _bits(tensor) if bits else "", origin.line() if bits else ""
 
         def unpack(kept: tuple[Tensor, str, str]) -> Tensor:
