@@ -9,6 +9,7 @@ noted on the way in (`watch_reduce_ops`). On threads the process group itself ca
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
