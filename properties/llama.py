@@ -8,7 +8,7 @@ float32 allows there.
 from collections.abc import Mapping
 from typing import Any
 
-from tpcheck import Case, Check, KnownFinding, specs
+from tpcheck import Case, Check, KnownFinding, Plan, specs
 
 
 def _dims(space: Any) -> Any:
@@ -64,6 +64,10 @@ def _candidate(case: Case, mesh: Any) -> Any:
     return apply_tp_plan(_reference(case), mesh["tp"])
 
 
+def _plan(case: Case) -> Plan:
+    return Plan(_reference(case).tp_plan, whole=("*layernorm.weight", "model.norm.weight"))
+
+
 def _forward(model: Any, inputs: Mapping[str, Any]) -> Any:
     return {"logits": model(input_ids=inputs["ids"]).logits}
 
@@ -103,5 +107,6 @@ llama_tp_plan = Check(
         preload=("transformers.models.llama",),
     ),
     candidate=_candidate,
+    plan=_plan,
     known=[_empty_shard],
 )
