@@ -68,6 +68,7 @@ def test_a_name_selects_one_check_and_targets_keep_their_order(folder: Path) -> 
     second = write(folder / "second_checks.py", SOURCE.format(name="three"))
     found = collect([second, f"{first}::two", f"{first}::one"])
     assert [c.title for c in found] == ["three", "two", "one"]
+    assert [c.title for c in collect([f"{first}::two", first])] == ["two", "one"], "each once"
 
 
 def test_a_folder_gives_the_checks_of_its_files_in_order_of_name(folder: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from fixtures.parallel.linear import RowLinear
 from properties.block import stack
 from properties.linear import row_linear
-from tpcheck import Check, oracle
+from tpcheck import Check, Layout, Replicate, Spec, oracle
 from tpcheck.case import Case
 from tpcheck.engines.pool import Engine
 from tpcheck.runner import Runner
@@ -108,3 +108,35 @@ def test_far_from_its_bound_float64_needs_no_second_look(
 def test_what_rounding_can_turn_over_is_not_judged_by_a_few_runs(threads: Engine) -> None:
     for seed in (529, *range(20)):
         assert Runner(stack, threads).run(replace(TURNED, seed=seed)).verdict is Verdict.PASS
+
+
+class Centred(torch.nn.Module):
+    """x [B, H] minus a running mean, which it moves as it goes."""
+
+    def __init__(self, hidden: int, momentum: float = 0.25) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.weight = torch.nn.Parameter(torch.empty(hidden))
+        self.register_buffer("mean", torch.zeros(hidden))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = (x - self.mean) * self.weight
+        self.mean = self.mean + self.momentum * (x.detach().mean(0) - self.mean)
+        return y
+
+
+@pytest.mark.parametrize(("momentum", "wrong"), [(0.25, set()), (0.125, {"mean"})])
+@pytest.mark.parametrize("mesh", [{"tp": 2}, {"dp": 2, "tp": 2}], ids=str)
+def test_what_a_forward_leaves_in_a_buffer_is_compared(
+    threads: Engine, mesh: dict[str, int], momentum: float, wrong: set[str]
+) -> None:
+    spec = Spec(
+        "centred",
+        cases=[Case({"hidden": 4}, mesh=mesh)],
+        reference=lambda case: Centred(case["hidden"]),
+        inputs=lambda case, draw: {"x": draw("x", 3, case["hidden"])},
+        layout=lambda case: Layout(params={"*": Replicate()}),
+    )
+    check = Check(spec, lambda case, mesh: Centred(case["hidden"], momentum))
+    result = Runner(check, threads).run(Case({"hidden": 4}, mesh=mesh))
+    assert {m.tensor for m in result.mismatches} == wrong

@@ -15,7 +15,17 @@ from rich.table import Table
 
 from tpcheck.calibrate.commands import calibrate
 from tpcheck.errors import InvalidArgument
-from tpcheck.options import CorpusDir, Ranks, TimeLimit, duration, integers
+from tpcheck.options import (
+    CorpusDir,
+    Examples,
+    JsonFile,
+    JunitFile,
+    Ranks,
+    Seed,
+    TimeLimit,
+    duration,
+    integers,
+)
 from tpcheck.options import Engine as Engine_
 
 app = typer.Typer(
@@ -40,13 +50,13 @@ def verify(
     engine: Engine_ = "gloo",
     tp: Annotated[str, typer.Option(help="TP degrees, as in 2,4.")] = "2,4",
     dtype: Annotated[str, typer.Option(help="Dtypes to draw.")] = "float64,float32,bfloat16",
-    examples: Annotated[int, typer.Option(help="Cases a check.")] = 20,
-    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    examples: Examples = 20,
+    seed: Seed = 0,
     time_budget: Annotated[str | None, typer.Option(help="For all checks: 90s, 2m.")] = None,
     ranks: Ranks = None,
     time_limit: TimeLimit = 30.0,
-    json: Annotated[Path | None, typer.Option("--json", help="Write a JSON report.")] = None,
-    junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML.")] = None,
+    json: JsonFile = None,
+    junit: JunitFile = None,
     corpus: CorpusDir = None,
 ) -> None:
     """Collects Check objects, runs them, prints a verdict a check."""
@@ -61,8 +71,6 @@ def verify(
     from tpcheck.verdict import Verdict, worst
 
     degrees = integers(tp, "--tp")
-    if examples < 1:
-        raise InvalidArgument(f"--examples {examples}: give at least 1")
     budget = duration(time_budget) if time_budget else None
     options = Options(
         examples=examples,
@@ -155,7 +163,7 @@ def audit(
     plan: Annotated[
         str | None, typer.Option(metavar="MODULE:NAME", help="Default: the model's own tp_plan.")
     ] = None,
-    tp: Annotated[int, typer.Option(help="TP degree.")] = 2,
+    tp: Annotated[int, typer.Option(min=1, help="TP degree.")] = 2,
     whole: Annotated[
         list[str] | None,
         typer.Option(help="Pattern of parameters that are meant to stay whole; may be repeated."),
@@ -164,7 +172,7 @@ def audit(
         list[str] | None,
         typer.Option(help="Pattern of keys that may match nothing; may be repeated."),
     ] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write the audit.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """What a plan matches, what it skips, what is sharded; needs no ranks."""
     from tpcheck.plan.target import audit_target
@@ -185,8 +193,8 @@ def mutants(
         typer.Argument(metavar="[FILE_OR_DIR[::NAME] ...]", help="Default: fixtures/mutants."),
     ] = None,
     engine: Engine_ = "gloo",
-    examples: Annotated[int, typer.Option(help="Cases a mutant, at most.")] = 50,
-    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    examples: Examples = 50,
+    seed: Seed = 0,
     ranks: Ranks = 4,
     time_limit: TimeLimit = 10.0,
     against: Annotated[
@@ -195,7 +203,7 @@ def mutants(
     correct: Annotated[
         str, typer.Option(help="Correct candidates on which --against counts alarms.")
     ] = "properties",
-    json: Annotated[Path | None, typer.Option("--json", help="Write the matrix.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
     from tpcheck import against as rules
@@ -232,7 +240,7 @@ def mutants(
 
 @app.command()
 def doctor(
-    ranks: Annotated[int, typer.Option(help="Ranks to try each engine with.")] = 4,
+    ranks: Annotated[int, typer.Option(min=1, help="Ranks to try each engine with.")] = 4,
 ) -> None:
     """Which engines, devices and optional packages work here, and why not."""
     from tpcheck.doctor import examine
@@ -246,7 +254,7 @@ def doctor(
 @app.command()
 def bench(
     quick: Annotated[bool, typer.Option(help="Fewer repetitions.")] = False,
-    json: Annotated[Path | None, typer.Option("--json", help="Write the figures.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Throughput against the bare loop and against torch's own test harnesses."""
     from tpcheck.bench import bench as run

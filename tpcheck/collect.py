@@ -25,7 +25,9 @@ def collect(targets: Iterable[str]) -> list[Check]:
     found: list[Check] = []
     for target in targets:
         path, _, name = target.partition("::")
-        found += _select([load(file) for file in _files(path)], path, name)
+        chosen = _select([load(file) for file in _files(path)], path, name)
+        known = {(check.title, check.address()) for check in found}
+        found += [check for check in chosen if (check.title, check.address()) not in known]
     if not found:
         raise InvalidArgument(f"no Check found in {', '.join(targets)}")
     return found

@@ -22,6 +22,11 @@ def parameters_of(module: nn.Module) -> dict[str, nn.Parameter]:
     return {unwrapped(name): p for name, p in module.named_parameters()}
 
 
+def buffers_of(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers by the reference's names; one under several names once."""
+    return {unwrapped(name): b for name, b in module.named_buffers()}
+
+
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by the reference's names; tied ones under each of theirs."""
     params = dict(module.named_parameters(remove_duplicate=False))

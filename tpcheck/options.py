@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,29 @@ import typer
 from tpcheck.errors import InvalidArgument
 
 Engine = Annotated[str, typer.Option("--engine", help="gloo, nccl or threads.")]
-Ranks = Annotated[int | None, typer.Option("--ranks", help="Size of the world of ranks.")]
+Examples = Annotated[int, typer.Option("--examples", min=1, help="Cases a check, at most.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the search.")]
+Ranks = Annotated[int | None, typer.Option("--ranks", min=1, help="Size of the world of ranks.")]
 TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds a case may take.")]
 CorpusDir = Annotated[Path | None, typer.Option("--corpus", help="Folder of saved cases.")]
+
+
+def _writable(path: Path | None) -> Path | None:
+    """A report is written when all is done: whether it can be is asked before."""
+    if path is None:
+        return None
+    folder = next(p for p in path.absolute().parents if p.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InvalidArgument(f"can't write the report {path}: give a file in a writable folder")
+    return path
+
+
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", callback=_writable, help="Write the figures as JSON.")
+]
+JunitFile = Annotated[
+    Path | None, typer.Option("--junit", callback=_writable, help="Write JUnit XML.")
+]
 
 
 def integers(text: str, option: str) -> tuple[int, ...]:

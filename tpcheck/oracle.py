@@ -30,7 +30,7 @@ from tpcheck.case import Case
 from tpcheck.draw import Draw, torch_dtype
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.memory import repeat_first_row
-from tpcheck.names import tensors_of
+from tpcheck.names import buffers_of, tensors_of
 from tpcheck.placement import Entry, Layout
 from tpcheck.spec import Spec
 from tpcheck.tolerance import FALSE_ALARM, STRAIN, SUSPICION, RoundingNoise, Spread, spread
@@ -179,6 +179,8 @@ class _Run:
             stepped: Values = {("param", n): p.detach().clone() for n, p in params.items()}
             after = [self._after_step(module, problem) for problem in self.problems]
             values = [own | stepped | more for own, more in zip(values, after, strict=True)]
+        if len(self.problems) == 1:  # of several, each would go on where the last one ended
+            values[0] |= {("param", n): b.detach().clone() for n, b in float_buffers(module)}
         return values
 
     def _passes(self, module: Any, problem: Problem) -> Values:
@@ -236,6 +238,13 @@ class _Run:
                 outputs = forward(self.spec, module, leaves)
         values = {(output_kind(k), at(k, "step")): t for k, t in outputs.items()}
         return values | {("border", key): t for key, t in seen.items()}
+
+
+def float_buffers(module: Any) -> list[tuple[str, Tensor]]:
+    """A module's floating-point buffers by name: what a forward may leave behind."""
+    if not isinstance(module, nn.Module):
+        return []
+    return [(n, b) for n, b in buffers_of(module).items() if b.is_floating_point()]
 
 
 def sgd_step(params: Iterable[Tensor]) -> None:

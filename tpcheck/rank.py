@@ -311,6 +311,8 @@ class RankRun:
                 if leaf.requires_grad:
                     self._check("input_grad", at(name, m), leaf.grad)
         self._read_gradients(module)
+        for name, buffer in oracle.float_buffers(module):
+            self._check("param", name, buffer)
 
     @contextlib.contextmanager
     def _watching(self, module: Any, m: int | str) -> Iterator[None]:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from tpcheck.errors import EngineUnavailable, InvalidArgument
-from tpcheck.options import CorpusDir, Engine, Ranks, TimeLimit, duration, integers
+from tpcheck.options import CorpusDir, Engine, JsonFile, Ranks, TimeLimit, duration, integers
 
 calibrate = typer.Typer(
     name="calibrate",
@@ -43,7 +43,7 @@ def alarms(
     ] = None,
     ranks: Ranks = None,
     time_limit: TimeLimit = 30.0,
-    json: Annotated[Path | None, typer.Option("--json", help="Write the figures.")] = None,
+    json: JsonFile = None,
     corpus: CorpusDir = None,
 ) -> None:
     """Random cases of correct candidates: alarms, and how much of the bounds is used.
@@ -100,7 +100,7 @@ def sensitivity(
     runs: Annotated[int, typer.Option(help="Seeds of each cell.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
     time_limit: TimeLimit = 30.0,
-    json: Annotated[Path | None, typer.Option("--json", help="Write the figures.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
     from tpcheck.calibrate.sensitivity import SUBJECTS, Subject, measure
