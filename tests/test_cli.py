@@ -179,7 +179,9 @@ def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFix
     assert "'float31' is not one of" in said("verify", "checks.py::right", "--dtype", "float31")
     assert "--tp 'two'" in said("verify", "checks.py::right", "--tp", "two")
     assert "--time-budget 'soon'" in said("verify", "checks.py::right", "--time-budget", "soon")
-    assert "give at least 1" in said("verify", "checks.py::right", "--examples", "0")
+    for option, value in (("--examples", "0"), ("--ranks", "0"), ("--seed", "-1")):
+        assert f"'{option}'" in said("verify", "checks.py::right", option, value)
+    assert "give a file in a writable folder" in said("verify", "checks.py::right", "--json", ".")
     assert "No such option" in said("verify", "--exmaples", "3")
     assert "no saved case" in said("replay", "abcdef")
     (folder / "bad.json").write_text('{"schema_version": 1, "case": {"dims"')
