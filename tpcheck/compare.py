@@ -1,8 +1,9 @@
 """Compares one local tensor with its expected slice. Returns data; writes no sentences.
 
-Two statistics together: the worst element against its own bound, and the whole slice's mean
-square against its variance, so that neither one wrong value in a large tensor nor a small error
-everywhere gets by.
+Three statistics together: the worst element against its own bound, the whole slice's mean square
+against its variance, and the projection of the error on the tensor itself against its own, so that
+neither one wrong value in a large tensor, nor a small error everywhere, nor a common factor gets
+by.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tpcheck import gain
 from tpcheck.tolerance import Spread
 from tpcheck.verdict import Mismatch
 
@@ -67,13 +69,18 @@ def compare(
     bound = spread.elementwise_limit(expected.numel()) * sigma
     wrong = ~(error <= bound) & ~same & sigma.isfinite()
     ratio, limit = _norm_ratio(error, sigma, spread)
-    if not wrong_dtype and not bool(wrong.any()) and ratio <= limit:
-        return Comparison(None, max(_usage(error, bound), ratio / limit))
+    z, allowed = _projection(value - expected, expected, spread)
+    if not wrong_dtype and not bool(wrong.any()) and ratio <= limit and z <= allowed:
+        used = max(ratio / limit, z / allowed if allowed else 0.0)
+        return Comparison(None, max(_usage(error, bound), used))
     worst = _worst(error, bound, sigma)
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), expected.shape))
     detail = {"wrong": int(wrong.sum()), "of": expected.numel()}
     if ratio > limit:
         detail |= {"norm_error": ratio, "norm_bound": limit}
+    if z > allowed:
+        factors = (gain.relative(expected, sigma, x) for x in (z, allowed))
+        detail |= dict(zip(("gain_error", "gain_bound"), factors, strict=True))
     if wrong_dtype:
         detail |= {"dtype": _name(actual.dtype), "expected_dtype": _name(dtype)}
     if value.isnan().any():
@@ -95,7 +102,17 @@ def _agrees(value: Tensor, expected: Tensor, spread: Spread) -> Comparison | Non
     if not used <= 1.0:
         return None
     ratio, allowed = _norm_ratio(error, sigma, spread)
-    return Comparison(None, max(used, ratio / allowed)) if ratio <= allowed else None
+    z, bound = _projection(value - expected, expected, spread)
+    if ratio > allowed or z > bound:
+        return None
+    return Comparison(None, max(used, ratio / allowed, z / bound if bound else 0.0))
+
+
+def _projection(error: Tensor, expected: Tensor, spread: Spread) -> tuple[float, float]:
+    """|z| of the error along the tensor itself, and its limit; not of a part of the tensor."""
+    if not spread.gain or expected.numel() != spread.elements:
+        return 0.0, 0.0
+    return abs(gain.project(expected, spread.sigma, error)), spread.gain_limit()
 
 
 def _norm_ratio(error: Tensor, sigma: Tensor, spread: Spread) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tpcheck import draw as drawing
-from tpcheck import placement
+from tpcheck import gain, placement
 from tpcheck.borders import Watch
 from tpcheck.case import Case
 from tpcheck.draw import Draw, torch_dtype
@@ -33,9 +33,12 @@ from tpcheck.memory import repeat_first_row
 from tpcheck.names import buffers_of, tensors_of
 from tpcheck.placement import Entry, Layout
 from tpcheck.spec import Spec
-from tpcheck.tolerance import FALSE_ALARM, STRAIN, SUSPICION, RoundingNoise, Spread, spread
+from tpcheck.tolerance import FALSE_ALARM, MARGIN, STRAIN, SUSPICION, RoundingNoise, Spread, spread
 
 LEARNING_RATE = 2.0**-4
+# What an all-reduce of partial sums produces, forward and backward.
+PROJECTED = ("output", "loss", "input_grad", "param_grad")
+
 Values = dict[tuple[str, str], Tensor]  # (kind, name) → tensor
 
 
@@ -465,21 +468,41 @@ def _expect(
     own = _Run(spec, case, problems, dtype, watch)(low)
     expected: list[Expected] = []
     for i, exact in enumerate(values):
+        given = problems[i].inputs[0]
+        repeats = gain.repeats_of(given, expanded=case.memory == "expanded")
         spreads: dict[tuple[str, str], Spread] = {}
         for key, value in exact.items():
             finite = own[i][key].isfinite() & value.isfinite()
-            found = spread(
+            errors = (
                 [off[i][key] for off in noisy],
                 torch.where(finite, own[i][key].double() - value.double(), 0.0),
-                dtype=dtype,
-                strained=[(up[i][key], down[i][key]) for up, down in strained],
-                chance=look.chance,
+                [(up[i][key], down[i][key]) for up, down in strained],
             )
+            found = spread(*errors[:2], dtype=dtype, strained=errors[2], chance=look.chance)
             # what overflows in the case's dtype may overflow, or not, in another order too
             sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
-            spreads[key] = replace(found, sigma=sigma)
+            found = replace(found, sigma=sigma)
+            spreads[key] = _with_gain(key[0], found, value, errors, repeats, dtype)
         expected.append((exact, spreads, own[i], run.unused))
     return expected
+
+
+def _with_gain(
+    kind: str,
+    found: Spread,
+    value: Tensor,
+    errors: tuple[list[Tensor], Tensor, list[tuple[Tensor, Tensor]]],
+    repeats: int,
+    dtype: torch.dtype,
+) -> Spread:
+    """`found` with the σ of the tensor's projection on itself, where that is judged."""
+    if kind not in PROJECTED or not value.numel():
+        return found
+    deviations, own, strained = errors
+    measured = gain.scale(
+        value.double(), found.sigma, deviations, own, strained, repeats=repeats
+    ) * MARGIN.get(dtype, 1.0)
+    return replace(found, gain=measured, runs=len(deviations), elements=value.numel())
 
 
 # ---- the bundle: how a posed case reaches the ranks (tensors as safetensors, the rest as JSON)
@@ -505,6 +528,7 @@ def save(posed: Posed, path: Path, *, own: bool = False) -> None:
                 tensors[f"own/{d}/{i}"] = target.own
             dtype = str(target.dtype).split(".")[-1]
             counts = [found.samples, found.norm_samples, found.chance]
+            counts += [found.gain, found.runs, found.elements]
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
     unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
     names = json.dumps(list(posed.problems[0].inputs[0]))  # their order is the call's

@@ -115,6 +115,9 @@ class Spread:
     samples: int  # behind one element's σ
     norm_samples: int  # behind the whole tensor's √Σσ²
     chance: float = FALSE_ALARM
+    gain: float = 0.0  # σ of the projection on the tensor (`gain`); 0 where that is not judged
+    runs: int = 1  # behind `gain`
+    elements: int = 0  # of the full tensor, to which `gain` belongs
 
     def elementwise_limit(self, elements: int) -> float:
         """How many σ the worst of `elements` values may be off."""
@@ -123,6 +126,10 @@ class Spread:
     def norm_limit(self, elements: int) -> float:
         """How many root mean square σ `elements` independent values may be off together."""
         return norm_limit(elements, self.norm_samples, self.chance)
+
+    def gain_limit(self) -> float:
+        """How far the projection on the tensor may be off."""
+        return elementwise_limit(1, self.runs, self.chance) * self.gain
 
 
 def spread(

@@ -111,6 +111,9 @@ def _numbers(mismatch: Mismatch) -> str:
     )
     if "wrong" in detail:
         text += f"  ({detail['wrong']} of {detail['of']} differ)"
+    if "gain_error" in detail:
+        error, bound = detail["gain_error"], detail["gain_bound"]
+        text += f"  (all of it by a common {error:.2g} of its size, bound {bound:.2g})"
     if "norm_error" in detail:
         error, bound = detail["norm_error"], detail["norm_bound"]
         text += f"  (whole tensor: {error:.3g} σ, bound {bound:.3g} σ)"

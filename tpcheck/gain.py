@@ -1,0 +1,77 @@
+"""The third statistic: a tensor that is off by one factor all over.
+
+One rank's partial sum that is 1 % off makes every element a little wrong, in the direction of the
+tensor itself. Rounding errors point anywhere: projected on the tensor they average out over its n
+elements, so that a common factor shows at about 1/√n of what a single element must be off.
+
+    z = Σ (v/σ)·(e/σ)      v expected, e the error, σ of each element
+
+The spread of z under rounding is measured on the noisy runs themselves, whose errors are as
+correlated as the reference makes them; nothing is assumed independent. Letters: m = runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+
+def project(value: Tensor, sigma: Tensor, error: Tensor) -> float:
+    """z of one error; elements that are exact (σ = 0) or can't be judged (σ = ∞) count for
+    nothing."""
+    return float((_direction(value, sigma) * error).nan_to_num_(0.0, 0.0, 0.0).sum())
+
+
+def relative(value: Tensor, sigma: Tensor, z: float) -> float:
+    """z as the factor by which the tensor is off."""
+    size = float((_direction(value, sigma) * value).nan_to_num_(0.0, 0.0, 0.0).sum())
+    return z / size if size > 0 else math.inf
+
+
+def _direction(value: Tensor, sigma: Tensor) -> Tensor:
+    """v/σ², 0 where there is no such thing."""
+    return (value / sigma / sigma).nan_to_num_(0.0, 0.0, 0.0)
+
+
+def scale(
+    value: Tensor,
+    sigma: Tensor,
+    deviations: Sequence[Tensor],
+    own: Tensor,
+    strained: Sequence[tuple[Tensor, Tensor]],
+    *,
+    repeats: int,
+) -> float:
+    """σ of z under rounding.
+
+    Args:
+        deviations: of the m noisy runs.
+        own: the reference's own error in the case's dtype: half of it is a floor, since functions
+            such as exp and erf err in one direction, and the limit is ten times that and more.
+        strained: pairs under enlarged errors and their mirror image; what a pair has in common
+            is a jump and counts whole, as it does for an element.
+        repeats: how often the same numbers occur in the inputs. Equal numbers have equal rounding
+            errors, which add up instead of averaging out, and the noise does not know that.
+    """
+    direction = _direction(value, sigma).reshape(-1)
+    common = [up + down for up, down in strained]
+    errors = torch.stack([*deviations, *common, own]).reshape(-1, direction.numel())  # [·, n]
+    z = (errors * direction).nan_to_num_(0.0, 0.0, 0.0).sum(1).abs().tolist()
+    runs, jumps, floor = z[: len(deviations)], z[:-1], z[-1]
+    measured = math.sqrt(math.fsum(x * x for x in runs) / len(runs)) * math.sqrt(repeats)
+    jump = max(jumps) - 5 * measured if strained else 0.0
+    return max(measured, jump, floor / 2)
+
+
+def repeats_of(inputs: Mapping[str, Tensor], *, expanded: bool) -> int:
+    """How often the most frequent number, or row, of the inputs occurs by construction."""
+    most = 1
+    for tensor in inputs.values():
+        if tensor.is_floating_point():
+            most = max(most, tensor.shape[0] if expanded and tensor.ndim >= 2 else 1)
+        elif tensor.numel():
+            most = max(most, int(tensor.reshape(-1).unique(return_counts=True)[1].max()))
+    return most
