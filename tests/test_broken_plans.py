@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +84,22 @@ def test_there_are_at_least_fifteen_and_each_code_is_among_them() -> None:
         "wrong-placement",
         "tied-weights-split",
     }
+
+
+def test_the_table_in_the_docs_is_what_is_measured() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "plans.md").read_text()
+    rows = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        rows[cells[0]] = cells[1:]
+    for broken in BROKEN:
+        said = torch_alone(broken)
+        values = "right" if broken.name in RIGHT_IN_EVERY_VALUE else "wrong"
+        torch_says = (
+            f"{len(said)} warnings" if len(said) > 1 else "1 warning" if said else "nothing"
+        )
+        said_here = [torch_says, values, f"`{broken.code}`", broken.mechanism]
+        assert rows[f"`{broken.name}`"] == said_here
 
 
 @each

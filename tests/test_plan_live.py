@@ -18,8 +18,9 @@ from torch.distributed.tensor.parallel import (
 )
 
 from fixtures.plans import qwen, subjects
-from tpcheck import Case, Check, InvalidArgument, Plan, audit
+from tpcheck import Case, Check, InvalidArgument, Plan, audit, specs
 from tpcheck.engines.pool import Engine
+from tpcheck.plan.checked import planned
 from tpcheck.plan.probe import fake_mesh, quiet
 from tpcheck.runner import Runner
 from tpcheck.verdict import Verdict
@@ -131,6 +132,24 @@ def test_the_tp_axis_of_a_larger_mesh() -> None:
         dist.destroy_process_group()
 
 
+def test_shards_over_a_mesh_without_a_tp_axis_are_whole_along_it() -> None:
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    try:
+        other = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "ep"))
+        tp = init_device_mesh("cpu", (4,), mesh_dim_names=("tp",))
+        given = nn.Linear(8, 8, bias=False, device="meta")
+        with quiet():
+            split = distribute_tensor(given.weight, other, [Shard(0), Shard(1)])
+        given.weight = nn.Parameter(split)
+        (found,) = audit(given, ColwiseParallel(), mesh=tp).findings
+        assert (found.code, found.names) == ("parameter-not-sharded", ("weight",))
+    finally:
+        dist.destroy_process_group()
+
+
 def test_a_process_group_that_exists_is_left_alone(mesh: DeviceMesh) -> None:
     with pytest.raises(InvalidArgument, match="one exists already"), fake_mesh(2):
         pass
@@ -178,5 +197,8 @@ def test_a_plan_that_raises_is_the_users_to_mend(gloo: Engine) -> None:
     check = Check(subjects.qwen_spec(), forgets_the_plan, plan=lambda case: 1 / 0)
     with pytest.raises(InvalidArgument, match="plan raised ZeroDivisionError"):
         Runner(check, gloo).run(CASE)
+    function = Check(specs.causal_lm(lambda case: len, cases=[CASE]), forgets_the_plan, plan={})
+    with pytest.raises(InvalidArgument, match=r"reference that is an nn\.Module"):
+        planned(function.spec, function.plan, CASE)
     with pytest.raises(InvalidArgument, match="a plan is a mapping"):
         Runner(Check(check.spec, forgets_the_plan, plan="colwise"), gloo).run(CASE)

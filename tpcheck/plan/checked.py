@@ -9,6 +9,7 @@ from torch import nn
 
 from tpcheck import oracle
 from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
 from tpcheck.plan.audit import findings_of
 from tpcheck.plan.findings import Finding
 from tpcheck.plan.live import Promised, promised
@@ -30,14 +31,20 @@ class Planned:
 def planned(spec: Spec, plan: Any, case: Case) -> Planned | None:
     """Audits `plan` (or what `plan(case)` gives) on the spec's reference at the case's degree.
 
-    None at degree 1, where a plan shards nothing, and where the reference is no module.
+    None at degree 1, where a plan shards nothing.
+
+    Raises:
+        InvalidArgument: the reference is a function, which has no parameters.
     """
     if case.tp == 1:
         return None
     given = as_plan(oracle.ask(spec, "plan", plan, case) if callable(plan) else plan)
     module = oracle.build_reference(spec, case)
     if not isinstance(module, nn.Module):
-        return None
+        raise InvalidArgument(
+            f"spec {spec.name!r}: plan= needs a reference that is an nn.Module, and this one is a "
+            f"{type(module).__name__}"
+        )
     found = promise(Tree(module), given, case.tp)
     return Planned(tuple(findings_of(found)), promised(found))
 

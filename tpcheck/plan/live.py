@@ -108,7 +108,7 @@ def _misplaced(
     kinds: dict[tuple[str, str, str, str], list[str]] = {}
     for name, (key, wanted) in expected.items():
         tensor = tree.parameters.get(name)
-        if tensor is None or degree(tensor) == 1:
+        if tensor is None or _on_one_rank(tensor):
             continue
         own = placement(tensor)
         if own == wanted or (own is None and isinstance(wanted, Replicate)):
@@ -129,10 +129,12 @@ def _misplaced(
         yield Finding(code, f"{brief(names)}: {message}", tuple(names), key)
 
 
-def degree(tensor: Tensor) -> int:
-    """Ranks on the TP axis of a DTensor; 0 for a plain tensor."""
+def _on_one_rank(tensor: Tensor) -> bool:
+    """Whether a DTensor's TP axis has one rank, on which nothing can be split."""
     mesh: Any = getattr(tensor, "device_mesh", None)
-    return 0 if mesh is None else degree_of(mesh)
+    if mesh is None or (mesh.ndim > 1 and "tp" not in (mesh.mesh_dim_names or ())):
+        return False
+    return degree_of(mesh) == 1
 
 
 def _split_ties(tree: Tree, expected: Promised) -> Iterator[Finding]:
