@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from fixtures.parallel import collectives
 from fixtures.parallel.block import Block
 from fixtures.parallel.mlp import MLP
 from tpcheck import Case, Check, specs
-from tpcheck.budget import Budget, audit, ring
+from tpcheck.budget import Budget, audit, kept_for_backward, ring
 from tpcheck.engines.pool import Engine
 from tpcheck.runner import Runner
 from tpcheck.specs.block import block_budget, block_dims
@@ -117,6 +118,48 @@ def test_one_needless_all_gather_is_found(eight: Engine, sp: bool, degree: int) 
     assert found.detail["phase"] == "forward"
     gathered = N if sp else N * degree
     assert found.error == pytest.approx(ring("all_gather", gathered, degree))
+
+
+# ---- what is kept for backward
+
+
+class KeepsTheWholeActivation(MLP):
+    """Right in every value and no collective too many: what is kept is not the rank's own part."""
+
+    def activate(self, h: Tensor) -> Tensor:
+        y = super().activate(h)
+        whole = torch.cat([y] * self.degree, -1)  # as a gather would have left it
+        return (whole * 1.0).square().sqrt()[..., : y.shape[-1]] * 0.0 + y
+
+
+class HoardingBlock(Block):
+    mlp_class = KeepsTheWholeActivation
+
+
+@pytest.mark.parametrize("sp", [False, True], ids=["tp", "tp+sp"])
+def test_more_kept_for_backward_than_the_reference_keeps_of_this_size_is_found(
+    eight: Engine, sp: bool
+) -> None:
+    result = run(eight, 4, sp=sp, cls=HoardingBlock)
+    assert {m.kind for m in result.mismatches} == {"saved_bytes"}
+    allowed = block_budget(result.case, sp).saved
+    assert allowed is not None and result.mismatches[0].expected == allowed
+    assert result.mismatches[0].error is not None and result.mismatches[0].error > 0
+
+
+def test_a_rank_may_keep_what_the_reference_keeps_of_its_size() -> None:
+    one, four = (block_budget(Case(dims=DIMS, mesh={"tp": r}), False).saved for r in (1, 4))
+    whole = block_budget(Case(dims=DIMS, mesh={"tp": 4}, memory="sliced"), False).saved
+    assert one is not None and four is not None and four < one and whole is None
+    sp = block_budget(Case(dims=DIMS, mesh={"tp": 4}), True).saved
+    assert sp is not None and sp < four  # the norms see a quarter of the tokens
+
+
+def test_parameters_are_not_kept_for_backward_and_a_shared_storage_counts_once() -> None:
+    linear, x = torch.nn.Linear(3, 5), torch.ones(2, 3)
+    assert kept_for_backward(linear, x) == 6
+    twice = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3, 5))
+    assert kept_for_backward(twice, torch.ones(2, 3)) == 6
 
 
 # ---- the audit itself

@@ -14,7 +14,7 @@ from torch import Tensor
 from tpcheck import compare, diagnose, specs
 from tpcheck.case import Case
 from tpcheck.diagnose import CODES, Facts, first_divergence
-from tpcheck.oracle import Posed, Target, pose
+from tpcheck.oracle import Posed, Problem, Target, pose
 from tpcheck.placement import Layout, take
 from tpcheck.rank import RankReport
 from tpcheck.runner import judge
@@ -290,6 +290,28 @@ def test_only_the_first_microbatch_summed_is_not_reduced() -> None:
             held[DB] = one + (rank + 1) / 10.0 * (held[DB] - one)
 
     assert examine(edit, case=case).code == "partial-not-reduced"
+
+
+@pytest.mark.parametrize(("factor", "code"), [(2.0, "summed-twice"), (0.5, "averaged-not-summed")])
+def test_gradients_that_cannot_be_laid_side_by_side_still_have_a_common_factor(
+    factor: float, code: str
+) -> None:
+    case = replace(CASE, mesh={"dp": 2, "tp": 2})
+    values = [0.3, -1.7, 2.4, 0.9, -0.2, 5.5]
+    wrong = [
+        Mismatch(f"w{i // 2}", "param_grad", i % 2, (0,), v, factor * v, 1.0, 0.1)
+        for i, v in enumerate(values)
+    ]
+    odd = replace(wrong[3], actual=1.0)
+    for mismatches, named in (
+        (wrong, code),
+        ([*wrong[:3], odd, *wrong[4:]], "unclassified"),
+        (wrong[:4], "unclassified"),
+    ):
+        found = CaseResult(case, "gloo", mismatches)
+        posed = Posed(case, [Problem(0), Problem(1)], {}, {}, {})
+        facts = Facts(posed, found, found, {}, lambda c: None)
+        assert diagnose.diagnose(facts).code == named
 
 
 def test_what_was_written_over_before_backward_is_a_stale_buffer() -> None:

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from tpcheck.case import Case
 from tpcheck.verdict import Mismatch
 
@@ -113,6 +116,24 @@ def audit(
             detail = {"reason": reason, "witness": op, "phase": phase}
             found.append(Mismatch("witness", "collective", rank, detail=detail))
     return found
+
+
+def kept_for_backward(module: nn.Module, x: Tensor) -> int:
+    """Elements of the distinct storages that autograd keeps for the backward of `module(x)`,
+    besides parameters; what was cast from a parameter counts, as it does on a rank."""
+    own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    kept: dict[int, tuple[Tensor, int]] = {}  # the tensor too: its address must not be used again
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = (tensor, storage.nbytes() // tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = module(x.requires_grad_())
+    del y
+    return sum(elements for _, elements in kept.values())
 
 
 # ---- the layers' budgets, from their shapes

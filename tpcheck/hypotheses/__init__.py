@@ -32,6 +32,7 @@ def by_values(facts: Facts) -> Diagnosis | None:
         or reruns.right_in_float64(facts)
         or (_first_that_fits(facts, facts.inside) if facts.inside is not None else None)
         or next(filter(None, (_tested(facts, m) for m in first)), None)
+        or several.common_factor(facts)
         or _replicas(values)
     )
 

@@ -215,6 +215,27 @@ def overwritten(facts: Facts, local: Local) -> Diagnosis | None:
     return Diagnosis("stale-buffer", message, {"where": where})
 
 
+def common_factor(facts: Facts) -> Diagnosis | None:
+    """Every wrong gradient, at the element where it is furthest off, is the same multiple of the
+    reference. For parameters whose live placement is another than the layout's (cut over dp, too),
+    so that their slices can't be laid side by side."""
+    wrong = [m for m in facts.found.mismatches if m.kind == "param_grad" and m.expected]
+    ratios = [(m.actual or 0.0) / m.expected for m in wrong if m.expected]
+    if len({m.tensor for m in wrong}) < 3 or len({m.expected for m in wrong}) < 6:
+        return None
+    case = facts.case
+    near = 1e-6 if case.dtype == "float64" else 1e-3
+    degrees = {case.tp: "tp", case.dp: "dp", case.world_size: "the world"}
+    for degree, axis in degrees.items():
+        for factor, code in ((degree, "summed-twice"), (1 / degree, "averaged-not-summed")):
+            if degree > 1 and all(abs(r - factor) <= near * factor for r in ratios):
+                message = (
+                    f"every parameter's gradient is {factor:g} × the reference, as over {axis}"
+                )
+                return Diagnosis(code, message, {"factor": factor, "tensors": len(wrong)})
+    return None
+
+
 def missing_collective(facts: Facts, local: Local) -> Diagnosis | None:
     """The trace has no sum, or no gather, where the budget has one."""
     if facts.spec is None or facts.spec.budget is None or facts.case.tp < 2:

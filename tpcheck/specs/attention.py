@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Heads, Layout, Replicate, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference
+from tpcheck.specs.saved import saved_by_a_rank
 
 
 def attention(*, sequence_parallel: bool = False) -> Spec:
@@ -94,7 +95,27 @@ def attention_budget(case: Case, sequence_parallel: bool) -> Budget:
         partial += vectors * hidden
     if case["kv_heads"] < case.tp:
         partial += 2 * case["kv_heads"] * width * (hidden + int(case["bias"]))
-    return ways + summed_gradients(partial)
+    saved = Budget(saved=attention_saved(case, sequence_parallel))
+    return ways + summed_gradients(partial) + saved
+
+
+def attention_saved(case: Case, sequence_parallel: bool) -> int | None:
+    """What the reference keeps for backward with the heads of one rank."""
+
+    def part(norm: str) -> nn.Module:
+        return reference.Attention(
+            case["hidden"],
+            case["heads"] // case.tp,
+            max(1, case["kv_heads"] // case.tp),
+            case["head_dim"],
+            bias=case["bias"],
+            norm=norm,  # type: ignore[arg-type]
+            qk_norm=case["qk_norm"],
+            rotary=case["rotary"],
+            causal=case["causal"],
+        )
+
+    return saved_by_a_rank(case, part, sequence_parallel)
 
 
 def attention_params(case: Case, prefix: str = "") -> dict[str, Entry]:

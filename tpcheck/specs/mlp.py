@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Layout, Replicate, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference
+from tpcheck.specs.saved import saved_by_a_rank
 
 
 def mlp(*, sequence_parallel: bool = False) -> Spec:
@@ -73,7 +74,23 @@ def mlp_budget(case: Case, sequence_parallel: bool) -> Budget:
     ways = linear_in(elements, sequence_parallel=sequence_parallel)
     ways = ways + linear_out(elements, sequence_parallel=sequence_parallel)
     vectors = {"none": 0, "rms": 1, "layer": 2}[case["norm"]] + int(case["bias"])
-    return ways + summed_gradients(vectors * case["hidden"] if sequence_parallel else 0)
+    partial = summed_gradients(vectors * case["hidden"] if sequence_parallel else 0)
+    return ways + partial + Budget(saved=mlp_saved(case, sequence_parallel))
+
+
+def mlp_saved(case: Case, sequence_parallel: bool) -> int | None:
+    """What the reference keeps for backward with the intermediate size of one rank's shard."""
+
+    def part(norm: str) -> nn.Module:
+        return reference.MLP(
+            case["hidden"],
+            -(-case["intermediate"] // case.tp),
+            activation=case["activation"],
+            norm=norm,  # type: ignore[arg-type]
+            bias=case["bias"],
+        )
+
+    return saved_by_a_rank(case, part, sequence_parallel)
 
 
 def mlp_params(case: Case, prefix: str = "") -> dict[str, Entry]:

@@ -1,0 +1,32 @@
+"""How much a rank may keep for backward: what the reference keeps of the rank's own size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from tpcheck.budget import kept_for_backward
+from tpcheck.case import Case
+from tpcheck.draw import torch_dtype
+from tpcheck.specs import reference
+
+
+def saved_by_a_rank(
+    case: Case, part: Callable[[str], nn.Module], sequence_parallel: bool
+) -> int | None:
+    """What `part(norm)`, the reference with one rank's heads or columns, keeps for backward; under
+    SP the norm in front sees one rank's part of the sequence alone. None for inputs that are views
+    of something larger, whose storages say nothing."""
+    if case.memory != "contiguous":
+        return None
+    batch, seq, hidden = case["batch"], case["seq"], case["hidden"]
+    dtype = torch_dtype(case)
+    inside = part("none" if sequence_parallel else case["norm"]).to(dtype)
+    kept = kept_for_backward(inside, torch.zeros(batch, seq, hidden, dtype=dtype))
+    norm = reference.build_norm(case["norm"], hidden) if sequence_parallel else None
+    if norm is not None:
+        own = torch.zeros(batch, seq // case.tp, hidden, dtype=dtype)
+        kept += kept_for_backward(norm.to(dtype), own)
+    return kept
