@@ -196,7 +196,8 @@ def test_every_finding_that_the_properties_declare_is_written_up() -> None:
     from tpcheck.collect import collect
 
     root = Path(__file__).parent.parent
-    declared = [f for c in collect([str(root / "properties")]) for f in c.known]
+    folders = [str(root / "properties"), str(root / "sweeps")]
+    declared = [f for c in collect(folders) for f in c.known]
     assert declared
     for finding in declared:
         assert (root / finding.page).is_file(), finding.page

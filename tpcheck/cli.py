@@ -88,10 +88,11 @@ def verify(
         ready = stack.enter_context(Engine(engine, size, time_limit=time_limit, preload=preload))
         confirm = stack.enter_context(real_ranks(ready)) if simulated(ready) else None
         collected = collect(targets or ["properties"])
-        checks = [check for check in collected if check.spec.missing() is None]
-        absent = {c.title: str(c.spec.missing()) for c in collected if c not in checks}
-        for name, package in absent.items():
-            console.print(text.skipped(name, package))
+        reasons = [(check, check.spec.cannot_run()) for check in collected]
+        checks = [check for check, reason in reasons if reason is None]
+        absent = {check.title: reason for check, reason in reasons if reason is not None}
+        for name, reason in absent.items():
+            console.print(text.skipped(name, reason))
         untrusted = canary.sings(ready)
         if untrusted:
             console.print(f"UNKNOWN {untrusted}")
@@ -216,9 +217,10 @@ def mutants(
     names = {name for t in targets or [] if (name := t.partition("::")[2])}
     found = mutation.collect(modules([t.partition("::")[0] for t in targets or [FIXTURES]]))
     found = [m for m in found if not names or m.name in names]
-    for mutant in [m for m in found if m.spec.missing()]:
-        console.print(text.skipped(mutant.name, str(mutant.spec.missing())))
-        found.remove(mutant)
+    for mutant in list(found):
+        if (reason := mutant.spec.cannot_run()) is not None:
+            console.print(text.skipped(mutant.name, reason))
+            found.remove(mutant)
     if not found:
         raise InvalidArgument(f"no mutant found in {', '.join(targets or [FIXTURES])}")
     options = Options(examples=examples, seed=seed, corpus=None, shrink_seconds=3.0)

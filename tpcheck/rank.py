@@ -101,8 +101,16 @@ def live_entry(tensor: Any) -> Entry:
             entry[axis] = Replicate()
         elif own.is_partial():
             entry[axis] = Partial()
-        elif type(own).__name__ == "_StridedShard":  # FSDP's: cut after the axes to its right
-            later = {axis: placement.Shard(own.dim), **later}
+        elif type(own).__name__ == "_StridedShard":
+            dim = own.dim % tensor.ndim
+            if any(p.is_shard(dim) for p in tensor.placements if p is not own):
+                # FSDP's: cut after the axes to its right
+                later = {axis: placement.Shard(dim), **later}
+            else:  # a fused weight: so many blocks, each cut on its own
+                block = tensor.shape[dim] // own.split_factor
+                entry[axis] = placement.Blocks(
+                    dim, ((block, placement.Shard(dim)),) * own.split_factor
+                )
         else:
             entry[axis] = placement.Shard(own.dim)
     return entry | later

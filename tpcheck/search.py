@@ -462,8 +462,8 @@ def verify(
     if not checks:
         raise InvalidArgument("verify() was given no check")
     for check in checks:
-        if (package := check.spec.missing()) is not None:
-            raise InvalidArgument(f"{check.title} needs the package {package}: it is not installed")
+        if (reason := check.spec.cannot_run()) is not None:
+            raise InvalidArgument(f"{check.title} {reason}")
     options = Options(
         examples=examples,
         seed=seed,

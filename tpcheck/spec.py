@@ -56,6 +56,7 @@ class Spec:
             coordinate of which has data of its own: "local", that of its own data; or the "mean"
             or "sum" over the coordinates, as FSDP and DDP leave it. Parameters are then the same
             on every coordinate after a step, and are compared across them.
+        unavailable: () → None, or a line that says why nothing of it can run here.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Spec:
     requires: Callable[[Case], str | None] | None = None
     preload: tuple[str, ...] = ()
     dp_gradients: str = "local"
+    unavailable: Callable[[], str | None] | None = None
 
     def __post_init__(self) -> None:
         if self.dp_gradients not in DP_GRADIENTS:
@@ -77,10 +79,13 @@ class Spec:
                 f"Spec(dp_gradients={self.dp_gradients!r}) is not one of {', '.join(DP_GRADIENTS)}"
             )
 
-    def missing(self) -> str | None:
-        """The first package of `preload` that is not installed here, or None."""
-        packages = (name.partition(".")[0] for name in self.preload)
-        return next((p for p in packages if importlib.util.find_spec(p) is None), None)
+    def cannot_run(self) -> str | None:
+        """Why nothing of this spec can run here, or None."""
+        for name in self.preload:
+            package = name.partition(".")[0]
+            if importlib.util.find_spec(package) is None:
+                return f"needs the package {package}, which is not installed"
+        return self.unavailable() if self.unavailable else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +151,8 @@ class Check:
         for module in (home, *list(sys.modules.values())):
             if module is None or not str(getattr(module, "__file__", "")).endswith(".py"):
                 continue
-            if module is not home and "Check" not in vars(module):
-                continue  # only a module that imported Check can hold one
+            if module is not home and not vars(module).keys() & {"Check", "tpcheck", "dtensor"}:
+                continue  # only a module that has the means to make a check can hold one
             for variable, value in list(vars(module).items()):
                 if self._is(value) and getattr(module, "__file__", None):
                     return str(module.__file__), variable

@@ -32,7 +32,7 @@ def as_json(
     skipped: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The report as one JSON-ready object. `unknown` is why the whole run can't be trusted;
-    `skipped` gives the package that each check that could not run needs."""
+    `skipped` says of each check that could not run why."""
     import torch
 
     verdict = worst(r.verdict for r in results)
@@ -57,7 +57,7 @@ def as_json(
         "seed": seed,
         "reason": unknown,
         "checks": [result.to_dict() for result in results],
-        "skipped": [{"name": name, "needs": package} for name, package in skipped.items()],
+        "skipped": [{"name": name, "reason": reason} for name, reason in skipped.items()],
     }
 
 
@@ -68,7 +68,7 @@ def as_junit(
     skipped: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """JUnit XML: a test case a check; FAIL is a failure, UNKNOWN an error. Known findings are
-    properties of their test case, and its output; a check that needs a package is skipped."""
+    properties of their test case, and its output; a check that can't run here is skipped."""
     bad = {Verdict.FAIL: "failure", Verdict.UNKNOWN: "error"}
     counts = {v: sum(r.verdict is v for r in results) for v in bad}
     suite = ElementTree.Element(
@@ -100,9 +100,9 @@ def as_junit(
             element.text = text
         if result.findings:
             ElementTree.SubElement(case, "system-out").text = "\n".join(findings(result))
-    for name, package in skipped.items():
+    for name, reason in skipped.items():
         case = ElementTree.SubElement(suite, "testcase", classname="tpcheck", name=name)
-        ElementTree.SubElement(case, "skipped", message=f"needs the package {package}")
+        ElementTree.SubElement(case, "skipped", message=reason)
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

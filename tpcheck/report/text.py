@@ -25,9 +25,9 @@ def line(result: CheckResult) -> str:
     )
 
 
-def skipped(name: str, package: str) -> str:
+def skipped(name: str, reason: str) -> str:
     """A check that can't run here."""
-    return f"{'SKIPPED':<8}{name:<26}needs the package {package}, which is not installed"
+    return f"{'SKIPPED':<8}{name:<26}{reason}"
 
 
 def findings(result: CheckResult) -> list[str]:

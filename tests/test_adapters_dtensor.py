@@ -1,0 +1,66 @@
+"""A plan of `parallelize_module` as a check: wrong ones fail by name (right ones: properties)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+from tpcheck import Case
+from tpcheck.adapters import dtensor
+from tpcheck.engines.pool import Engine
+from tpcheck.errors import InvalidArgument
+from tpcheck.runner import Runner
+from tpcheck.search import examine_failure
+from tpcheck.verdict import Verdict
+
+CASE = Case(dims={"hidden": 4, "inner": 8}, mesh={"tp": 2})
+
+
+class MLP(torch.nn.Module):
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(case["hidden"], case["inner"], bias=False)
+        self.down = torch.nn.Linear(case["inner"], case["hidden"], bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.relu(self.up(x)))
+
+
+def check(plan: Any) -> Any:
+    return dtensor.check(
+        MLP,
+        plan,
+        cases=[CASE],
+        inputs=lambda case, draw: {"x": draw("x", 2, 3, case["hidden"])},
+    )
+
+
+RIGHT = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+
+
+@pytest.mark.parametrize("plan", [RIGHT, lambda case: RIGHT], ids=["plan", "of a case"])
+def test_a_right_plan_passes(gloo: Engine, plan: Any) -> None:
+    assert Runner(check(plan), gloo).run(CASE).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("plan", "code"),
+    [
+        ({"up": ColwiseParallel(), "dwn": RowwiseParallel()}, "plan-entry-unmatched"),
+        ({"mlp.up": ColwiseParallel(), "mlp.down": RowwiseParallel()}, "plan-entry-unmatched"),
+        ({}, "parameter-not-sharded"),
+    ],
+)
+def test_a_wrong_plan_is_named(gloo: Engine, plan: Any, code: str) -> None:
+    runner = Runner(check(plan), gloo)
+    result = runner.run(CASE)
+    assert result.verdict is Verdict.FAIL
+    assert examine_failure(runner, result)[0].code == code
+
+
+def test_what_is_no_plan_is_refused_in_one_line(gloo: Engine) -> None:
+    with pytest.raises(InvalidArgument, match="a plan is a mapping of module names to styles"):
+        Runner(check(3), gloo).run(CASE)

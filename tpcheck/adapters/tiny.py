@@ -1,0 +1,206 @@
+"""Tiny configurations of transformers architectures, for a sweep over all that ship a `tp_plan`.
+
+Sizes go by the names that transformers' configurations share. What such a table can't know (an
+architecture that takes images, a validator with rules of its own) is a `CantBuild` with the reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+from tpcheck.errors import InvalidArgument
+
+MOST_PARAMETERS = 1_000_000
+VOCAB = 16
+SIZES = {
+    "hidden_size": 32,
+    "d_model": 32,
+    "intermediate_size": 24,
+    "ffn_dim": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+    "vocab_size": VOCAB,
+    "vocab_size_per_layer_input": VOCAB,
+    "max_position_embeddings": 32,
+    "moe_intermediate_size": 8,
+    "shared_expert_intermediate_size": 8,
+    "moe_shared_expert_intermediate_size": 8,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "moe_num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_topk": 2,
+    "moe_k": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 8,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+    "hidden_size_per_layer_input": 4,
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 4,
+    "linear_key_head_dim": 4,
+    "linear_value_head_dim": 4,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+# What is tried in turn, where the sizes alone don't do.
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"mrope_section": [2, 1, 1]},
+    {"mrope_section": [1, 1, 0]},
+    {"head_dim": 4, "qk_rope_head_dim": 4},  # MLA: the rotary part of a head is its "head_dim"
+    {"num_hidden_layers": 4},
+    # what is None by default, and not because it is off
+    {
+        "head_dim": 8,
+        "num_key_value_heads": 4,
+        "num_experts_per_tok": 2,
+        "n_routed_experts": 4,
+        "n_group": 1,
+        "topk_group": 1,
+    },
+    {"moe_intermediate_size": [8, 8]},
+)
+
+
+# Hybrids whose first layers have no attention at all: enough layers to have one that has.
+OWN: dict[str, dict[str, Any]] = {
+    name: {"num_hidden_layers": 4} for name in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+}
+
+
+class CantBuild(InvalidArgument):
+    """No tiny model of this architecture can be built, or it takes no token ids."""
+
+
+def architectures() -> list[str]:
+    """Every `model_type` of the installed transformers whose configuration ships a plan."""
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    return [
+        name
+        for name in CONFIG_MAPPING_NAMES
+        if getattr(CONFIG_MAPPING[name], "base_model_tp_plan", None)
+    ]
+
+
+def styles(model_type: str) -> set[str]:
+    """The styles that an architecture's plan uses."""
+    from transformers import CONFIG_MAPPING
+
+    return set(CONFIG_MAPPING[model_type].base_model_tp_plan.values())
+
+
+@functools.cache
+def model_of(model_type: str) -> tuple[type[nn.Module], Any]:
+    """The architecture's model class (its causal LM where it has one) and a tiny configuration
+    with which it runs forward and backward.
+
+    Raises:
+        CantBuild: with the first reason met.
+    """
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    reason = ""
+    for variant in VARIANTS:
+        try:
+            config = _config(model_type, variant)
+            cls = _model_class(type(config))
+            _try(cls, config)
+            return cls, config
+        except Exception as error:
+            said = " ".join(str(error).split())[:160]
+            reason = reason or (said if isinstance(error, CantBuild) else _named(error, said))
+    raise CantBuild(f"can't be built tiny: {reason}")
+
+
+def _named(error: Exception, said: str) -> str:
+    return f"{type(error).__name__}: {said}"
+
+
+def build(model_type: str) -> Any:
+    """A tiny model with random weights."""
+    cls, config = model_of(model_type)
+    return cls(config)
+
+
+def _config(model_type: str, variant: dict[str, Any]) -> Any:
+    from transformers import CONFIG_MAPPING
+
+    cls = CONFIG_MAPPING[model_type]
+    usual = cls()
+    given: dict[str, Any] = {}
+    for name, size in {**SIZES, **OWN.get(model_type, {}), **variant}.items():
+        forced = name in variant or name.endswith("token_id")
+        if value(usual, name) is not None or (forced and name in vars(usual)):
+            given[name] = size
+    for name, kept in vars(usual).items():
+        if "dropout" in name and isinstance(kept, (int, float)) and not isinstance(kept, bool):
+            given[name] = 0.0
+    rope = value(usual, "rope_parameters")
+    if "mrope_section" in variant and isinstance(rope, dict):
+        given["rope_parameters"] = {**rope, "mrope_section": variant["mrope_section"]}
+    # grouped products, the default for experts, have no float64
+    given |= {"attn_implementation": "eager", "experts_implementation": "eager"}
+    return cls(**given, use_cache=False)
+
+
+def value(config: Any, name: str) -> Any:
+    """An attribute, or None: some raise where it differs from layer to layer."""
+    try:
+        return getattr(config, name, None)
+    except Exception:
+        return None
+
+
+def _model_class(config_class: type) -> Any:
+    from transformers import PreTrainedModel
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
+
+    for mapping in (MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING):
+        if config_class in mapping:
+            found = mapping[config_class]
+            return found[0] if isinstance(found, (tuple, list)) else found
+    name = config_class.__module__.replace("configuration_", "modeling_")
+    for cls in vars(importlib.import_module(name)).values():
+        fits = inspect.isclass(cls) and issubclass(cls, PreTrainedModel)
+        own = fits and cls.__module__ == name and not cls.__name__.endswith("PreTrainedModel")
+        if own and getattr(cls, "config_class", None) is config_class:
+            return cls
+    raise CantBuild("no model class takes this configuration")
+
+
+def _try(cls: type[nn.Module], config: Any) -> None:
+    """One forward and backward, after a look at the size on the meta device."""
+    with torch.device("meta"):
+        count = sum(p.numel() for p in cls(config).parameters())
+    if count > MOST_PARAMETERS:
+        raise CantBuild(f"{count:,} parameters are left with the sizes that all share")
+    with torch.random.fork_rng(devices=[]):
+        model: Any = cls(config).double()
+        output(model(input_ids=torch.tensor([[3, 5, 7, 4]]))).sum().backward()
+
+
+def output(result: Any) -> torch.Tensor:
+    """The logits, or the last hidden state of a model without a head."""
+    found = getattr(result, "logits", None)
+    found = getattr(result, "last_hidden_state", None) if found is None else found
+    if found is None:
+        raise CantBuild("its output has neither logits nor a last hidden state")
+    return found
