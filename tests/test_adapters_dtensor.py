@@ -12,8 +12,8 @@ from tpcheck import Case
 from tpcheck.adapters import dtensor
 from tpcheck.engines.pool import Engine
 from tpcheck.errors import InvalidArgument
+from tpcheck.examine import examine_failure
 from tpcheck.runner import Runner
-from tpcheck.search import examine_failure
 from tpcheck.verdict import Verdict
 
 CASE = Case(dims={"hidden": 4, "inner": 8}, mesh={"tp": 2})
@@ -58,7 +58,7 @@ def test_a_wrong_plan_is_named(gloo: Engine, plan: Any, code: str) -> None:
     runner = Runner(check(plan), gloo)
     result = runner.run(CASE)
     assert result.verdict is Verdict.FAIL
-    assert examine_failure(runner, result)[0].code == code
+    assert examine_failure(runner, result).diagnosis.code == code
 
 
 def test_what_is_no_plan_is_refused_in_one_line(gloo: Engine) -> None:
