@@ -76,6 +76,12 @@ def build_wrong_on_processes(case: Case, mesh: Any) -> Any:
     return Row(case["in_features"], case["out_features"], group=group, bias=case["bias"])
 
 
+def test_ranks_that_can_not_share_a_process_do_not(gloo: Engine, threads: Engine) -> None:
+    check = Check(specs.row_linear(), build_wrong_on_threads, processes=True)
+    result = Search(check, threads, Options(examples=4, corpus=None), gloo).run()
+    assert (result.verdict, result.engine, result.examples) == (Verdict.PASS, "gloo", 4)
+
+
 def test_what_threads_do_not_see_a_sample_on_processes_does(gloo: Engine, threads: Engine) -> None:
     check = Check(specs.row_linear(), build_wrong_on_processes)
     result = Search(check, threads, Options(examples=4, corpus=None), gloo).run()

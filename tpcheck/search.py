@@ -97,6 +97,8 @@ class Search:
     def __init__(
         self, check: Check, engine: Engine, options: Options, confirm: Engine | None = None
     ) -> None:
+        if confirm is not None and check.processes:
+            engine, confirm = confirm, None
         self.check, self.engine, self.options = check, engine, options
         self.confirm = Runner(check, confirm) if confirm else None
         self.runner = Runner(check, engine)

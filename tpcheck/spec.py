@@ -107,6 +107,8 @@ class Check:
             It is audited on the reference, without ranks, and held against the parameters that
             each rank has; a finding is a mismatch of kind `sharding`.
         overrides: callables that replace the spec's for this candidate (`finalize=…`, `layout=…`).
+        processes: whether the candidate keeps something in global variables (process groups, say),
+            so that ranks can't share a process: under the threads engine it runs on real ranks.
         known: faults of released packages that the check finds (`tpcheck.KnownFinding`): shown,
             and held to, but no FAIL.
     """
@@ -118,6 +120,7 @@ class Check:
     communication: bool = False
     plan: Any = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    processes: bool = False
     known: Sequence[KnownFinding] = ()
 
     def __post_init__(self) -> None:

@@ -138,13 +138,21 @@ class Campaign:
     Args:
         checks: of correct candidates; any FAIL is a false alarm (or a fault to be looked into).
         corpus: where cases that alarm are kept, for `tpcheck replay`.
+        real: processes, for checks whose ranks can't share one; by default `engine`.
     """
 
     def __init__(
-        self, checks: Sequence[Check], engine: Engine, plan: Plan, state: State, corpus: Corpus
+        self,
+        checks: Sequence[Check],
+        engine: Engine,
+        plan: Plan,
+        state: State,
+        corpus: Corpus,
+        real: Engine | None = None,
     ) -> None:
         self.checks = {check.title: check for check in checks}
         self.engine, self.plan, self.state, self.corpus = engine, plan, state, corpus
+        self.real = real or engine
         self._runners: dict[str, Runner] = {}
 
     def run(
@@ -218,7 +226,8 @@ class Campaign:
             raise InvalidArgument(f"{check.title}: {str(error).splitlines()[0]}") from None
 
     def _judge(self, check: Check, case: Case) -> CaseResult:
-        runner = self._runners.setdefault(check.title, Runner(check, self.engine))
+        engine = self.real if check.processes else self.engine
+        runner = self._runners.setdefault(check.title, Runner(check, engine))
         result = runner.run(case)
         if not timed_out(result):
             return result
@@ -234,7 +243,7 @@ class Campaign:
                 check=check.title,
                 address=check.address(),
                 case=result.case,
-                engine=self.engine.name,
+                engine=result.engine,
                 mismatches=result.mismatches,
                 diagnosis={"code": "unclassified", "message": "an alarm of a campaign"},
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,6 +58,7 @@ def alarms(
     from tpcheck.corpus import Corpus
     from tpcheck.engines import pool, ranks_for
     from tpcheck.report import calibration, machine
+    from tpcheck.search import real_ranks, simulated
     from tpcheck.strategies import Space
 
     until = time.monotonic() + duration(time_budget) if time_budget else None
@@ -64,13 +66,18 @@ def alarms(
     size = ranks or ranks_for(plan.degrees)
     Space(plan.degrees, plan.dtypes, size)
     preload = heavy_imports(targets or ["properties"])
-    with pool.Engine(engine, size, time_limit=time_limit, preload=preload) as ready:
+    with ExitStack() as stack:
+        ready = stack.enter_context(
+            pool.Engine(engine, size, time_limit=time_limit, preload=preload)
+        )
         untrusted = canary.sings(ready)
         if untrusted:
             raise EngineUnavailable(untrusted)
         checks = collect(targets or ["properties"])
         kept = State(state or STATE, plan)
-        campaign = Campaign(checks, ready, plan, kept, Corpus(corpus))
+        shared = simulated(ready) and any(check.processes for check in checks)
+        real = stack.enter_context(real_ranks(ready)) if shared else ready
+        campaign = Campaign(checks, ready, plan, kept, Corpus(corpus), real)
         found = campaign.run(
             cases,
             until=until,
