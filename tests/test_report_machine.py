@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +144,34 @@ def test_a_report_that_cannot_be_written_is_refused_in_one_line(tmp_path: Path) 
             write(path, "text")
         assert str(path) in str(caught.value) and len(str(caught.value).splitlines()) == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    with pytest.raises(InvalidArgument, match="can't write the report"):
+        write(folder, "{}")
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_link_stays_a_link_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    write(link, "{}\n")
+    assert link.is_symlink()
+    assert target.read_text() == "{}\n"
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write(pipe, "{}\n")
+        assert os.read(reader, 100) == b"{}\n"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def test_text_beyond_ascii_is_written_whatever_the_locale(

@@ -110,14 +110,27 @@ def as_junit(
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a report atomically; `InvalidArgument` where the folder can't be written."""
+    """Writes a report; a reader of a regular file sees the old report or the new one.
+
+    A link, a device or a pipe (`/dev/stdout`) is written to and stays what it is.
+
+    Raises:
+        InvalidArgument: it can't be written.
+    """
     try:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.write_text(text, encoding="utf-8")
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
     except OSError as error:
         raise InvalidArgument(f"can't write the report {path}: {error.strerror}") from None
 
