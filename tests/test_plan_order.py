@@ -84,3 +84,36 @@ def test_another_order_than_the_models_would_show(gloo: Engine) -> None:
 def test_a_plain_module_has_no_order_and_nothing_broken() -> None:
     plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     assert order.broken(plain) == [] and order.applied(plain) == []
+
+
+def marks(build: Any, rows: set[str], **given: Any) -> Any:
+    """A candidate that builds a routed model, over the tp axis in place of an ep axis, and fails
+    where other rows than these are broken in it."""
+
+    def checked(case: Case, mesh: Any) -> nn.Module:
+        model = build(mesh["tp"], mesh["dp"])
+        found = {b.row for b in order.broken(model, cut=orders.CUT_BY_EP, **given)}
+        assert found == rows, found
+        return orders.right(case, mesh)
+
+    return checked
+
+
+@pytest.mark.parametrize(
+    ("build", "rows"),
+    [
+        (orders.experts_in_their_own_unit, set()),
+        (orders.experts_in_a_block_unit, {order.EP_IN_A_BLOCK_UNIT}),
+        (orders.fsdp_then_ep, {order.FSDP_BEFORE_EP}),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_units_around_experts(gloo: Engine, build: Any, rows: set[str]) -> None:
+    assert run(gloo, marks(build, rows))[1].verdict is Verdict.PASS
+
+
+def test_routed_layers_on_a_mesh_with_stages_are_refused(gloo: Engine) -> None:
+    build = orders.experts_in_their_own_unit
+    staged = marks(build, {order.MOE_WITH_PIPELINE}, mesh={"pp": 2, "ep": 2, "tp": 1})
+    assert run(gloo, staged)[1].verdict is Verdict.PASS
+    assert run(gloo, marks(build, set(), mesh={"pp": 1, "ep": 2}))[1].verdict is Verdict.PASS
