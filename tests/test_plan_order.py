@@ -11,9 +11,9 @@ from torch import nn
 from fixtures.compositions import fsdp, orders
 from tpcheck import Case, Check
 from tpcheck.engines.pool import Engine
+from tpcheck.examine import examine_failure
 from tpcheck.plan import order
 from tpcheck.runner import Runner
-from tpcheck.search import examine_failure
 from tpcheck.verdict import CaseResult, Verdict
 
 DIMS = {
@@ -35,7 +35,7 @@ ROWS = [(row, build) for row, builds in orders.WRONG.items() for build in builds
 @pytest.mark.parametrize(("row", "build"), ROWS, ids=lambda x: getattr(x, "__name__", None))
 def test_a_wrong_order_is_named(gloo: Engine, row: str, build: Any) -> None:
     runner, result = run(gloo, build)
-    named, _ = examine_failure(runner, result)
+    named = examine_failure(runner, result).diagnosis
     assert (named.code, named.message.partition(":")[0]) == ("order-of-parallelisms", row)
 
 

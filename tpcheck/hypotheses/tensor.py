@@ -44,12 +44,13 @@ def scaled(facts: Facts, local: Local) -> Diagnosis | None:
 
 
 def summed(facts: Facts, local: Local) -> Diagnosis | None:
-    """The sum over the TP group, or over the replicas, is the reference."""
+    """The sum over the TP group, over another axis, or over the replicas, is the reference."""
     if len(local.ranks) < 2:
         return None
-    groups = placement.replicas(
-        local.target.entry, tuple(local.target.value.shape), case=local.case
-    )
+    entry, shape, case = local.target.entry, tuple(local.target.value.shape), local.case
+    groups = placement.replicas(entry, shape, case=case)
+    for axis in case.mesh:
+        groups += placement.replicas(entry, shape, case=case, over=[axis])
     groups = [g for g in groups if set(g) <= set(local.ranks)]
     for ranks in groups:
         total = torch.stack([local.actual[r] for r in ranks]).sum(0)

@@ -307,7 +307,9 @@ def _experts_in_a_block(
     paths = {id(module): unwrapped(name) for name, module in model.named_modules()}
     every = [unwrapped(name) for name, _ in model.named_parameters()]
     for unit in units:
-        names = [f"{paths.get(id(own.owner), '?')}.{own.name}" for own in unit.managed]
+        names = [
+            f"{paths[id(own.owner)]}.{own.name}" for own in unit.managed if id(own.owner) in paths
+        ]
         experts = [name for name in names if "ep" in cut.get(name, ())]
         layer = _routed_layer(experts, [name for name in every if "ep" not in cut.get(name, ())])
         others = [name for name in names if not name.startswith(layer)]
