@@ -68,23 +68,27 @@ def test_the_spread_is_measured_on_correlated_errors() -> None:
     sigma = torch.full_like(value, 1e-3)
     factors = torch.randn(200, generator=rng, dtype=torch.float64) * 1e-3
     zero = torch.zeros_like(value)
-    common = gain.scale(value, sigma, [value * f for f in factors], zero, [], repeats=1)
+    common, samples = gain.scale(value, sigma, [value * f for f in factors], zero, [], repeats=1)
     assert gain.relative(value, sigma, common) == pytest.approx(1e-3, rel=0.2)
     apart = [torch.randn(value.shape, generator=rng, dtype=torch.float64) * 1e-3 for _ in factors]
-    single = gain.scale(value, sigma, apart, zero, [], repeats=1)
+    assert samples == len(factors)
+    single, _ = gain.scale(value, sigma, apart, zero, [], repeats=1)
     assert gain.relative(value, sigma, single) == pytest.approx(1e-3 / 32, rel=0.2)
-    doubled = gain.scale(value, sigma, apart, zero, [], repeats=4)
+    doubled, _ = gain.scale(value, sigma, apart, zero, [], repeats=4)
     assert doubled == pytest.approx(2 * single)
 
 
 def test_floors() -> None:
     value, sigma = torch.ones(4, dtype=torch.float64), torch.ones(4, dtype=torch.float64)
     zero, own = torch.zeros_like(value), torch.full_like(value, 0.5)
-    assert gain.scale(value, sigma, [zero], own, [], repeats=1) == pytest.approx(1.0)
+    # a real rounding is a sample like the others, and half of it a floor
+    assert gain.scale(value, sigma, [zero], own, [], repeats=1) == (pytest.approx(2**0.5), 2)
+    many = gain.scale(value, sigma, [zero] * 99, own, [], repeats=1)
+    assert many == (pytest.approx(1.0), 100)
     jump = (value * 3, -value)  # they don't cancel: 4 · 2 in common
-    assert gain.scale(value, sigma, [zero], zero, [jump], repeats=1) == pytest.approx(8.0)
+    assert gain.scale(value, sigma, [zero], zero, [jump], repeats=1) == (pytest.approx(8.0), 1)
     cancels = (value, -value)
-    assert gain.scale(value, sigma, [zero], zero, [cancels], repeats=1) == 0.0
+    assert gain.scale(value, sigma, [zero], zero, [cancels], repeats=1) == (0.0, 1)
 
 
 def test_exact_and_unjudged_elements_count_for_nothing() -> None:

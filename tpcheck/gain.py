@@ -44,13 +44,14 @@ def scale(
     strained: Sequence[tuple[Tensor, Tensor]],
     *,
     repeats: int,
-) -> float:
-    """σ of z under rounding.
+) -> tuple[float, int]:
+    """σ of z under rounding, and from how many samples.
 
     Args:
         deviations: of the m noisy runs.
-        own: the reference's own error in the case's dtype: half of it is a floor, since functions
-            such as exp and erf err in one direction, and the limit is ten times that and more.
+        own: the reference's own error in the case's dtype: a sample like the others, unless it is
+            none (in float64); and half of it is a floor, since functions such as exp and erf err
+            in one direction.
         strained: pairs under enlarged errors and their mirror image; what a pair has in common
             is a jump and counts whole, as it does for an element.
         repeats: how often the same numbers occur in the inputs. Equal numbers have equal rounding
@@ -61,9 +62,10 @@ def scale(
     errors = torch.stack([*deviations, *common, own]).reshape(-1, direction.numel())  # [·, n]
     z = (errors * direction).nan_to_num_(0.0, 0.0, 0.0).sum(1).abs().tolist()
     runs, jumps, floor = z[: len(deviations)], z[:-1], z[-1]
-    measured = math.sqrt(math.fsum(x * x for x in runs) / len(runs)) * math.sqrt(repeats)
+    samples = [*runs, floor] if floor else runs
+    measured = math.sqrt(repeats * math.fsum(x * x for x in samples) / len(samples))
     jump = max(jumps) - 5 * measured if strained else 0.0
-    return max(measured, jump, floor / 2)
+    return max(measured, jump, floor / 2), len(samples)
 
 
 def repeats_of(inputs: Mapping[str, Tensor], *, expanded: bool) -> int:

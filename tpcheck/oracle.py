@@ -499,10 +499,10 @@ def _with_gain(
     if kind not in PROJECTED or not value.numel():
         return found
     deviations, own, strained = errors
-    measured = gain.scale(
-        value.double(), found.sigma, deviations, own, strained, repeats=repeats
-    ) * MARGIN.get(dtype, 1.0)
-    return replace(found, gain=measured, runs=len(deviations), elements=value.numel())
+    known = (value.double(), found.sigma, deviations, own, strained)
+    measured, runs = gain.scale(*known, repeats=repeats)
+    scaled = measured * MARGIN.get(dtype, 1.0)
+    return replace(found, gain=scaled, runs=runs, elements=value.numel())
 
 
 # ---- the bundle: how a posed case reaches the ranks (tensors as safetensors, the rest as JSON)
