@@ -35,6 +35,7 @@ class Case:
         step: afterwards take one SGD step, compare the parameters and one more forward.
         memory: how inputs and cotangents lie in memory; one of `MEMORY_FORMATS`.
         magnitude: inputs are multiplied by 2 ** magnitude.
+        integers: everything is drawn as small integers, so that sums are exact (`exact`).
     """
 
     dims: Mapping[str, Dim] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Case:
     step: bool = False
     memory: str = "contiguous"
     magnitude: int = 0
+    integers: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
@@ -70,6 +72,10 @@ class Case:
             raise CaseError(f"case.seed={self.seed!r} is not a non-negative integer")
         if not _is_int(self.magnitude) or abs(self.magnitude) > 1000:
             raise CaseError(f"case.magnitude={self.magnitude!r} is not an integer within ±1000")
+        if not isinstance(self.integers, bool):
+            raise CaseError(f"case.integers={self.integers!r} is neither true nor false")
+        if self.integers and self.magnitude:
+            raise CaseError(f"case.magnitude={self.magnitude} with case.integers: sums would round")
         if not isinstance(self.step, bool):
             raise CaseError(f"case.step={self.step!r} is neither true nor false")
 
@@ -141,6 +147,8 @@ class Case:
         """JSON with sorted dims: equal text for equal cases (the mesh keeps its axis order)."""
         data = self.to_dict()
         data["dims"] = dict(sorted(data["dims"].items()))
+        if not self.integers:
+            del data["integers"]  # cases saved before there was such a field keep their ids
         return json.dumps(data, separators=(",", ":"))
 
     def id(self, check: str) -> str:
@@ -158,6 +166,7 @@ class Case:
                 ("step", False),
                 ("memory", "contiguous"),
                 ("magnitude", 0),
+                ("integers", False),
             )
             if getattr(self, name) != default
         ]

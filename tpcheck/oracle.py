@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tpcheck import draw as drawing
-from tpcheck import gain, placement
+from tpcheck import exact, gain, placement
 from tpcheck.borders import Watch
 from tpcheck.case import Case
 from tpcheck.draw import Draw, torch_dtype
@@ -229,6 +229,7 @@ class _Run:
             draw = Draw(self.case, "cotangent", problem.d, m)
             full = drawing.cotangent(draw, name, outputs[name])
             full = torch.ones_like(full) if problem.ones else full
+            full = exact.integers(draw, name, full) if self.case.integers else full
             if self.case.memory == "expanded":
                 full = repeat_first_row(full)
             out[name] = full.to(torch_dtype(self.case))
@@ -313,6 +314,8 @@ def _draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
     for name, tensor in tensors_of(module).items():
         if id(tensor) not in drawn:
             given = spec.init(name, tuple(tensor.shape), draw) if spec.init else None
+            if case.integers and tensor.is_floating_point():
+                given = exact.integers(draw, name, tensor)
             if given is None:
                 given = drawing.state(draw, name, tensor, buffer=name in buffers)
             floats = given.is_floating_point()
@@ -331,6 +334,8 @@ def _draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
         if not isinstance(tensor, Tensor):
             raise InvalidArgument(f"inputs()[{name!r}] is a {type(tensor).__name__}, not a tensor")
         if tensor.is_floating_point():
+            if case.integers:
+                tensor = exact.integers(draw, name, tensor)
             tensor = tensor * 2.0**case.magnitude
             if case.memory == "expanded":
                 tensor = repeat_first_row(tensor)
@@ -448,14 +453,14 @@ def _expect(
     run = _Run(spec, case, problems, torch.float64, watch)
     scales: list[Any] = []
 
-    def deviations(exact: list[Values], k: int, amplitude: float = 1.0) -> list[Values]:
+    def deviations(right: list[Values], k: int, amplitude: float = 1.0) -> list[Values]:
         """How far off a run is under the errors drawn from stream `k`, by problem."""
         errors = drawing.generator(case, "noise", problems[0].d, k)
         with RoundingNoise(dtype, case.tp, errors, scales, amplitude) as noise:
             noisy = run(module)
         return [
             {key: (off[key].double() - value.double()) / noise.gain for key, value in of.items()}
-            for off, of in zip(noisy, exact, strict=True)
+            for off, of in zip(noisy, right, strict=True)
         ]
 
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
@@ -466,12 +471,13 @@ def _expect(
         strained = [[deviations(values, k, a) for a in (STRAIN, -STRAIN)] for k in pairs]
     # with torch's own choice of kernels: another order of the same computation
     own = _Run(spec, case, problems, dtype, watch)(low)
+    sizes = _sizes(spec, case, problems, module) if case.integers else None
     expected: list[Expected] = []
-    for i, exact in enumerate(values):
+    for i, right in enumerate(values):
         given = problems[i].inputs[0]
         repeats = gain.repeats_of(given, expanded=case.memory == "expanded")
         spreads: dict[tuple[str, str], Spread] = {}
-        for key, value in exact.items():
+        for key, value in right.items():
             finite = own[i][key].isfinite() & value.isfinite()
             errors = (
                 [off[i][key] for off in noisy],
@@ -483,8 +489,28 @@ def _expect(
             sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
             found = replace(found, sigma=sigma)
             spreads[key] = _with_gain(key[0], found, value, errors, repeats, dtype)
-        expected.append((exact, spreads, own[i], run.unused))
+        if sizes:
+            spreads = exact.spreads(spreads, sizes[i], dtype)
+        expected.append((right, spreads, own[i], run.unused))
     return expected
+
+
+def _sizes(spec: Spec, case: Case, problems: list[Problem], module: Any) -> list[Values]:
+    """The values of a linear spec over the sizes of all drawn numbers: Σ |term| of each element."""
+
+    def of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {n: t.abs() if t.is_floating_point() else t for n, t in tensors.items()}
+
+    positive = [
+        Problem(
+            p.d,
+            params=of(p.params),
+            inputs=[of(inputs) for inputs in p.inputs],
+            cotangents=[of(cotangents) for cotangents in p.cotangents],
+        )
+        for p in problems
+    ]
+    return _Run(spec, case, positive, torch.float64)(module)
 
 
 def _with_gain(

@@ -57,6 +57,8 @@ class Spec:
             or "sum" over the coordinates, as FSDP and DDP leave it. Parameters are then the same
             on every coordinate after a step, and are compared across them.
         unavailable: () → None, or a line that says why nothing of it can run here.
+        linear: whether every output and gradient is a sum of products of the drawn numbers, with
+            no other factor. Part of the cases are then drawn as integers, and must be exact.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Spec:
     preload: tuple[str, ...] = ()
     dp_gradients: str = "local"
     unavailable: Callable[[], str | None] | None = None
+    linear: bool = False
 
     def __post_init__(self) -> None:
         if self.dp_gradients not in DP_GRADIENTS:

@@ -130,7 +130,7 @@ def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
                 f"spec {spec.name!r}: cases(space) returned {type(strategy).__name__}; "
                 f"return a Hypothesis strategy, as tpcheck.strategies.cases(...) is"
             )
-        return strategy
+        return st.tuples(strategy, _OFTEN).map(_perhaps_integers) if spec.linear else strategy
     if not isinstance(spec.cases, Sequence) or not spec.cases:
         raise InvalidArgument(
             f"spec {spec.name!r}: cases is neither a function nor a list of cases"
@@ -146,6 +146,14 @@ def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
                 f"give --ranks {case.world_size}"
             )
     return st.sampled_from(list(spec.cases))
+
+
+_OFTEN = st.sampled_from([False, False, True])
+
+
+def _perhaps_integers(drawn: tuple[Case, bool]) -> Case:
+    case, integers = drawn
+    return dataclasses.replace(case, integers=True, magnitude=0) if integers else case
 
 
 def sizes(low: int = 1, high: int = 9) -> SearchStrategy[int]:

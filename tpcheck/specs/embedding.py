@@ -47,6 +47,7 @@ def embedding(*, sequence_parallel: bool = False, even: bool = False) -> Spec:
 
     return Spec(
         name="embedding_sp" if sequence_parallel else "embedding",
+        linear=True,
         cases=cases,
         reference=lambda case: reference.Embedding(case["vocab"], case["hidden"]),
         inputs=edge_tokens,

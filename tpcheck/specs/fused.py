@@ -31,6 +31,7 @@ def all_gather_linear() -> Spec:
 
     return Spec(
         name="all_gather_linear",
+        linear=True,
         cases=_cases,
         reference=_linear,
         inputs=_inputs,
@@ -57,6 +58,7 @@ def linear_reduce_scatter() -> Spec:
 
     return Spec(
         name="linear_reduce_scatter",
+        linear=True,
         cases=_cases,
         reference=_linear,
         inputs=_inputs,

@@ -56,6 +56,7 @@ def column_linear(
 
     return Spec(
         name="column_linear",
+        linear=True,
         cases=cases,
         reference=lambda case: _linear(case, transposed),
         inputs=_inputs,
@@ -109,6 +110,7 @@ def row_linear(
 
     return Spec(
         name="row_linear",
+        linear=True,
         cases=cases,
         reference=lambda case: _linear(case, transposed),
         inputs=_inputs,
