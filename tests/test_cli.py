@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tpcheck import options
 from tpcheck.cli import main
+from tpcheck.errors import InvalidArgument
 
 CHECKS = """
 import torch, tpcheck
@@ -119,6 +122,32 @@ def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixtur
     assert f"{found['mismatches'][0]['expected']:.17g}" in again.stdout
 
 
+@pytest.mark.parametrize("option", ["--json", "--junit"])
+def test_a_report_may_go_to_a_device_or_a_pipe(folder: Path, option: str) -> None:
+    command = [sys.executable, "-m", "tpcheck.cli", "verify", "checks.py::right", "--examples", "2"]
+    for place in ("/dev/null", "/dev/stdout"):
+        done = subprocess.run([*command, option, place], capture_output=True, text=True, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        shown = '"schema_version": 1' in done.stdout or "<testsuites>" in done.stdout
+        assert shown == (place == "/dev/stdout")
+        assert Path(place).is_symlink() or Path(place).is_char_device()
+
+
+def test_a_report_may_go_to_a_device_in_a_folder_that_is_not_ours(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "link").symlink_to("/dev/null")
+    ask = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: not Path(path).is_dir() and ask(path, mode)
+    )
+    assert options._writable(folder / "link") == folder / "link"
+    with pytest.raises(InvalidArgument, match="can't write the report"):
+        options._writable(folder / "report.json")
+    with pytest.raises(InvalidArgument, match="can't keep cases"):
+        options._keeps(folder / "cases")
+
+
 def test_a_dump_holds_both_sides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from safetensors.torch import load_file
 
@@ -182,6 +211,12 @@ def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFix
     for option, value in (("--examples", "0"), ("--ranks", "0"), ("--seed", "-1")):
         assert f"'{option}'" in said("verify", "checks.py::right", option, value)
     assert "give a file in a writable folder" in said("verify", "checks.py::right", "--json", ".")
+    assert "can't keep cases in checks.py" in said("verify", "gone.py", "--corpus", "checks.py")
+    assert "can't keep cases" in said("verify", "gone.py", "--corpus", "checks.py/below/it")
+    assert "can't keep cases" in said("calibrate", "alarms", "gone.py", "--corpus", "checks.py")
+    assert "can't write the report" in said("verify", "gone.py", "--json", "checks.py/r.json")
+    assert "an empty name was given" in said("verify", "")
+    assert "an empty name was given" in said("mutants", "::right")
     assert "No such option" in said("verify", "--exmaples", "3")
     assert "no saved case" in said("replay", "abcdef")
     (folder / "bad.json").write_text('{"schema_version": 1, "case": {"dims"')

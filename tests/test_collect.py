@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpcheck.collect import collect, load
+from tpcheck.collect import collect, heavy_imports, load
 from tpcheck.errors import InvalidArgument
 
 SOURCE = """
@@ -179,6 +179,33 @@ def test_a_collected_check_knows_its_address(folder: Path) -> None:
     path = write(folder / "addressed_checks.py", SOURCE.format(name="row"))
     (found,) = collect([path])
     assert found.address() == (path, "row")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "import tpcheck\ncheck = tpcheck.Check(tpcheck.specs.row_linear(), build)",
+        "import tpcheck as tp\ncheck = tp.Check(tp.specs.row_linear(), build)",
+        "from making_checks import make\ncheck = make()",
+    ],
+)
+def test_a_collected_check_knows_its_address_however_it_was_made(folder: Path, head: str) -> None:
+    write(
+        folder / "making_checks.py",
+        "from tpcheck import Check, specs\ndef build(case, mesh): ...\n"
+        "def make(): return Check(specs.row_linear(), build)\n",
+    )
+    build = "from making_checks import build\nimport tpcheck.specs\n"
+    path = write(folder / "addressed_otherwise.py", build + head.replace("\\n", "\n"))
+    (found,) = collect([path])
+    assert found.address() == (path, "check")
+
+
+def test_an_empty_name_does_not_mean_the_working_folder(folder: Path) -> None:
+    write(folder / "some_checks.py", SOURCE.format(name="row"))
+    for target in ("", "::row"):
+        assert "an empty name was given" in refused(target)
+        assert heavy_imports([target]) == []
 
 
 @pytest.mark.parametrize("package", ["checks_package", "json"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tpcheck.case import Case
 from tpcheck.corpus import Corpus, Saved, read
-from tpcheck.errors import CaseError
+from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.verdict import Mismatch
 
 ENTRY = Saved(
@@ -229,3 +229,32 @@ def test_no_json_whatever_makes_another_error(
         read(path)
     except CaseError as error:
         assert str(path) in str(error) and len(str(error).splitlines()) == 1
+
+
+def test_a_folder_that_can_not_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidArgument, match=r"can't keep cases in .*file"):
+        Corpus(tmp_path / "file").save(ENTRY)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tpcheck.corpus.os.fsync", full)
+    with pytest.raises(InvalidArgument, match="No space left on device"):
+        Corpus(tmp_path / "full").save(ENTRY)
+    assert list((tmp_path / "full").iterdir()) == [], "nothing is left behind"
+
+
+def test_a_case_that_can_not_be_forgotten_stays(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, missing_ok: bool) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    kept = corpus.save(ENTRY)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        corpus.remove(ENTRY.id)
+    assert kept.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,6 +110,40 @@ def test_verify_raises_with_the_report_and_saves(gloo: Engine, corpus: Corpus) -
     assert [r.verdict for r in verify(RIGHT, engine=gloo, examples=4, corpus=corpus)] == [
         Verdict.PASS
     ]
+
+
+def test_a_counterexample_that_can_not_be_saved_is_reported(gloo: Engine, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    options = Options(examples=4, seed=3, corpus=Corpus(tmp_path / "file"))
+    found = Search(WRONG, gloo, options).run().counterexample
+    assert found is not None and found.diagnosis.code == "missing-all-reduce"
+    assert found.reproduce.startswith("run this again with seed 3 (not saved: can't keep cases in")
+
+
+def build_wrong_at_four(case: Case, mesh: Any) -> Any:
+    """Wrong at tp=4, and at tp=2 in one case of ten or so."""
+
+    class Row(RowLinear):
+        def sum_output(self, partial: Any) -> Any:
+            bad = self.size == 4 or case["in_features"] == 9
+            return partial if bad else super().sum_output(partial)
+
+    group = mesh["tp"].get_group()
+    row = Row(case["in_features"], case["out_features"], group=group, bias=case["bias"])
+    row.size = group.size()
+    return row
+
+
+def test_what_is_found_lower_afterwards_does_not_count(gloo: Engine, corpus: Corpus) -> None:
+    options = Options(examples=2, corpus=corpus)
+    search = Search(Check(specs.row_linear(), build_wrong_at_four), gloo, options)
+    found = search.run().counterexample
+    assert {r.case.tp for r in search.failing} == {2, 4}, "the later search found one, too"
+    assert found is not None and (found.case.tp, found.found_after) == (2, 2)
+    assert [path.stem for path in corpus.folder.glob("*.json")] == [found.id], "no larger one stays"
+    again = Search(Check(specs.row_linear(), build_wrong_at_four), gloo, options).run()
+    assert again.counterexample is not None
+    assert (again.counterexample.id, again.counterexample.found_after) == (found.id, 0)
 
 
 def test_nothing_sharded_at_all_is_seen_although_the_values_are_right(gloo: Engine) -> None:

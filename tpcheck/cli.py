@@ -140,7 +140,7 @@ def replay(
     time_limit: TimeLimit = 30.0,
     dump: Annotated[Path | None, typer.Option(help="Write both sides' tensors here.")] = None,
     check: Annotated[str | None, typer.Option(help="FILE::NAME, where it moved.")] = None,
-    corpus: CorpusDir = None,
+    corpus: Annotated[Path | None, typer.Option(help="Folder of saved cases.")] = None,
 ) -> None:
     """Runs one saved case again, bit for bit."""
     from tpcheck.replay import replay as run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Iterable
@@ -42,7 +43,7 @@ def heavy_imports(targets: Iterable[str]) -> list[str]:
     }
     found = set()
     for target in targets:
-        path = Path(target.partition("::")[0])
+        path = Path(target.partition("::")[0] or os.devnull)  # "" is refused by `collect`
         files = list(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
         for file in files:
             source = file.read_text(errors="replace")
@@ -56,6 +57,8 @@ def modules(paths: Iterable[str]) -> list[ModuleType]:
 
 
 def _files(path: str) -> list[Path]:
+    if not path:
+        raise InvalidArgument("an empty name was given: give a file, a folder or FILE::NAME")
     place = Path(path)
     if place.is_dir():
         hidden = (".", "_")

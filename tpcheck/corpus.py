@@ -6,6 +6,7 @@ is lost when a run is killed. No pickle: a check is named by file and variable, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -41,12 +42,11 @@ class Corpus:
         self.folder = folder or Path(FOLDER) / "corpus"
 
     def save(self, entry: Saved) -> Path:
-        """Writes one counterexample; a reader sees the old file or the new one, never half."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = error.strerror
-            raise InvalidArgument(f"can't keep cases in {self.folder}: {reason}") from None
+        """Writes one counterexample; a reader sees the old file or the new one, never half.
+
+        Raises:
+            InvalidArgument: the folder can't be made or written to.
+        """
         path = self.folder / f"{entry.id}.json"
         data = {
             "schema_version": _VERSION,
@@ -58,18 +58,19 @@ class Corpus:
             "mismatches": [m.to_dict() for m in entry.mismatches],
             "diagnosis": entry.diagnosis,
         }
-        handle, temporary = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
-        os.fchmod(handle, 0o644)  # shared, unlike other temporary files
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _replace(path, json.dumps(data, indent=1))
+        except OSError as error:
+            reason = error.strerror
+            raise InvalidArgument(f"can't keep cases in {self.folder}: {reason}") from None
         return path
 
     def remove(self, identity: str) -> None:
-        """Forgets a counterexample (a larger one that shrank to another)."""
-        (self.folder / f"{identity}.json").unlink(missing_ok=True)
+        """Forgets a counterexample (a larger one that shrank to another). Where the folder can
+        only be read it stays, and is replayed again."""
+        with contextlib.suppress(OSError):
+            (self.folder / f"{identity}.json").unlink(missing_ok=True)
 
     def of(self, check: str, address: tuple[str, str] | None) -> list[Saved]:
         """The readable counterexamples of one check: of this name and, where both have one, of
@@ -127,6 +128,20 @@ def read(path: Path) -> Saved:
     except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
         raise CaseError(f"corrupt case file {path}: {reason}") from None
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        os.fchmod(handle, 0o644)  # shared, unlike other temporary files
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
 
 
 def _is_file(path: Path) -> bool:

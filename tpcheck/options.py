@@ -15,17 +15,38 @@ Examples = Annotated[int, typer.Option("--examples", min=1, help="Cases a check,
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the search.")]
 Ranks = Annotated[int | None, typer.Option("--ranks", min=1, help="Size of the world of ranks.")]
 TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds a case may take.")]
-CorpusDir = Annotated[Path | None, typer.Option("--corpus", help="Folder of saved cases.")]
 
 
 def _writable(path: Path | None) -> Path | None:
     """A report is written when all is done: whether it can be is asked before."""
     if path is None:
         return None
-    folder = next(p for p in path.absolute().parents if p.exists())
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+    if path.exists() and not path.is_dir() and (path.is_symlink() or not path.is_file()):
+        fits = os.access(path, os.W_OK)  # a device or a link is written to, never replaced
+    else:
+        fits = not path.is_dir() and _can_make_files_in(path.parent)
+    if not fits:
         raise InvalidArgument(f"can't write the report {path}: give a file in a writable folder")
     return path
+
+
+def _keeps(folder: Path | None) -> Path | None:
+    """A counterexample is saved when it is found, perhaps after hours: asked before, too."""
+    if folder is not None and not _can_make_files_in(folder):
+        raise InvalidArgument(f"can't keep cases in {folder}: give a writable folder")
+    return folder
+
+
+def _can_make_files_in(folder: Path) -> bool:
+    """Whether files can be made in a folder, which may itself not be there yet."""
+    folder = folder.absolute()
+    there = next(p for p in (folder, *folder.parents) if p.exists() or p.is_symlink())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+CorpusDir = Annotated[
+    Path | None, typer.Option("--corpus", callback=_keeps, help="Folder of saved cases.")
+]
 
 
 JsonFile = Annotated[

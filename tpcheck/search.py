@@ -106,7 +106,9 @@ class Search:
         self.failing: list[CaseResult] = []
         self.deadline: float | None = None
         self.shrink_until: float | None = None
-        self.found_after = 0
+        self.before = 0  # cases that ran before the first was drawn
+        self.larger: set[str] = set()  # saved before they were shrunk
+        self.unsaved = ""  # why a counterexample is not in the corpus
         self.degree_until: float | None = None
         self.impossible: set[int] = set()  # degrees at which the spec has no case
         self.ledger = Ledger(check.known, self._code_of)
@@ -115,7 +117,9 @@ class Search:
         """Replays what is saved, then draws; returns the check's verdict."""
         start = time.monotonic()
         self.deadline = deadline
-        found = self._run_findings() or self._replay() or self._draw()
+        found = self._run_findings() or self._replay()
+        self.before = len(self.results)
+        found = found or self._draw()
         refuted = None
         if self.confirm is not None:
             found, refuted = self._confirmed(self.confirm, found)
@@ -123,7 +127,8 @@ class Search:
         if refuted is not None:
             result.verdict, result.reason = Verdict.UNKNOWN, refuted
         if found is not None:
-            result.counterexample = self._counterexample(found)
+            first = self.failing[0] if self.failing else found
+            result.counterexample = self._counterexample(found, first)
             self._forget_larger(found)
             result.verdict = Verdict.FAIL
             result.seconds = time.monotonic() - start
@@ -300,29 +305,34 @@ class Search:
         """A new failing case: saved at once, before anything else can go wrong."""
         if not self.failing:
             self.shrink_until = time.monotonic() + self.options.shrink_seconds
-            self.found_after = len(self.results)
-            self._save(result, {"code": "unclassified", "message": "not yet diagnosed"})
+            diagnosis = {"code": "unclassified", "message": "not yet diagnosed"}
+            self.larger.add(self._save(result, diagnosis))
         self.failing.append(result)
 
     # ---- telling
 
     def _save(self, result: CaseResult, diagnosis: dict[str, Any]) -> str:
         identity = result.case.id(self.check.title)
-        if self.options.corpus is not None:
-            self.options.corpus.save(
-                Saved(
-                    id=identity,
-                    check=self.check.title,
-                    address=self.check.address(),
-                    case=result.case,
-                    engine=self.engine.name,
-                    mismatches=result.mismatches,
-                    diagnosis=diagnosis,
-                )
-            )
+        if self.options.corpus is None:
+            return identity
+        entry = Saved(
+            id=identity,
+            check=self.check.title,
+            address=self.check.address(),
+            case=result.case,
+            engine=self.engine.name,
+            mismatches=result.mismatches,
+            diagnosis=diagnosis,
+        )
+        try:
+            self.options.corpus.save(entry)
+        except InvalidArgument as error:  # a full disk must not cost the counterexample
+            self.unsaved = str(error)
+        else:
+            self.unsaved = ""
         return identity
 
-    def _counterexample(self, found: CaseResult) -> Counterexample:
+    def _counterexample(self, found: CaseResult, first: CaseResult) -> Counterexample:
         examined = examine_failure(self.runner, found)
         identity = self._save(found, examined.diagnosis.to_dict())
         return Counterexample(
@@ -334,19 +344,27 @@ class Search:
             first_divergence=examined.first_divergence,
             reproduce=self._reproduce(identity),
             shrunk_from=len(self.failing),
-            found_after=self.found_after,
+            found_after=self._found_after(first),
         )
 
+    def _found_after(self, first: CaseResult) -> int:
+        """How many cases were drawn up to the first that failed, and with it; those drawn later,
+        to shrink it or at lower degrees, don't count. 0 for a case that was not drawn."""
+        return max(0, list(self.results).index(first.case.canonical()) + 1 - self.before)
+
     def _forget_larger(self, found: CaseResult) -> None:
-        """The first failing case was saved at once; its shrunk form takes its place."""
-        first = self.failing[0].case.id(self.check.title) if self.failing else None
-        if self.options.corpus is not None and first not in (None, found.case.id(self.check.title)):
-            self.options.corpus.remove(str(first))
+        """The first failing case of each degree was saved at once; the shrunk one takes their
+        place."""
+        if self.options.corpus is not None and not self.unsaved:
+            for larger in self.larger - {found.case.id(self.check.title)}:
+                self.options.corpus.remove(larger)
 
     def _reproduce(self, identity: str) -> str:
         corpus = self.options.corpus
         if corpus is None:
             return ""
+        if self.unsaved:
+            return f"run this again with seed {self.options.seed} (not saved: {self.unsaved})"
         if self.check.address() is None:
             return f"run this again: the saved case {identity} comes first"
         usual = corpus.folder.resolve() == Corpus().folder.resolve()
@@ -385,9 +403,8 @@ class Search:
         found = self.ledger.report()
         for finding, row in zip(self.ledger.findings, found, strict=True):
             if finding in self.ledger.failed:
-                row.counterexample = self._counterexample(
-                    min(self.ledger.failed[finding], key=_size)
-                )
+                failed = self.ledger.failed[finding]
+                row.counterexample = self._counterexample(min(failed, key=_size), failed[0])
         return found
 
 

@@ -151,7 +151,7 @@ class Counterexample:
     first_divergence: str | None = None
     reproduce: str = ""
     shrunk_from: int = 0  # how many failing cases were tried on the way
-    found_after: int = 0  # examples until the first failing one (0: a saved case)
+    found_after: int = 0  # cases drawn up to the first failing one (0: one not drawn)
 
     def to_dict(self) -> dict[str, Any]:
         return {
