@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+import tpcheck
 from tpcheck import options
 from tpcheck.cli import main
 from tpcheck.errors import InvalidArgument
+from tpcheck.search import Search
 
 CHECKS = """
 import torch, tpcheck
@@ -146,6 +149,52 @@ def test_a_report_may_go_to_a_device_in_a_folder_that_is_not_ours(
         options._writable(folder / "report.json")
     with pytest.raises(InvalidArgument, match="can't keep cases"):
         options._keeps(folder / "cases")
+
+
+def test_a_reader_that_leaves_is_no_counterexample(folder: Path) -> None:
+    command = f"{sys.executable} -m tpcheck.cli verify checks.py::right --examples 2"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        command.split(), stdout=write, stderr=subprocess.PIPE, text=True, cwd=folder
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_an_interrupt_keeps_what_is_finished(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = Search.run
+
+    def interrupted(search: Search, deadline: float | None = None) -> Any:
+        if search.check.title == "wrong":
+            raise KeyboardInterrupt
+        return ran(search, deadline)
+
+    monkeypatch.setattr(Search, "run", interrupted)
+    reports = ["--json", "r.json", "--junit", "r.xml"]
+    targets = ["checks.py::right", "checks.py::wrong"]
+    assert run("verify", *targets, "--examples", "2", *reports) == 130
+    report = json.loads((folder / "r.json").read_text())
+    assert (report["verdict"], report["reason"]) == ("UNKNOWN", "interrupted after 1 of 2 checks")
+    assert [check["name"] for check in report["checks"]] == ["right"]
+    suite = ElementTree.parse(folder / "r.xml").find("testsuite")
+    assert suite is not None and (suite.get("tests"), suite.get("errors")) == ("2", "1")
+    assert [case.get("name") for case in suite] == ["right", "the run"]
+    assert "UNKNOWN  1 checks, 2 cases" in capsys.readouterr().out
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["calibrate"]):
+        assert run(*arguments) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert lines[0].startswith("Usage:") and len(lines) > 5
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"tpcheck {tpcheck.__version__}\n"
 
 
 def test_a_dump_holds_both_sides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

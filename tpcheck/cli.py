@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from tpcheck import __version__
 from tpcheck.calibrate.commands import calibrate
 from tpcheck.errors import InvalidArgument
 from tpcheck.options import (
@@ -27,6 +27,7 @@ from tpcheck.options import (
     integers,
 )
 from tpcheck.options import Engine as Engine_
+from tpcheck.report.console import Console, leave
 
 app = typer.Typer(
     help="Verifies tensor-parallel PyTorch code against its single-device reference.",
@@ -35,10 +36,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+INTERRUPTED = 130  # 128 + SIGINT, as a shell says
 console = Console(highlight=False, soft_wrap=True)
 BAD_INPUT = 2
 FIXTURES = "fixtures/mutants"
 app.add_typer(calibrate)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        console.print(f"tpcheck {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")
+    ] = False,
+) -> None:
+    """What stands before any command."""
 
 
 @app.command()
@@ -68,7 +85,7 @@ def verify(
     from tpcheck.report import machine, text
     from tpcheck.search import Options, real_ranks, simulated, verify_all
     from tpcheck.strategies import Space
-    from tpcheck.verdict import Verdict, worst
+    from tpcheck.verdict import CheckResult, Verdict, worst
 
     degrees = integers(tp, "--tp")
     budget = duration(time_budget) if time_budget else None
@@ -96,20 +113,24 @@ def verify(
         untrusted = canary.sings(ready)
         if untrusted:
             console.print(f"UNKNOWN {untrusted}")
-        results = verify_all(
-            checks,
-            ready,
-            options,
-            confirm=confirm,
-            finished=lambda result: console.print(
-                "\n".join([text.line(result), *text.findings(result)])
-            ),
-        )
+        results: list[CheckResult] = []
+        stopped = None
+
+        def finished(result: CheckResult) -> None:
+            results.append(result)
+            console.print("\n".join([text.line(result), *text.findings(result)]))
+
+        try:
+            verify_all(checks, ready, options, confirm=confirm, finished=finished)
+        except KeyboardInterrupt:
+            stopped = f"interrupted after {len(results)} of {len(checks)} checks"
+            console.print(f"UNKNOWN {stopped}")
     seconds = time.monotonic() - clock
     for result in results:
         if result.verdict is not Verdict.PASS:
             console.print("\n" + text.failure(result))
-    verdict = worst([*(r.verdict for r in results), *([Verdict.UNKNOWN] if untrusted else [])])
+    undecided = stopped or untrusted
+    verdict = worst([*(r.verdict for r in results), *([Verdict.UNKNOWN] if undecided else [])])
     if json:
         report = machine.as_json(
             results,
@@ -118,18 +139,20 @@ def verify(
             seed=seed,
             engine=engine,
             ranks=size,
-            unknown=untrusted,
+            unknown=undecided,
             skipped=absent,
         )
         machine.write(json, machine.dumps(report))
     if junit:
-        machine.write(junit, machine.as_junit(results, seconds=seconds, skipped=absent))
+        machine.write(
+            junit, machine.as_junit(results, seconds=seconds, unknown=undecided, skipped=absent)
+        )
     total = sum(result.examples for result in results)
     known = sum(row.failed > 0 for result in results for row in result.findings)
     also = f", {known} known findings" if known else ""
     also += f", {len(absent)} checks skipped" if absent else ""
     console.print(f"\n{verdict.value}  {len(results)} checks, {total} cases{also}, {seconds:.1f} s")
-    raise typer.Exit(verdict.exit_code)
+    raise typer.Exit(INTERRUPTED if stopped else verdict.exit_code)
 
 
 @app.command()
@@ -278,8 +301,13 @@ def main(arguments: list[str] | None = None) -> None:
     except InvalidArgument as error:
         _complain(str(error))
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        leave()
     except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help, of many lines
+            print(error, file=sys.stderr)
+            sys.exit(BAD_INPUT)
         # click's own usage errors (unknown option, missing argument) carry their message
         if hasattr(error, "format_message"):
             _complain(error.format_message())

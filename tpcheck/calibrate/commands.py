@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.options import CorpusDir, Engine, JsonFile, Ranks, TimeLimit, duration, integers
+from tpcheck.report.console import Console
 
 calibrate = typer.Typer(
     name="calibrate",

@@ -65,19 +65,21 @@ def as_junit(
     results: Sequence[CheckResult],
     *,
     seconds: float,
+    unknown: str | None = None,
     skipped: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """JUnit XML: a test case a check; FAIL is a failure, UNKNOWN an error. Known findings are
-    properties of their test case, and its output; a check that can't run here is skipped."""
+    properties of their test case, and its output; a check that can't run here is skipped.
+    `unknown`, why the whole run can't be trusted, is an error in a test case of its own."""
     bad = {Verdict.FAIL: "failure", Verdict.UNKNOWN: "error"}
     counts = {v: sum(r.verdict is v for r in results) for v in bad}
     suite = ElementTree.Element(
         "testsuite",
         name="tpcheck",
-        tests=str(len(results) + len(skipped)),
+        tests=str(len(results) + len(skipped) + (unknown is not None)),
         skipped=str(len(skipped)),
         failures=str(counts[Verdict.FAIL]),
-        errors=str(counts[Verdict.UNKNOWN]),
+        errors=str(counts[Verdict.UNKNOWN] + (unknown is not None)),
         time=f"{seconds:.3f}",
     )
     for result in results:
@@ -100,6 +102,9 @@ def as_junit(
             element.text = text
         if result.findings:
             ElementTree.SubElement(case, "system-out").text = "\n".join(findings(result))
+    if unknown is not None:
+        case = ElementTree.SubElement(suite, "testcase", classname="tpcheck", name="the run")
+        ElementTree.SubElement(case, "error", message=unknown)
     for name, reason in skipped.items():
         case = ElementTree.SubElement(suite, "testcase", classname="tpcheck", name=name)
         ElementTree.SubElement(case, "skipped", message=reason)
