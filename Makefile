@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup verify test lint format bench clean
+.PHONY: setup verify verify-frameworks test lint format bench clean
 
 setup: $(STAMP)
 
@@ -16,6 +16,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 verify: setup
 	$(BIN)/tpcheck verify properties
+
+# plans, DTensor, Megatron-core, compositions: minutes
+verify-frameworks: setup
+	$(BIN)/tpcheck verify properties/_frameworks --examples 6
 
 test: setup lint
 	$(BIN)/python -m pytest

@@ -29,7 +29,9 @@ from fixtures.frameworks import megatron as mcore
 from fixtures.mutants.megatron_core import MUTANTS
 
 ROOT = Path(__file__).parent.parent
-CHECKS = {c.title: c for c in collect([str(ROOT / "properties" / "megatron_core.py")])}
+CHECKS = {
+    c.title: c for c in collect([str(ROOT / "properties" / "_frameworks" / "megatron_core.py")])
+}
 LINEAR = Case(
     dims={"batch": 1, "seq": 2, "in_features": 2, "out_features": 4, "bias": True}, mesh={"tp": 2}
 )

@@ -12,11 +12,11 @@ from tpcheck.search import Options, Search
 from tpcheck.trace import Recorder
 from tpcheck.verdict import Verdict
 
-PROPERTIES = Path(__file__).parent.parent / "properties"
+COMPILE = Path(__file__).parent.parent / "properties" / "_frameworks" / "compile.py"
 
 
 def test_a_compiled_model_is_right_and_its_collectives_are_seen(gloo: Engine) -> None:
-    (check,) = collect([str(PROPERTIES / "_compile.py")])
+    (check,) = collect([str(COMPILE)])
     search = Search(check, gloo, Options(examples=2, degrees=(2,), corpus=None))
     assert search.run().verdict is Verdict.PASS
     for result in search.results.values():

@@ -20,13 +20,14 @@ from tpcheck.strategies import Space, quiet
 from tpcheck.verdict import CaseResult, Verdict
 
 ROOT = Path(__file__).parent.parent
+FRAMEWORKS = ROOT / "properties" / "_frameworks"
 # Megatron-core's are in test_adapters_megatron, on ranks that have loaded it
-CHECKS = {
-    check.title: check
-    for check in collect([str(ROOT / "properties")])
-    if "megatron.core" not in check.spec.preload
-}
-COMPOSED = {check.title for check in collect([str(ROOT / "properties" / "compositions.py")])}
+FILES = [
+    ROOT / "properties",
+    *(FRAMEWORKS / f"{n}.py" for n in ("compositions", "dtensor", "plans")),
+]
+CHECKS = {check.title: check for check in collect(map(str, FILES))}
+COMPOSED = {check.title for check in collect([str(FRAMEWORKS / "compositions.py")])}
 
 
 @pytest.mark.parametrize("name", CHECKS)

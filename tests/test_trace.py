@@ -184,3 +184,21 @@ def test_collectives_are_counted_by_phase_and_op() -> None:
 def test_reduce_ops_have_short_names() -> None:
     assert name_of(dist.ReduceOp.SUM) == "sum"
     assert name_of(dist.ReduceOp(dist.ReduceOp.AVG)) == "avg"
+
+
+def test_a_recorder_is_hidden_from_the_compiler_once() -> None:
+    """Every wrapper more is a call more: after a few hundred cases there would be too many."""
+    import torch._dynamo  # noqa: F401
+
+    def depth() -> int:
+        function, found = Recorder.__torch_dispatch__, 0
+        while hasattr(function, "__wrapped__"):
+            function, found = function.__wrapped__, found + 1
+        return found
+
+    with Recorder(0):
+        first = depth()
+    for _ in range(5):
+        with Recorder(0):
+            pass
+    assert depth() == first

@@ -102,6 +102,8 @@ class Recorder(TorchDispatchMode):
         dispatch: whether to see c10d operators as a dispatch mode (not on threads).
     """
 
+    hidden = False  # from Dynamo
+
     def __init__(
         self, rank: int, *, board: Board | None = None, epoch: int = 0, dispatch: bool = True
     ) -> None:
@@ -231,9 +233,8 @@ class Recorder(TorchDispatchMode):
 
 def _hide_from_compiler(cls: Any) -> None:
     """Keeps Dynamo from compiling the mode itself, once a candidate has brought it in."""
-    if "torch._dynamo" in sys.modules and not hasattr(
-        cls.__torch_dispatch__, "_torchdynamo_disable"
-    ):
+    if "torch._dynamo" in sys.modules and not cls.hidden:
+        cls.hidden = True  # once: every wrapper more would be a call more, for all cases to come
         cls.__torch_dispatch__ = torch._disable_dynamo(  # type: ignore[attr-defined]
             cls.__torch_dispatch__, recursive=True
         )

@@ -1,5 +1,5 @@
 """TP × `torch.compile`. Each new shape compiles for seconds, so `tpcheck verify properties` leaves
-this file out: `tpcheck verify properties/_compile.py --examples 6`.
+this file out: `tpcheck verify properties/_frameworks/compile.py --examples 6`.
 """
 
 from fixtures.compositions import wrapped

@@ -2,8 +2,8 @@
 
 Minutes, so no part of `make verify`:
 
-    tpcheck verify sweeps/transformers_tp_plans.py --examples 6
-    tpcheck verify sweeps/transformers_tp_plans.py::mixtral
+    tpcheck verify properties/_sweeps/transformers_tp_plans.py --examples 6
+    tpcheck verify properties/_sweeps/transformers_tp_plans.py::mixtral
 """
 
 from collections.abc import Callable, Sequence
