@@ -42,13 +42,13 @@ def spreads(
     Args:
         sizes: the same tensors, computed from the sizes of the drawn numbers: the sum of the
             sizes of each element's terms. What comes after an SGD step is no sum of integers, and
-            keeps its bounds.
+            keeps its bounds; so does what crosses the borders of modules inside.
     """
     out = {}
     for key, spread in found.items():
         kind, name = key
-        stepped = kind == "param" or name.endswith("@step")
-        exact = not stepped and (not sizes[key].numel() or sizes[key].max() <= LARGEST[dtype])
+        other = kind in ("param", "border") or name.endswith("@step")
+        exact = not other and (not sizes[key].numel() or sizes[key].max() <= LARGEST[dtype])
         zeros = torch.zeros_like(spread.sigma)
         out[key] = Spread(zeros, 1, 1, spread.chance) if exact else spread
     return out
