@@ -162,7 +162,6 @@ FLAGS = dict.fromkeys(("bias", "residual", "qk_norm", "rotary", "causal"), False
 GQA = Case(dims=HEADS | FLAGS | {"head_dim": 2, "norm": "none"}, mesh={"tp": 4})
 RERUNS: dict[str, tuple[Spec, Case, Callable[[Case], bool], str]] = {
     "right without dp": (ROW, WIDE, lambda c: "dp" not in c.mesh, "wrong-group"),
-    "right in float64": (ROW, LOW, lambda c: c.dtype == "float64", "precision-loss"),
     "right as MHA": (specs.attention(), GQA, lambda c: c["kv_heads"] == 4, "kv-head-map"),
 }
 
@@ -323,10 +322,50 @@ def test_what_was_written_over_before_backward_is_a_stale_buffer() -> None:
     assert (named.code, named.evidence) == ("stale-buffer", {"where": "mine.py:3"})
 
 
-def test_in_few_bits_float64_is_asked_before_anything_else() -> None:
+def test_a_small_error_that_float64_lacks_is_a_loss_of_precision() -> None:
     assert examine(times(OUT, 4), case=LOW).code == "summed-twice"
-    right = examine(times(OUT, 4), case=LOW, right=lambda c: c.dtype == "float64")
-    assert right.code == "precision-loss"
+    small = examine(times(OUT, 1 + 2**-8), case=LOW, right=lambda c: c.dtype == "float64")
+    assert small.code == "precision-loss"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_error_too_large_for_rounding_is_no_loss_of_precision(dtype: str) -> None:
+    case = replace(CASE, dtype=dtype)
+    for edit, code in ((times(OUT, 4), "summed-twice"), (add_bias(3), "bias-per-rank")):
+        named = examine(edit, case=case, right=lambda c: c.dtype == "float64")
+        assert (named.code, named.evidence["only_in"]) == (code, dtype)
+        assert f"so in {dtype}, right in float64" in named.message
+    other = examine(noise(OUT), case=case, right=lambda c: c.dtype == "float64")
+    assert (other.code, other.evidence) == ("unclassified", {"only_in": dtype})
+
+
+def test_a_later_pass_that_is_not_summed_misses_an_all_reduce() -> None:
+    later = replace(CASE, microbatches=2)
+    assert examine(terms("output/output@1"), case=later).code == "missing-all-reduce"
+    assert examine(noise("output/output@1"), case=later).code == "stale-buffer"
+
+
+def test_a_factor_on_one_rank_must_hold_for_other_numbers() -> None:
+    posed = pose(ROW, CASE)
+    ranks = expected(posed)
+    times(OUT, 1.25, 1)(ranks, posed)
+    found = judged(posed, ranks)
+    again = pose(ROW, replace(CASE, seed=CASE.seed + 1))
+    for factor, code in ((1.25, "replicas-differ"), (1.5, "unclassified"), (1.0, "unclassified")):
+        others = expected(again)
+        times(OUT, factor, 1)(others, again)
+        rerun = {again.case.canonical(): judged(again, others)}
+        facts = Facts(posed, found, found, ranks, lambda c, r=rerun: r.get(c.canonical()))
+        assert diagnose.diagnose(facts).code == code
+
+
+def test_outputs_of_other_names_are_named() -> None:
+    detail = {"reason": "not returned", "returned": ["output.0"], "wanted": ["output"]}
+    posed = Posed(CASE, [Problem(0)], {}, {}, {})
+    found = CaseResult(CASE, "gloo", [Mismatch("output", "output", 0, detail=detail)])
+    named = diagnose.diagnose(Facts(posed, found, found, {}, lambda c: None))
+    assert named.code == "plan-entry-unmatched"
+    assert named.message == "the candidate returns output.0, the reference output"
 
 
 def test_evidence_that_changes_from_run_to_run_is_a_stale_buffer() -> None:

@@ -365,14 +365,22 @@ class RankRun:
 
     def _check_outputs(self, outputs: Mapping[str, Tensor], m: int | str) -> bool:
         complete = True
-        wanted = [(k, n) for k, n in self.targets if k in ("output", "loss")]
         suffix = at("", m)
-        for kind, name in wanted:
-            base = name.removesuffix(suffix) if suffix else name
-            if at(base, m) != name or "@" in base:
-                continue
-            target = self.targets[kind, name]
-            complete = self._check(kind, name, outputs.get(base), dtype=target.dtype) and complete
+        wanted = {  # name → its target in this pass
+            base: (kind, name)
+            for kind, name in self.targets
+            if kind in ("output", "loss")
+            and at(base := name.removesuffix(suffix) if suffix else name, m) == name
+            and "@" not in base
+        }
+        for base, (kind, name) in wanted.items():
+            actual, dtype = outputs.get(base), self.targets[kind, name].dtype
+            complete = self._check(kind, name, actual, dtype=dtype) and complete
+            if (
+                actual is None and not self.targets[kind, name].unused
+            ):  # a wrong name, as of a tuple, says more than that it is not there
+                names = {"returned": list(outputs), "wanted": list(wanted)}
+                self.report.mismatches[-1].detail.update(names)
         return complete
 
     def _backward(self, outputs: Mapping[str, Tensor], m: int) -> None:

@@ -25,16 +25,23 @@ def by_values(facts: Facts) -> Diagnosis | None:
     # an output after the step follows from the gradients
     forward = [m for m in values if m.kind in ("output", "loss") and "@step" not in m.tensor]
     first = forward or values
-    return (
+    at_once = (
         several.loaded(facts)
         or reruns.changes(facts)
         or next(filter(None, map(_obvious, first)), None)
-        or reruns.right_in_float64(facts)
-        or (_first_that_fits(facts, facts.inside) if facts.inside is not None else None)
+    )
+    if at_once is not None:
+        return at_once
+    exact = reruns.right_in_float64(facts)
+    if exact and reruns.rounding_only(facts, first):
+        return reruns.precision_loss(facts, first)
+    named = (
+        (_first_that_fits(facts, facts.inside) if facts.inside is not None else None)
         or next(filter(None, (_tested(facts, m) for m in first)), None)
         or several.common_factor(facts)
         or _replicas(values)
     )
+    return reruns.in_this_dtype(facts, first, named) if exact else named
 
 
 def _replicas(values: list[Mismatch]) -> Diagnosis | None:
@@ -61,6 +68,11 @@ def _obvious(mismatch: Mismatch) -> Diagnosis | None:
     if "reason" in detail and "None" in str(detail["reason"]):
         message = f"{name}: no gradient (None) on rank {mismatch.rank}"
         return Diagnosis("gradient-dropped", message, {"rank": mismatch.rank})
+    if "returned" in detail:
+        returned = ", ".join(detail["returned"]) or "no tensor"
+        wanted = ", ".join(detail["wanted"])
+        message = f"the candidate returns {returned}, the reference {wanted}"
+        return Diagnosis("plan-entry-unmatched", message, dict(detail))
     if "shape" in detail:
         message = f"{name}: shape {detail['shape']}, expected {detail['expected_shape']}"
         return Diagnosis("wrong-placement", message, dict(detail))
@@ -74,13 +86,13 @@ def _obvious(mismatch: Mismatch) -> Diagnosis | None:
 
 
 _HYPOTHESES: tuple[Callable[[Facts, Local], Diagnosis | None], ...] = (
-    tensor.later_pass_only,
     several.overwritten,
     tensor.bias,
     several.over_dp,
     several.other_data_group,
     tensor.scaled,
     tensor.summed,
+    tensor.later_pass_only,
     tensor.sum_of_pieces,
     several.accumulated,
     several.residual,

@@ -5,8 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tpcheck.facts import ORDER, Facts, Local, name_of, order_of
-from tpcheck.verdict import Diagnosis
+import torch
+
+from tpcheck.facts import Facts, Local, gather, name_of
+from tpcheck.tolerance import UNIT_ROUNDOFF
+from tpcheck.verdict import Diagnosis, Mismatch
+
+# A value that passes through bfloat16, the coarsest dtype in which sums are sent, is off by at most
+# u = 2^-8 of itself, and terms that are rounded before the sum and their sum after it by 2u of the
+# terms. A factor, a missing term or a term too many is of the size of the terms themselves.
+ROUNDINGS = 2 * UNIT_ROUNDOFF[torch.bfloat16]
 
 
 def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
@@ -23,20 +31,63 @@ def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
     return None
 
 
-def right_in_float64(facts: Facts) -> Diagnosis | None:
-    """The same case in float64 is right: only precision is lost. Asked before any other cause of
-    wrong numbers: whatever else fits in fewer bits would fit there, too."""
+def right_in_float64(facts: Facts) -> bool:
+    """Whether the same case in float64 is right."""
     if facts.case.dtype == "float64":
-        return None
+        return False
     exact = facts.rerun(replace(facts.case, dtype="float64"))
-    if exact is None or exact.mismatches:
-        return None
+    return exact is not None and not exact.mismatches
+
+
+def rounding_only(facts: Facts, first: list[Mismatch]) -> bool:
+    """Whether every error is as small as roundings make it: a share of `ROUNDINGS` of the terms.
+
+    σ is what roundings of relative size u move a value by, so that σ / u is the size of the terms
+    behind it, also where they cancel.
+    """
+    return all(_error(facts, m) <= ROUNDINGS * _terms(facts, m) for m in first)
+
+
+def _error(facts: Facts, mismatch: Mismatch) -> float:
+    local = gather(facts, mismatch)
+    if local is None:  # slices that can't be laid side by side: the element that was reported
+        return math.inf if mismatch.error is None else mismatch.error
+    return max(float((local.actual[r] - local.expected[r]).abs().max()) for r in local.ranks)
+
+
+def _terms(facts: Facts, mismatch: Mismatch) -> float:
+    target = facts.target(mismatch, facts.case.coordinates(mismatch.rank).get("dp", 0))
+    if target is None:
+        return 0.0
+    sigma = target.spread.sigma
+    sigma = sigma[sigma.isfinite()]
+    u = UNIT_ROUNDOFF[getattr(torch, facts.case.dtype)]
+    terms = float(sigma.max()) / u if sigma.numel() else 0.0
+    return max(terms, float(target.value.abs().nan_to_num(posinf=0.0).max()))
+
+
+def precision_loss(facts: Facts, first: list[Mismatch]) -> Diagnosis:
+    """Only precision is lost: right in float64, and off by no more than a coarser dtype rounds.
+    Asked before any other cause: whatever else fits in fewer bits would fit there, too."""
     worst = max((m.error or 0) / (m.bound or 1) for m in facts.found.mismatches)
-    first = min((m for m in facts.found.mismatches if m.kind in ORDER), key=order_of)
     message = (
-        f"{first.kind} {first.tensor} is right in float64 and off by {worst:.3g} × its bound here"
+        f"{first[0].kind} {first[0].tensor} is right in float64 and off by {worst:.3g} × its "
+        "bound here, which is no more than a coarser dtype rounds"
     )
     return Diagnosis("precision-loss", message, {"error_over_bound": worst})
+
+
+def in_this_dtype(facts: Facts, first: list[Mismatch], named: Diagnosis | None) -> Diagnosis:
+    """The cause, or that none fits, with the dtype that it needs: the path taken depends on it."""
+    dtype = facts.case.dtype
+    if named is None:
+        message = (
+            f"{first[0].kind} {first[0].tensor} is wrong in {dtype} and right in float64, by more "
+            "than a coarser dtype rounds; none of the known causes fits"
+        )
+        return Diagnosis("unclassified", message, {"only_in": dtype})
+    message = f"{named.message}; so in {dtype}, right in float64"
+    return Diagnosis(named.code, message, named.evidence | {"only_in": dtype})
 
 
 def changes(facts: Facts) -> Diagnosis | None:

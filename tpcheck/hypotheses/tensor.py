@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from tpcheck import placement
 from tpcheck.facts import Facts, Local, name_of
 from tpcheck.tolerance import UNIT_ROUNDOFF
-from tpcheck.verdict import Diagnosis
+from tpcheck.verdict import CaseResult, Diagnosis
 
 
 def zero(facts: Facts, local: Local) -> Diagnosis | None:
@@ -192,13 +193,32 @@ def one_rank_scaled(facts: Facts, local: Local) -> Diagnosis | None:
     wrong = local.wrong()
     if len(wrong) == len(local.ranks):
         return None
+    other = None
     for rank in wrong:
         want, got = local.expected[rank], local.actual[rank]
         scale = float((got * want).sum() / (want * want).sum().clamp_min(1e-300))
         if abs(scale) < 1e-6 or not local.fits(got / scale, rank):
             return None
+        # one element, or the gradient of one row, is a multiple of anything: with other numbers
+        # the factor must be the same
+        other = other or facts.rerun(replace(facts.case, seed=facts.case.seed + 1))
+        if other is None or not _scales(other, local, rank, scale):
+            return None
     message = f"{name_of(local)} is scaled on ranks {wrong} and right on the others"
     return Diagnosis("replicas-differ", message, {"ranks": wrong})
+
+
+def _scales(result: CaseResult, local: Local, rank: int, scale: float) -> bool:
+    """Whether the same tensor of the rank is off by this factor in another case, too, where it is
+    off by much more than the factor is known to."""
+    for m in result.mismatches:
+        if (m.kind, m.tensor, m.rank) != (local.target.kind, local.target.name, rank):
+            continue
+        if m.expected is None or m.actual is None or m.error is None:
+            return False
+        near = min(2 * (m.bound or 0.0) + 1e-9 * abs(m.actual), m.error / 8)
+        return abs(m.actual - scale * m.expected) <= near
+    return False
 
 
 def low_precision(facts: Facts, local: Local) -> Diagnosis | None:
