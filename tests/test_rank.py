@@ -71,6 +71,21 @@ def test_nested_outputs_are_compared(gloo: Engine) -> None:
     assert ("output", "output.1.1.aux") in wrong(found)
 
 
+class Twin(nn.Module):
+    """Returns two tensors."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, 2 * x
+
+
+def test_outputs_under_other_names_are_named(gloo: Engine) -> None:
+    found = run(gloo, nn.Identity, Twin).mismatches
+    assert {m.kind for m in found} == {"output"}
+    for mismatch in found:
+        assert mismatch.detail["returned"] == ["output.0", "output.1"]
+        assert mismatch.detail["wanted"] == ["output"]
+
+
 class Pooler(nn.Module):
     """Has a layer that nothing uses."""
 
