@@ -359,6 +359,18 @@ def test_a_factor_on_one_rank_must_hold_for_other_numbers() -> None:
         assert diagnose.diagnose(facts).code == code
 
 
+def test_one_factor_in_several_modules_needs_no_other_numbers() -> None:
+    mlp = {"batch": 1, "seq": 2, "hidden": 4, "intermediate": 8, "activation": "gelu"}
+    case = replace(CASE, dims=mlp | {"norm": "none", "residual": False, "bias": False})
+
+    def named(up: float, down: float) -> str:
+        edits = (times(f"param_grad/{n}.weight", f, 1) for n, f in (("up", up), ("down", down)))
+        return examine(*edits, spec=specs.mlp(), case=case, right=lambda c: c.seed != 11).code
+
+    assert named(0.7, 0.7) == "replicas-differ"
+    assert named(0.7, 0.6) == named(0.7, 1.0) == "unclassified"
+
+
 def test_outputs_of_other_names_are_named() -> None:
     detail = {"reason": "not returned", "returned": ["output.0"], "wanted": ["output"]}
     posed = Posed(CASE, [Problem(0)], {}, {}, {})

@@ -11,7 +11,7 @@ from torch import Tensor
 from tpcheck import placement
 from tpcheck.facts import Facts, Local, name_of
 from tpcheck.tolerance import UNIT_ROUNDOFF
-from tpcheck.verdict import CaseResult, Diagnosis
+from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
 
 
 def zero(facts: Facts, local: Local) -> Diagnosis | None:
@@ -199,8 +199,10 @@ def one_rank_scaled(facts: Facts, local: Local) -> Diagnosis | None:
         scale = float((got * want).sum() / (want * want).sum().clamp_min(1e-300))
         if abs(scale) < 1e-6 or not local.fits(got / scale, rank):
             return None
-        # one element, or the gradient of one row, is a multiple of anything: with other numbers
-        # the factor must be the same
+        # one element, or the gradient of one row, is a multiple of anything: in other modules, or
+        # with other numbers, the factor must be the same
+        if _in_other_modules(facts.found, local, rank, scale):
+            continue
         other = other or facts.rerun(replace(facts.case, seed=facts.case.seed + 1))
         if other is None or not _scales(other, local, rank, scale):
             return None
@@ -208,17 +210,25 @@ def one_rank_scaled(facts: Facts, local: Local) -> Diagnosis | None:
     return Diagnosis("replicas-differ", message, {"ranks": wrong})
 
 
+def _in_other_modules(found: CaseResult, local: Local, rank: int, scale: float) -> bool:
+    """Whether all wrong gradients of the rank, of more than one module, are off by this factor."""
+    wrong = [m for m in found.mismatches if (m.kind, m.rank) == ("param_grad", rank)]
+    several = len({m.tensor.rpartition(".")[0] for m in wrong}) > 1
+    return local.target.kind == "param_grad" and several and all(_by(m, scale) for m in wrong)
+
+
 def _scales(result: CaseResult, local: Local, rank: int, scale: float) -> bool:
-    """Whether the same tensor of the rank is off by this factor in another case, too, where it is
-    off by much more than the factor is known to."""
-    for m in result.mismatches:
-        if (m.kind, m.tensor, m.rank) != (local.target.kind, local.target.name, rank):
-            continue
-        if m.expected is None or m.actual is None or m.error is None:
-            return False
-        near = min(2 * (m.bound or 0.0) + 1e-9 * abs(m.actual), m.error / 8)
-        return abs(m.actual - scale * m.expected) <= near
-    return False
+    """Whether the same tensor of the rank is off by this factor in another case, too."""
+    key = (local.target.kind, local.target.name, rank)
+    return any((m.kind, m.tensor, m.rank) == key and _by(m, scale) for m in result.mismatches)
+
+
+def _by(mismatch: Mismatch, scale: float) -> bool:
+    """Whether it is off by this factor, and by much more than the factor is known to."""
+    if mismatch.expected is None or mismatch.actual is None or mismatch.error is None:
+        return False
+    near = min(2 * (mismatch.bound or 0.0) + 1e-9 * abs(mismatch.actual), mismatch.error / 8)
+    return abs(mismatch.actual - scale * mismatch.expected) <= near
 
 
 def low_precision(facts: Facts, local: Local) -> Diagnosis | None:
