@@ -115,8 +115,11 @@ def test_plans_of_objects_functions_and_parallelized_models(
         (["{own}:build"], "ships no tp_plan; give --plan"),
         (["{own}:build", "--plan", "{own}:NOT_A_PLAN"], "a plan is a mapping"),
         (["{own}:build", "--plan", "{own}:fails"], "raised TypeError"),
-        (["{own}:build", "--plan", "{own}:PLAN", "--tp", "0"], "tp=0 is not a degree"),
-        (["{own}:build_parallel", "--tp", "-1"], "is not a degree"),
+        (
+            ["{own}:build", "--plan", "{own}:PLAN", "--tp", "0"],
+            "0 is not a whole number of at least 1",
+        ),
+        (["{own}:build_parallel", "--tp", "-1"], "-1 is not a whole number of at least 1"),
     ],
 )
 def test_mistakes_exit_with_2_and_one_line(

@@ -25,6 +25,7 @@ from tpcheck.options import (
     TimeLimit,
     duration,
     integers,
+    whole_number,
 )
 from tpcheck.options import Engine as Engine_
 from tpcheck.report.console import Console, leave
@@ -187,7 +188,7 @@ def audit(
     plan: Annotated[
         str | None, typer.Option(metavar="MODULE:NAME", help="Default: the model's own tp_plan.")
     ] = None,
-    tp: Annotated[int, typer.Option(min=1, help="TP degree.")] = 2,
+    tp: Annotated[int, typer.Option(help="TP degree.", **whole_number(1))] = 2,
     whole: Annotated[
         list[str] | None,
         typer.Option(help="Pattern of parameters that are meant to stay whole; may be repeated."),
@@ -265,7 +266,9 @@ def mutants(
 
 @app.command()
 def doctor(
-    ranks: Annotated[int, typer.Option(min=1, help="Ranks to try each engine with.")] = 4,
+    ranks: Annotated[
+        int, typer.Option(help="Ranks to try each engine with.", **whole_number(1))
+    ] = 4,
 ) -> None:
     """Which engines, devices and optional packages work here, and why not."""
     from tpcheck.doctor import examine

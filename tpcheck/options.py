@@ -4,16 +4,36 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tpcheck.errors import InvalidArgument
 
+
+def whole_number(least: int) -> dict[str, Any]:
+    """What makes an option one of whole numbers of at least `least`, and says so."""
+
+    def read(text: str | int) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise typer.BadParameter(f"{text} is not a whole number of at least {least}")
+        return number
+
+    return {"parser": read, "metavar": "N"}
+
+
 Engine = Annotated[str, typer.Option("--engine", help="gloo, nccl or threads.")]
-Examples = Annotated[int, typer.Option("--examples", min=1, help="Cases a check, at most.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the search.")]
-Ranks = Annotated[int | None, typer.Option("--ranks", min=1, help="Size of the world of ranks.")]
+Examples = Annotated[
+    int, typer.Option("--examples", help="Cases a check, at most.", **whole_number(1))
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the search.", **whole_number(0))]
+Ranks = Annotated[
+    int | None, typer.Option("--ranks", help="Size of the world of ranks.", **whole_number(1))
+]
 TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds a case may take.")]
 
 

@@ -11,7 +11,17 @@ from typing import Annotated, Any
 import typer
 
 from tpcheck.errors import EngineUnavailable, InvalidArgument
-from tpcheck.options import CorpusDir, Engine, JsonFile, Ranks, TimeLimit, duration, integers
+from tpcheck.options import (
+    CorpusDir,
+    Engine,
+    JsonFile,
+    Ranks,
+    Seed,
+    TimeLimit,
+    duration,
+    integers,
+    whole_number,
+)
 from tpcheck.report.console import Console
 
 calibrate = typer.Typer(
@@ -31,11 +41,14 @@ def alarms(
             metavar="[FILE_OR_DIR[::NAME] ...]", help="Checks of correct candidates: properties/."
         ),
     ] = None,
-    cases: Annotated[int, typer.Option(help="Cases in all, those of earlier runs included.")] = 400,
+    cases: Annotated[
+        int,
+        typer.Option(help="Cases in all, those of earlier runs included.", **whole_number(1)),
+    ] = 400,
     engine: Engine = "gloo",
     tp: Annotated[str, typer.Option(help="TP degrees.")] = "1,2,3,4,8",
     dtype: Annotated[str, typer.Option(help="Dtypes to draw.")] = DTYPES,
-    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
+    seed: Seed = 0,
     time_budget: Annotated[
         str | None, typer.Option(help="Stop after 90s, 10m; go on later.")
     ] = None,
@@ -104,8 +117,8 @@ def sensitivity(
     engine: Engine = "gloo",
     tp: Annotated[str, typer.Option(help="TP degrees.")] = "2,4,8",
     dtype: Annotated[str, typer.Option(help="Dtypes.")] = DTYPES,
-    runs: Annotated[int, typer.Option(help="Seeds of each cell.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
+    runs: Annotated[int, typer.Option(help="Seeds of each cell.", **whole_number(1))] = 100,
+    seed: Seed = 0,
     time_limit: TimeLimit = 30.0,
     json: JsonFile = None,
 ) -> None:
@@ -116,8 +129,6 @@ def sensitivity(
     from tpcheck.report import calibration, machine
     from tpcheck.strategies import Space
 
-    if runs < 1:
-        raise InvalidArgument(f"--runs {runs}: give at least 1")
     if (target is None) != (dims is None):
         raise InvalidArgument("give a check and its --dims together, or neither")
     subjects = SUBJECTS if target is None else (Subject(target, target, parsed(dims)),)
