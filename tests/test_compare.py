@@ -122,6 +122,11 @@ def test_no_gradient_is_a_mismatch_even_where_zero_is_expected() -> None:
     assert found.mismatch is not None and found.usage == math.inf
     assert "None" in found.mismatch.detail["reason"]
     assert run(torch.zeros(3, dtype=F64), torch.zeros(3, dtype=F64)).mismatch is None
+    empty = Spread(torch.zeros(0, 3, dtype=F64), MANY, MANY)  # a shard that holds nothing
+    for kind in ("param_grad", "input_grad"):
+        found = compare(None, empty.sigma, empty, name="w", kind=kind, rank=0)
+        assert found == Comparison(None, 0.0)
+    assert compare(None, empty.sigma, empty, name="y", kind="output", rank=0).mismatch is not None
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (12,), (1, 4, 3), (4, 3, 1), ()], ids=str)
