@@ -1,10 +1,17 @@
 """Tensor parallelism composed with the other parallelisms, against the single-device reference."""
 
 from fixtures.compositions import context, fsdp, moe, wrapped
+from fixtures.frameworks.torch_findings import singleton
 from tpcheck import Check
 
-tp_fsdp2 = Check(fsdp.spec, candidate=fsdp.candidate)
-tp_fsdp2_mixed_precision = Check(fsdp.mixed_spec, candidate=fsdp.mixed_candidate)
-tp_checkpointing = Check(wrapped.checkpointing, candidate=wrapped.checkpointed)
+_SMALLEST = {"layers": 1, "hidden": 2, "kv_heads": 1, "heads": 1, "head_dim": 1}
+_SMALLEST |= {"intermediate": 1, "bias": False}
+_known = [singleton(_SMALLEST, dp=2)]
+
+tp_fsdp2 = Check(fsdp.spec, candidate=fsdp.candidate, known=_known)
+tp_fsdp2_mixed_precision = Check(fsdp.mixed_spec, candidate=fsdp.mixed_candidate, known=_known)
+tp_checkpointing = Check(
+    wrapped.checkpointing, candidate=wrapped.checkpointed, known=[singleton(_SMALLEST)]
+)
 tp_expert_parallel = Check(moe.spec, candidate=moe.candidate)
 tp_context_parallel = Check(context.spec, candidate=context.candidate)

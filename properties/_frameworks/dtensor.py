@@ -11,6 +11,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import tpcheck
+from fixtures.frameworks.torch_findings import singleton
 from tpcheck import Case, KnownFinding, Layout, Plan
 from tpcheck.adapters import dtensor
 
@@ -94,7 +95,7 @@ dtensor_mlp = dtensor.check(
             case=Case(dims={"batch": 1, "seq": 1, "hidden": 4, "inner": 5, "bias": False}),
             when=lambda case: case["inner"] % case.tp != 0,
             page="docs/findings/torch-uneven-colwise-rowwise.md",
-        )
+        ),
     ],
 )
 dtensor_mlp_uneven = dtensor.check(
@@ -108,6 +109,7 @@ dtensor_mlp_sp = dtensor.check(
     layout=lambda case: Layout(
         inputs={"x": tpcheck.Shard(1)}, outputs={"output": tpcheck.Shard(1)}
     ),
+    known=[singleton({"hidden": 4, "inner": 1, "bias": False})],
 )
 
 

@@ -4,8 +4,14 @@ and compared with the single-device reference in values and gradients."""
 
 from typing import Any
 
+from fixtures.frameworks.torch_findings import singleton
 from fixtures.plans import qwen, subjects, transformer
 from tpcheck import Case, Check, Layout, Plan, Shard
+
+_SMALLEST = {"vocab": 1, "layers": 1, "kv_heads": 1, "heads": 1, "head_dim": 2}
+_SMALLEST |= {"hidden": 2, "intermediate": 1}
+_singleton = singleton(_SMALLEST)
+
 
 # ---- xorl: string styles, unfused projections, weights loaded after parallelizing
 
@@ -26,6 +32,7 @@ def _qwen(top: dict[str, str], layout: Any = None) -> Check:
         candidate=build,
         load=_load_fused,
         plan=Plan(qwen.full_plan(top), whole=qwen.PLAN.whole, reduced=qwen.PLAN.reduced),
+        known=[singleton(_SMALLEST | {"bias": False})],
     )
 
 
@@ -52,6 +59,7 @@ def _transformer(**switches: Any) -> Check:
         subjects.transformer_spec(**switches),
         candidate=build,
         plan=lambda case: transformer.declared(subjects.transformer_model(case, **switches)),
+        known=[_singleton],
     )
 
 
@@ -63,6 +71,7 @@ pipeline_stage_plan = Check(
     subjects.stage_spec(),
     candidate=lambda case, mesh: transformer.parallelize(subjects.stage_model(case), mesh["tp"]),
     plan=lambda case: transformer.declared(subjects.stage_model(case)),
+    known=[_singleton],
 )
 
 
@@ -82,4 +91,5 @@ transformer_local_sp_plan = Check(
     plan=lambda case: Plan(
         transformer.local_plan(subjects.transformer_model(case)), whole=("token_embedding.weight",)
     ),
+    known=[_singleton],
 )
