@@ -22,7 +22,7 @@ verify-frameworks: setup
 	$(BIN)/tpcheck verify properties/_frameworks --examples 6
 
 test: setup lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 lint: setup
 	$(BIN)/ruff check .
