@@ -190,6 +190,14 @@ def test_other_dtypes_have_fingerprints_too(dtype: torch.dtype) -> None:
     assert fingerprint(torch.zeros(0, 3)) != fingerprint(torch.zeros(3, 0))
 
 
+def test_one_row_of_a_larger_tensor_has_the_fingerprint_of_a_tensor_of_its_own() -> None:
+    for full in (torch.arange(6).reshape(3, 2), torch.arange(6, dtype=F64).reshape(3, 2)):
+        row = full[1:2, 0]  # [1] with stride 2, contiguous as torch counts
+        assert row.stride() == (2,) and row.is_contiguous()
+        assert fingerprint(row) == fingerprint(row.clone(memory_format=torch.contiguous_format))
+        assert fingerprint(row) != fingerprint(full[2:, 0])
+
+
 def test_an_eight_bit_float_has_a_fingerprint() -> None:
     full = torch.tensor([1.0, -0.0]).to(torch.float8_e4m3fn)
     assert fingerprint(full) == fingerprint(torch.tensor([1.0, 0.0]).to(torch.float8_e4m3fn))

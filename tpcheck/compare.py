@@ -155,5 +155,7 @@ def fingerprint(tensor: Tensor | None) -> str:
     # −0.0 and 0.0 are one number: adding 0 makes them one pattern of bits
     if data.is_floating_point():
         data = (data.float() if data.element_size() == 1 else data) + 0
-    raw = data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
+    # a dim of size 1 has any stride and is contiguous all the same; a view of bytes wants stride 1
+    flat = data.as_strided((data.numel(),), (1,))
+    raw = flat.view(torch.uint8).numpy().tobytes() if data.numel() else b""
     return hashlib.blake2b(head + raw, digest_size=12).hexdigest()
