@@ -80,6 +80,28 @@ class OrdersDiffer(RowLinear):
         dist.all_reduce(partial.clone(), group=self.group)
 
 
+class SplitsDiffer(RowLinear):
+    """The last rank sends a row more to rank 0 than that one expects."""
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        rows = [1] * self.degree
+        sent = [2 if self.rank == self.degree - 1 else 1, *rows[1:]]
+        x, y = partial.new_zeros(sum(sent), 3), partial.new_zeros(self.degree, 3)
+        dist.all_to_all_single(y, x, rows, sent, group=self.group)
+        return super().sum_output(partial)
+
+
+class ExchangeOrReduction(RowLinear):
+    """Rank 0 is in an all-to-all of one group, the others in a reduction of its twin."""
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        twin = dist.new_group(dist.get_process_group_ranks(self.group))
+        out = partial.new_zeros(self.degree)
+        if self.rank == 0:
+            dist.all_to_all_single(out, torch.ones_like(out), group=twin)
+        return super().sum_output(partial)
+
+
 class GroupsDiffer(RowLinear):
     """Rank 0 reduces over the world, the others over the TP group: nobody can go on."""
 

@@ -138,7 +138,8 @@ def test_a_digest_is_never_zero_and_depends_on_the_text() -> None:
 def waiting(board: Board, *posts: tuple[int, tuple[int, ...], int, bool]) -> None:
     """Posts (rank, members, step, whether it blocks), in order."""
     for rank, members, step, blocks in posts:
-        board.post(rank, EPOCH, Post(members, step, digest("x"), "x", blocks=blocks))
+        awaits = members if blocks else ()
+        board.post(rank, EPOCH, Post(members, step, digest("x"), "x", 0, awaits))
 
 
 def test_ranks_that_wait_for_each_other_are_a_circle(boards: tuple[Board, Board]) -> None:
@@ -172,8 +173,47 @@ def test_ranks_that_may_still_go_on_are_no_circle(
 
 def test_two_groups_of_the_same_ranks_are_two_groups(boards: tuple[Board, Board]) -> None:
     writer, reader = boards
-    first, second = (Post((0, 1), 0, digest("x"), "x", digest(name), True) for name in "ab")
+    first, second = (Post((0, 1), 0, digest("x"), "x", digest(name), (0, 1)) for name in "ab")
     writer.post(0, EPOCH, first)
     writer.post(1, EPOCH, second)
     assert reader.last(1, EPOCH) == [second] and reader.absent(1, EPOCH) == [0]
     assert reader.circle(1, EPOCH) == [1, 0]
+
+
+def test_an_all_to_all_awaits_only_those_who_send_to_it(boards: tuple[Board, Board]) -> None:
+    board = boards[0]
+    board.post(1, EPOCH, Post((0, 1), 0, digest("x"), "x", 0, (), (0, 2), (0, 2)))
+    waiting(board, (0, WORLD, 0, True))
+    assert boards[1].circle(0, EPOCH) == []  # rank 1 gets nothing from rank 0 and may come
+    board.post(1, EPOCH, Post((0, 1), 1, digest("x"), "x", 0, (0, 1), (0, 2), (3, 2)))
+    assert boards[1].circle(0, EPOCH) == [0, 1]
+
+
+def test_an_all_to_all_carries_what_it_sends_and_expects(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    mine = Post(WORLD, 0, digest("x"), "x", 0, (0, 2), (1, 2, 3), (4, 0, 6))
+    writer.post(1, EPOCH, mine)
+    assert reader.last(1, EPOCH) == [mine]
+    huge = Post(WORLD, 1, digest("x"), "x", 0, (), (2**32 + 5, 0, 0), (0, 0, 0))
+    writer.post(1, EPOCH, huge)
+    assert reader.last(1, EPOCH, 1)[0].sent == (5, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "says"),
+    [
+        ((0, 7), (0, 3), None),
+        ((0, 2**32 + 7), (0, 3), None),
+        ((0, 8), (0, 3), "rank 2 sends 8 elements to rank 5, which expects 7: "),
+        ((0, 7), (0, 0), "rank 5 sends 3 elements to rank 2, which expects 0: "),
+        ((), (), None),  # nothing is known of it
+    ],
+)
+def test_what_one_sends_the_other_must_expect(
+    sent: tuple[int, ...], received: tuple[int, ...], says: str | None
+) -> None:
+    theirs = Post((2, 5), 0, digest("x"), "x", 0, (), (3, 0), (7, 0))
+    mine = Post((2, 5), 0, digest("x"), "x", 0, (), sent, received)
+    assert mine.unlike(2, theirs, 5) == says
+    other = Post((2, 5), 0, digest("y"), "y", 0, (), sent, received)
+    assert other.unlike(2, theirs, 5) == ""  # another collective altogether

@@ -82,6 +82,7 @@ def test_one_rank_hangs(cls: type) -> None:
         (faulty.ReduceOpsDiffer, ("all_reduce(max)", "all_reduce(sum)")),
         (faulty.ShapesDiffer, ("[1, 2, 3]", "[7]")),
         (faulty.OrdersDiffer, ("all_gather", "all_reduce(sum)")),
+        (faulty.SplitsDiffer, ("rank 1 sends 6 elements to rank 0, which expects 3", "[3, 3]")),
     ],
 )
 def test_collectives_that_differ_are_found_at_once(
@@ -109,6 +110,14 @@ def test_groups_that_differ_are_found_at_once(
     assert reason.endswith(f"for rank {found.rank}")
     assert reason.count("faulty.py:") == 2
     assert "sum_output" in found.detail["stack"]
+
+
+def test_a_circle_of_an_exchange_and_a_reduction_is_found_at_once(gloo: Engine) -> None:
+    result = run(gloo, faulty.ExchangeOrReduction)
+    found = next(m for m in result.mismatches if m.kind == "collective")
+    reason = found.detail["reason"]
+    assert "waits in all_to_all" in reason and "waits in all_reduce(sum)" in reason
+    assert "faulty.py:" in reason and "collectives.py:" in reason
 
 
 def test_asynchronous_collectives_that_cross_are_no_mismatch(gloo: Engine) -> None:

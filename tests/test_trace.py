@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 from tpcheck.board import Board
 from tpcheck.errors import CollectiveMismatch
-from tpcheck.trace import Event, Recorder, group_sizes, name_of
+from tpcheck.trace import Event, Recorder, exchanged_by, group_sizes, name_of
 
 EVENT = Event("all_reduce", "sum", (0, 1), "float32", (4, 8), 32, 128, "forward", "mlp.py:41")
 Pair = tuple[Recorder, Recorder]
@@ -100,6 +101,61 @@ def test_the_second_rank_in_another_collective_raises_and_names_both(
         pair[1].record(op, [tensor], (0, 1), reduce_op)
     text = str(caught.value)
     assert pair[0].events[-1].describe() in text and pair[1].events[-1].describe() in text
+
+
+Splits = tuple[list[int], list[int]]
+
+
+def enter_all_to_all(recorder: Recorder, sent: list[int], received: list[int]) -> None:
+    """The two ranks' all-to-all of rows of 3 elements."""
+    tensors = [torch.zeros(sum(rows), 3) for rows in (received, sent)]
+    exchanged = exchanged_by("all_to_all", (*tensors, received, sent), 2)
+    recorder.record("all_to_all", tensors, (0, 1), None, waits=True, exchanged=exchanged)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (([1, 2], [1, 0]), ([0, 4], [2, 4]), None),
+        (([1, 2], [1, 0]), ([0, 4], [1, 4]), "rank 0 sends 6 elements to rank 1, which expects 3"),
+        (([1, 2], [1, 0]), ([5, 4], [2, 4]), "rank 1 sends 15 elements to rank 0, which expects 0"),
+    ],
+)
+def test_an_all_to_all_whose_sizes_do_not_fit_raises_and_says_which(
+    pair: Pair, first: Splits, second: Splits, says: str | None
+) -> None:
+    enter_all_to_all(pair[0], *first)
+    if says is None:
+        enter_all_to_all(pair[1], *second)
+        return
+    with pytest.raises(CollectiveMismatch, match=says) as caught:
+        enter_all_to_all(pair[1], *second)
+    text = str(caught.value)
+    assert pair[0].events[-1].describe() in text and pair[1].events[-1].describe() in text
+
+
+def test_a_circle_through_an_all_to_all_is_seen(pair: Pair) -> None:
+    enter_all_to_all(pair[0], [1, 1], [1, 1])
+    with pytest.raises(CollectiveMismatch, match=r"rank 1 waits in reduce_scatter.* for rank 0,"):
+        halves = [torch.zeros(2), torch.zeros(4)]
+        pair[1].record("reduce_scatter", halves, (0, 1), "sum", "another group", waits=True)
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (([torch.ones(1), torch.ones(2, 2)], [torch.ones(3), torch.ones(0)]), ((3, 0), (1, 4))),
+        ((torch.ones(3, 2), torch.ones(4, 2), [1, 2], [0, 4]), ((0, 8), (2, 4))),
+        ((torch.ones(4, 2), torch.ones(4, 2), [], []), ((4, 4), (4, 4))),
+        ((torch.ones(4, 2), [1, 2], [0, 4], "name"), ((0, 8), (2, 4))),  # functional
+        ((torch.ones(0, 2), torch.ones(2, 2), [0, 0], [2, 0]), ((4, 0), (0, 0))),
+        ((torch.ones(4), torch.ones(4), [4], [4]), None),  # torch refuses one size for two ranks
+        ((torch.ones(()), torch.ones(()), [], []), ((0, 0), (0, 0))),  # or a scalar
+    ],
+)
+def test_what_is_exchanged_is_read_from_the_arguments(args: Any, expected: Any) -> None:
+    assert exchanged_by("all_to_all", args, 2) == expected
+    assert exchanged_by("all_gather", args, 2) is None
 
 
 def test_steps_are_counted_group_by_group(pair: Pair) -> None:

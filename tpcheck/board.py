@@ -1,9 +1,10 @@
 """The board: shared memory on which every rank posts each collective before it enters it.
 
 With it a rank that arrives at a collective sees at once that a peer went into another one as the
-same step of the same group (reduce op included), or that it is waited for by the very rank that it
-is about to wait for; and the driver sees what each rank of a stuck case is waiting for, without a
-word from the ranks. One writer a region, so no locks.
+same step of the same group (reduce op included), that one of an all-to-all sends what the other
+does not expect, or that it is waited for by the very rank that it is about to wait for; and the
+driver sees what each rank of a stuck case is waiting for, without a word from the ranks. One writer
+a region, so no locks.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy as np
 
 SLOTS = 512  # collectives remembered a rank; a case that runs more keeps its last ones
 TEXT = 360
+RANKS = 64  # that a board has room for
+WRAP = 2**32
 
 RUNNING, DONE = 1, 2
 
@@ -26,9 +29,12 @@ _RECORD = np.dtype(
         ("communicator", "u4"),
         ("group", "u4"),
         ("step", "u4"),
-        ("blocks", "u4"),
         ("fingerprint", "u4"),
         ("members", "u8"),
+        ("awaits", "u8"),
+        ("exchanges", "u4"),
+        ("sent", "u4", (RANKS,)),
+        ("received", "u4", (RANKS,)),
         ("length", "u4"),
         ("text", "u1", (TEXT,)),
     ]
@@ -45,7 +51,9 @@ class Post:
         fingerprint: a digest of what all members must have in common.
         text: the collective, for people.
         communicator: a digest of the group's name: groups of the same ranks are told apart by it.
-        blocks: whether the rank certainly can't go on before every member has entered.
+        awaits: the members without which the rank certainly can't go on.
+        sent, received: of an all-to-all: how many elements go to, and come from, each member, in
+            the order of `members`; `WRAP` of them count as none. Empty for other collectives.
     """
 
     members: tuple[int, ...]
@@ -53,11 +61,30 @@ class Post:
     fingerprint: int
     text: str
     communicator: int = 0
-    blocks: bool = False
+    awaits: tuple[int, ...] = ()
+    sent: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
 
     @property
     def group(self) -> int:
         return digest(f"{self.members} {self.communicator}")
+
+    def unlike(self, rank: int, theirs: Post, peer: int) -> str | None:
+        """Why what `rank` posted here and `peer` there, as the same step of the group, can't meet:
+        what one sends and the other does not expect, or (empty) that they are different
+        collectives; None where they can."""
+        if theirs.fingerprint != self.fingerprint:
+            return ""
+        if not self.sent or not theirs.sent:
+            return None
+        mine, other = self.members.index(rank), self.members.index(peer)
+        for a, b, sent, due in (
+            (rank, peer, self.sent[other], theirs.received[mine]),
+            (peer, rank, theirs.sent[mine], self.received[other]),
+        ):
+            if sent % WRAP != due % WRAP:
+                return f"rank {a} sends {sent} elements to rank {b}, which expects {due}: "
+        return None
 
 
 def digest(text: str) -> int:
@@ -98,9 +125,12 @@ class Board:
         text = post.text.encode()[:TEXT]
         record["epoch"] = 0
         record["group"], record["step"] = post.group, post.step
-        record["communicator"], record["blocks"] = post.communicator, post.blocks
+        record["communicator"] = post.communicator
         record["fingerprint"], record["length"] = post.fingerprint, len(text)
-        record["members"] = sum(1 << member for member in post.members)
+        record["members"], record["awaits"] = _mask(post.members), _mask(post.awaits)
+        record["exchanges"] = len(post.sent)
+        for field, counts in (("sent", post.sent), ("received", post.received)):
+            record[field][0, : len(counts)] = [count % WRAP for count in counts]
         record["text"][0, : len(text)] = np.frombuffer(text, dtype="u1")
         record["epoch"] = epoch
         header["count"] = count + 1
@@ -134,12 +164,12 @@ class Board:
     @staticmethod
     def _post(record: np.ndarray) -> Post:
         text = bytes(record["text"][: int(record["length"])]).decode(errors="replace")
-        mask = int(record["members"])
-        members = tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
-        step, fingerprint, communicator = (
-            int(record[name]) for name in ("step", "fingerprint", "communicator")
+        step, fingerprint, communicator, exchanges = (
+            int(record[name]) for name in ("step", "fingerprint", "communicator", "exchanges")
         )
-        return Post(members, step, fingerprint, text, communicator, bool(record["blocks"]))
+        members, awaits = (_ranks(int(record[name])) for name in ("members", "awaits"))
+        sent, received = (tuple(record[name][:exchanges].tolist()) for name in ("sent", "received"))
+        return Post(members, step, fingerprint, text, communicator, awaits, sent, received)
 
     def absent(self, rank: int, epoch: int) -> list[int]:
         """The members that have not entered the last collective that `rank` entered."""
@@ -155,21 +185,22 @@ class Board:
         """The ranks of a circle in which each waits for the next and the last for `rank`, which
         has just posted and is about to enter; empty where there is none.
 
-        Sound while others write: `rank` itself stands still. A peer whose last post blocks and
-        lacks `rank` therefore stands still too, and so does who waits for that peer, and so on
+        Sound while others write: `rank` itself stands still. A peer whose last post awaits
+        `rank` therefore stands still too, and so does who waits for that peer, and so on
         backwards; nothing that is read of a rank that stands still can be out of date.
         """
-        if not any(post.blocks for post in self.last(rank, epoch, 1)):
+        awaits = [peer for peer in range(self.ranks) if self._waits(rank, peer, epoch)]
+        if not awaits:
             return []
         next_of: dict[int, int] = {}  # of each rank that is known to stand still: whom it awaits
-        still, absent = [rank], self.absent(rank, epoch)
+        still = [rank]
         for waited in still:
             for peer in range(self.ranks):
                 if peer in next_of or peer == rank or not self._waits(peer, waited, epoch):
                     continue
                 next_of[peer] = waited
                 still.append(peer)
-                if peer in absent:
+                if peer in awaits:
                     circle = [rank, peer]
                     while circle[-1] != rank:
                         circle.append(next_of[circle[-1]])
@@ -179,8 +210,16 @@ class Board:
     def _waits(self, rank: int, peer: int, epoch: int) -> bool:
         """Whether `rank` can't leave its last collective because `peer` has not entered it."""
         return any(
-            post.blocks
-            and peer in post.members
+            peer in post.awaits
+            and peer != rank
             and self.find(peer, epoch, post.group, post.step) is None
             for post in self.last(rank, epoch, 1)
         )
+
+
+def _mask(ranks: tuple[int, ...]) -> int:
+    return sum(1 << rank for rank in ranks)
+
+
+def _ranks(mask: int) -> tuple[int, ...]:
+    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)

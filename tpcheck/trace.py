@@ -9,9 +9,10 @@ noted on the way in (`watch_reduce_ops`). On threads the process group itself ca
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -54,9 +55,12 @@ _REDUCING = {"all_reduce", "reduce_scatter", "reduce"}
 # In these every rank of the group must bring the same shape.
 _UNIFORM = {"all_reduce", "reduce_scatter", "broadcast", "reduce"}
 # From these no rank returns before every rank of the group has entered, unless asynchronous or of
-# empty tensors: each needs something of all others. (The source of a broadcast may go ahead.)
+# empty tensors: each needs something of all others. (The source of a broadcast may go ahead. From
+# an all-to-all a rank returns when it has what it is sent.)
 _MEETING = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}
 _pending = threading.local()
+# Elements that a rank sends to, and receives from, each rank of the group, in the group's order.
+Exchanged = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,9 @@ class Recorder(TorchDispatchMode):
         ranks, communicator = _group_of(args, kwargs)
         # functional collectives have no such flag, and never wait themselves
         waits = not next((a for a in args if isinstance(a, bool)), True)
-        tensors = list(_tensors(args))
-        self.record(op, tensors, ranks, _reduce_op(op, args), communicator, waits=waits)
+        tensors, exchanged = list(_tensors(args)), exchanged_by(op, args, len(ranks))
+        reduce_op = _reduce_op(op, args)
+        self.record(op, tensors, ranks, reduce_op, communicator, waits=waits, exchanged=exchanged)
         return func(*args, **kwargs)
 
     def record(
@@ -157,12 +162,14 @@ class Recorder(TorchDispatchMode):
         communicator: str = "",
         *,
         waits: bool = False,
+        exchanged: Exchanged | None = None,
     ) -> None:
         """Notes a collective about to be entered; raises `CollectiveMismatch` against a peer.
 
         Args:
             communicator: the group's name, the same on all its ranks.
             waits: whether the call is synchronous.
+            exchanged: of an all-to-all, as `exchanged_by` reads it.
         """
         largest = max(tensors, key=lambda t: t.numel(), default=None)
         elements = _full_elements(op, tensors, len(group))
@@ -181,8 +188,8 @@ class Recorder(TorchDispatchMode):
         )
         self.events.append(event)
         if self.board is not None and op not in ("send", "recv"):
-            meets = op == "barrier" or (op in _MEETING and all(t.numel() for t in tensors))
-            self._announce(event, self.board, communicator, blocks=waits and meets)
+            awaits = _awaited(op, tensors, group, exchanged) if waits else ()
+            self._announce(event, self.board, communicator, awaits, exchanged or ((), ()))
 
     def watch_saved(self, *, bits: bool = False) -> Any:
         """A context in which every tensor saved for backward is noted (and kept alive); with
@@ -206,23 +213,29 @@ class Recorder(TorchDispatchMode):
         kept = {t.untyped_storage().data_ptr() for t in self.saved if t.numel()} - {0}  # 0: freed
         return any(t.untyped_storage().data_ptr() in kept for t in tensors if t.numel())
 
-    def _announce(self, event: Event, shared: Board, communicator: str, *, blocks: bool) -> None:
-        text, group = event.describe(), board.digest(communicator)
-        key = (event.group, group)
-        step = self._steps.get(key, 0)
-        self._steps[key] = step + 1
-        mine = Post(event.group, step, board.digest(event.fingerprint()), text, group, blocks)
+    def _announce(
+        self,
+        event: Event,
+        shared: Board,
+        communicator: str,
+        awaits: tuple[int, ...],
+        exchanged: Exchanged,
+    ) -> None:
+        text, name = event.describe(), board.digest(communicator)
+        step = self._steps.get((event.group, name), 0)
+        self._steps[event.group, name] = step + 1
+        what = board.digest(event.fingerprint())
+        mine = Post(event.group, step, what, text, name, awaits, *exchanged)
         shared.post(self.rank, self.epoch, mine)
-        absent = False
         for peer in event.group:
             theirs = mine if peer == self.rank else shared.find(peer, self.epoch, mine.group, step)
-            absent = absent or theirs is None
-            if theirs is not None and theirs.fingerprint != mine.fingerprint:
+            unlike = mine.unlike(self.rank, theirs, peer) if theirs else None
+            if theirs is not None and unlike is not None:
                 raise CollectiveMismatch(
-                    f"collective {step + 1} of ranks {list(event.group)}: "
+                    f"collective {step + 1} of ranks {list(event.group)}: {unlike}"
                     f"rank {self.rank} enters {text}, rank {peer} entered {theirs.text}"
                 )
-        circle = shared.circle(self.rank, self.epoch) if absent and blocks else []
+        circle = shared.circle(self.rank, self.epoch)
         if circle:
             waits = [
                 f"waits in {shared.last(rank, self.epoch, 1)[0].text} for rank {awaited}"
@@ -280,6 +293,37 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
             yield arg
         elif isinstance(arg, (list, tuple)):
             yield from _tensors(arg)
+
+
+def exchanged_by(op: str, args: Sequence[Any], degree: int) -> Exchanged | None:
+    """What an all-to-all exchanges, from its arguments: (outputs, inputs) as lists of tensors, or
+    (output, input, output splits, input splits), or, functional, (input, output splits, input
+    splits). None for other collectives, and for arguments that torch will refuse."""
+    if op != "all_to_all":
+        return None
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    received, sent = [a for a in args if isinstance(a, (list, tuple))][:2]
+    if not tensors:
+        both = tuple(t.numel() for t in sent), tuple(t.numel() for t in received)
+    else:
+        both = _parts(tensors[-1], sent, degree), _parts(tensors[0], received, degree)
+    return both if all(len(parts) == degree for parts in both) else None
+
+
+def _parts(tensor: Tensor, rows: Sequence[int], degree: int) -> tuple[int, ...]:
+    """Elements of each part, of which `rows` says how many rows it has; equal ones where empty."""
+    rows = rows or [len(tensor) // degree if tensor.ndim else 0] * degree
+    return tuple(int(n) * math.prod(tensor.shape[1:]) for n in rows)
+
+
+def _awaited(
+    op: str, tensors: list[Tensor], group: tuple[int, ...], exchanged: Exchanged | None
+) -> tuple[int, ...]:
+    """The members without which a rank can't return from a synchronous collective."""
+    if exchanged is not None:
+        return tuple(rank for rank, n in zip(group, exchanged[1], strict=True) if n)
+    meets = op == "barrier" or (op in _MEETING and all(t.numel() for t in tensors))
+    return group if meets else ()
 
 
 def _group_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[int, ...], str]:

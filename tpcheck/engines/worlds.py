@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from tpcheck.trace import Recorder, name_of
+from tpcheck.trace import Recorder, exchanged_by, name_of
 
 # The driver decides when a case takes too long; c10d's own limit must not come first.
 _FOREVER = timedelta(days=1)
@@ -142,7 +142,7 @@ def set_recorder(recorder: Recorder | None) -> None:
     _recorders.value = recorder
 
 
-def _record(op: str, group: Any, tensors: Any, opts: Any = None) -> None:
+def _record(op: str, group: Any, tensors: Any, args: Any, opts: Any = None) -> None:
     recorder = getattr(_recorders, "value", None)
     if recorder is None:
         return
@@ -150,7 +150,9 @@ def _record(op: str, group: Any, tensors: Any, opts: Any = None) -> None:
     ranks = tuple(dist.get_process_group_ranks(group))
     # the threaded group meets in every collective, asynchronous or not
     name = str(group.group_name)
-    recorder.record(op, list(_flat(tensors)), ranks, reduce_op, name, waits=True)
+    exchanged = exchanged_by(op, args, len(ranks))
+    flat = list(_flat(tensors))
+    recorder.record(op, flat, ranks, reduce_op, name, waits=True, exchanged=exchanged)
 
 
 def _flat(tensors: Any) -> Any:
@@ -193,9 +195,9 @@ def _traced_group(base: type) -> type:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             depth = getattr(self, "_tpcheck_depth", 0)
             if depth == 0:
-                opts = next((a for a in (*args, *kwargs.values()) if hasattr(a, "reduceOp")), None)
-                given = args[:tensors] or tuple(kwargs.values())[:tensors]
-                _record(op, self, given, opts)
+                every = (*args, *kwargs.values())
+                opts = next((a for a in every if hasattr(a, "reduceOp")), None)
+                _record(op, self, every[:tensors], every, opts)
             self._tpcheck_depth = depth + 1
             try:
                 return original(self, *args, **kwargs)
