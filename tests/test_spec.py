@@ -40,10 +40,12 @@ def test_a_check_that_no_variable_holds_has_no_address() -> None:
 
 
 def test_renaming_keeps_everything_else() -> None:
-    check = Check(SPEC, build, load=lambda module, state: None)
+    parts = {"load": lambda module, state: None, "schedule": lambda module, inputs, seeds: []}
+    check = Check(SPEC, build, **parts)
     renamed = check.named("other")
     assert renamed.title == "other" and check.name == ""
-    assert (renamed.spec, renamed.candidate, renamed.load) == (check.spec, build, check.load)
+    assert (renamed.spec, renamed.candidate) == (check.spec, build)
+    assert (renamed.load, renamed.schedule) == (check.load, check.schedule)
 
 
 @pytest.mark.parametrize("given", [specs.row_linear, "row_linear", None, build])

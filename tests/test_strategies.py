@@ -74,6 +74,13 @@ def test_a_degree_for_which_the_ranks_do_not_suffice_has_no_case() -> None:
         find(strategies.cases(Space((4,)), {}, axes={"pp": (2,)}), lambda case: True)
 
 
+def test_a_spec_says_how_many_microbatches_there_may_be() -> None:
+    asked = strategies.cases(ALL, {}, microbatches=(2, 4))
+    assert {case.microbatches for case in strategies.sample(asked, 30, "few")} == {2, 4}
+    usual = strategies.cases(ALL, {})
+    assert {case.microbatches for case in strategies.sample(usual, 30, "few")} == {1, 2}
+
+
 @pytest.mark.parametrize("name", SPECS)
 def test_every_drawn_case_can_be(name: str) -> None:
     spec: Spec = SPECS[name]()

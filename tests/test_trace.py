@@ -167,12 +167,60 @@ def test_steps_are_counted_group_by_group(pair: Pair) -> None:
         pair[1].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
 
 
-def test_sends_and_receives_pair_up_and_are_not_announced(pair: Pair) -> None:
+def test_sends_and_receives_of_unknown_peers_are_noted_and_not_announced(pair: Pair) -> None:
     pair[0].record("send", [torch.zeros(2)], (0, 1), None)
     pair[1].record("recv", [torch.zeros(2)], (0, 1), None)
     pair[1].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
     pair[0].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
     assert [e.op for e in pair[0].events] == ["send", "all_reduce"]
+
+
+def test_a_message_meets_its_own_direction_alone(pair: Pair) -> None:
+    x = torch.zeros(2)
+    pair[0].record("send", [x], (0, 1), None, peer=1)
+    pair[1].record("send", [torch.zeros(3)], (0, 1), None, peer=0)
+    pair[0].record("recv", [torch.zeros(3)], (0, 1), None, peer=1)
+    pair[1].record("all_reduce", [x], (0, 1), "sum")  # counted apart from messages
+    pair[0].record("all_reduce", [x], (0, 1), "sum")
+    pair[1].record("recv", [x], (0, 1), None, peer=0)
+    assert [(e.op, e.peer) for e in pair[1].events] == [
+        ("send", 0), ("all_reduce", None), ("recv", 0)
+    ]  # fmt: skip
+    assert "send float32[2] to rank 1 in build" in pair[0].events[0].describe()
+
+
+def test_a_message_that_is_received_as_another_is_refused(pair: Pair) -> None:
+    pair[0].record("send", [torch.zeros(2, 3)], (0, 1), None, peer=1)
+    pair[1].record("recv", [torch.zeros(3, 2)], (0, 1), None, peer=0)  # as many elements
+    pair[0].record("send", [torch.zeros(2, 3)], (0, 1), None, peer=1)
+    with pytest.raises(
+        CollectiveMismatch, match="message 2 from rank 0 to rank 1: rank 1 enters recv"
+    ):
+        pair[1].record("recv", [torch.zeros(2, 2)], (0, 1), None, peer=0)
+
+
+def test_a_rank_waits_for_the_other_end_of_its_message_alone(tmp_path: Path) -> None:
+    board = Board(tmp_path / "board", 3, create=True)
+    ranks = [Recorder(r, board=board, epoch=1, dispatch=False) for r in range(3)]
+    for rank in range(3):
+        board.begin(rank, 1)
+    ranks[2].record("recv", [torch.zeros(2)], (0, 1, 2), None, peer=1)
+    assert board.absent(2, 1) == [1]
+    ranks[0].record("send", [torch.zeros(2)], (0, 1, 2), None, peer=2)
+    assert board.absent(2, 1) == [1] and board.absent(0, 1) == [2]
+    ranks[1].record("send", [torch.zeros(2)], (0, 1, 2), None, peer=2)
+    assert board.absent(2, 1) == []
+
+
+def test_under_a_schedule_autograd_says_what_is_forward_and_what_backward() -> None:
+    recorder = Recorder(0, dispatch=False)
+    recorder.phase = "schedule"
+    x = torch.ones(2, requires_grad=True)
+    x.register_hook(lambda grad: recorder.record("all_reduce", [grad], (0, 1), "sum"))
+    recorder.record("all_reduce", [x], (0, 1), "sum")
+    recorder.record("send", [x], (0, 1), None, peer=1)
+    x.sum().backward()
+    assert [e.phase for e in recorder.events] == ["forward", "schedule", "backward"]
 
 
 def test_a_recorder_leaves_ordinary_operations_alone() -> None:

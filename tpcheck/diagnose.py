@@ -131,6 +131,7 @@ def _sharding(found: list[Mismatch]) -> Diagnosis:
         "none": "parameter-not-sharded",
         "shape": "wrong-placement",
         "placement": "wrong-placement",
+        "elsewhere": "wrong-placement",
         "missing": "plan-entry-unmatched",
         "unexpected": "plan-entry-unmatched",
     }

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tpcheck.case import Case
 from tpcheck.oracle import Posed, Target
-from tpcheck.placement import Partial, Replicate, by_axis, take
+from tpcheck.placement import Partial, Replicate, by_axis, holds, take
 from tpcheck.spec import Spec
 from tpcheck.verdict import CaseResult, Mismatch
 
@@ -87,14 +87,19 @@ def pass_of(mismatch: Mismatch) -> int:
 
 
 def gather(facts: Facts, mismatch: Mismatch) -> Local | None:
-    """The failing tensor on the TP group of the rank that saw it."""
+    """The failing tensor on the ranks that are to have it, of the same data as the rank that saw
+    it."""
     case = facts.case
     d = case.coordinates(mismatch.rank).get("dp", 0)
     target = facts.target(mismatch, d)
     if target is None:
         return None
     key = f"{target.kind}/{target.name}"
-    ranks = [r for r in range(case.world_size) if case.coordinates(r).get("dp", 0) == d]
+    ranks = [
+        r
+        for r in range(case.world_size)
+        if case.coordinates(r).get("dp", 0) == d and holds(target.entry, case=case, rank=r)
+    ]
     if not all(key in facts.dumps.get(r, {}) for r in ranks):
         return None
     entry = {

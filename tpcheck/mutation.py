@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tpcheck.engines.pool import Engine
     from tpcheck.search import Options
-    from tpcheck.spec import Candidate
+    from tpcheck.spec import Candidate, Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,7 @@ class Mutant:
         diagnosis: the codes of which one must be given.
         load: the candidate's own loader, where the loader is what is wrong.
         plan: the plan that the candidate is built by, as `Check` takes it.
+        schedule: the candidate's own order of forwards and backwards, as `Check` takes it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Mutant:
     diagnosis: tuple[str, ...]
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
     plan: Any = None
+    schedule: Schedule | None = None
 
     @property
     def check(self) -> Check:
@@ -59,6 +61,7 @@ class Mutant:
             load=self.load,
             communication=True,
             plan=self.plan,
+            schedule=self.schedule,
         )
 
 

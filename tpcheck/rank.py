@@ -26,7 +26,7 @@ from tpcheck.borders import Watch
 from tpcheck.case import Case
 from tpcheck.cleanup import end_case
 from tpcheck.draw import torch_dtype
-from tpcheck.errors import CollectiveMismatch
+from tpcheck.errors import CollectiveMismatch, InvalidArgument
 from tpcheck.memory import lay_out
 from tpcheck.names import parameters_of, tensors_of
 from tpcheck.oracle import Problem, Target, at
@@ -212,7 +212,7 @@ class RankRun:
         params = parameters_of(module) if own else {}
         fits = True
         for name in self.problem.params:
-            if name not in own:
+            if name not in own and self._has(self.work.params[name]):
                 self._sharding(name, "missing", {"reason": f"the candidate has no {name!r}"})
                 fits = False
         for name, tensor in own.items():
@@ -223,6 +223,9 @@ class RankRun:
                     self._sharding(name, "unexpected", {"reason": reason})
                     fits = False
                 continue
+            if not self._has(self.work.params[name]):
+                detail = {"reason": f"{name} {self._elsewhere(self.work.params[name])}"}
+                self._sharding(name, "elsewhere", detail)
             fits = self._load_one(name, tensor, full) and fits
         if fits and self.parts.get("load"):
             with torch.no_grad():
@@ -296,7 +299,19 @@ class RankRun:
             detail = {"placement": str(live), "expected_placement": str(entry)}
             detail["axes"] = ", ".join(wants.keys() - has.keys())
             self._sharding(name, "whole" if whole else "placement", detail)
-        return live
+        return {**_only(entry), **by_axis(live)}
+
+    def _has(self, entry: Entry) -> bool:
+        """Whether this rank is to have any of a tensor that lies so."""
+        return placement.holds(entry, case=self.case, rank=self.rank)
+
+    def _elsewhere(self, entry: Entry) -> str:
+        """Where this rank is, and where the layout has the tensor."""
+        here = self.case.coordinates(self.rank)
+        axes = _only(entry)
+        own = ", ".join(f"{axis}={here[axis]}" for axis in axes)
+        due = ", ".join(f"{axis}={only.coordinate}" for axis, only in axes.items())
+        return f"is on the ranks of {own}; the layout has it on those of {due} only"
 
     def _sharding(self, name: str, fault: str, detail: dict[str, Any]) -> None:
         detail = {"fault": fault, **detail}
@@ -305,22 +320,63 @@ class RankRun:
     # ---- forward, backward, step
 
     def _run(self, module: Any) -> None:
+        complete = (self._scheduled if self.parts.get("schedule") else self._passes)(module)
+        if not complete:
+            return
+        self._read_gradients(module)
+        for name, buffer in oracle.float_buffers(module):
+            self._check("param", name, buffer)
+
+    def _passes(self, module: Any) -> bool:
+        """One microbatch after the other; False where an output's shape is wrong."""
         for m, inputs in enumerate(self.problem.inputs):
             self.recorder.phase = "forward"
-            leaves = {n: self._leaf(n, t) for n, t in inputs.items()}
+            leaves = self._leaves(inputs)
             with self._watching(module, m):
                 outputs = self._forward(module, leaves)
                 complete = self._check_outputs(outputs, m)
                 if not complete:
-                    return
+                    return False
                 self.recorder.phase = "backward"
                 self._backward(outputs, m)
-            for name, leaf in leaves.items():
-                if leaf.requires_grad:
-                    self._check("input_grad", at(name, m), leaf.grad)
-        self._read_gradients(module)
-        for name, buffer in oracle.float_buffers(module):
-            self._check("param", name, buffer)
+            self._check_input_gradients(leaves, m)
+        return True
+
+    def _scheduled(self, module: Any) -> bool:
+        """All microbatches at once, in the order of the candidate's own schedule."""
+        passes = [self._leaves(inputs) for inputs in self.problem.inputs]
+        seeds = [self._seeds(m) for m in range(len(passes))]
+        self.recorder.phase = "schedule"
+        with self.recorder:
+            results = list(self.parts["schedule"](module, passes, seeds))
+        if len(results) != len(passes):
+            raise InvalidArgument(
+                f"the check's schedule returned {len(results)} results for {len(passes)} "
+                "microbatches; return the outputs of each"
+            )
+        complete = True
+        for m, (result, leaves) in enumerate(zip(results, passes, strict=True)):
+            complete = self._check_outputs(oracle.named_outputs(result), m) and complete
+            self._check_input_gradients(leaves, m)
+        return complete
+
+    def _seeds(self, m: int) -> dict[str, Tensor]:
+        """This rank's part of each output's cotangent; of those that it is to have."""
+        given = self.problem.cotangents[m] if m < len(self.problem.cotangents) else {}
+        return {
+            name: lay_out(take(full, entry, case=self.case, rank=self.rank), self.case.memory)
+            for name, full in given.items()
+            if self._has(entry := self.work.outputs[name])
+        }
+
+    def _leaves(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """This rank's part of each input; of those that it is to have."""
+        return {n: self._leaf(n, t) for n, t in inputs.items() if self._has(self.work.inputs[n])}
+
+    def _check_input_gradients(self, leaves: Mapping[str, Tensor], m: int) -> None:
+        for name, leaf in leaves.items():
+            if leaf.requires_grad:
+                self._check("input_grad", at(name, m), leaf.grad)
 
     @contextlib.contextmanager
     def _watching(self, module: Any, m: int | str) -> Iterator[None]:
@@ -375,10 +431,10 @@ class RankRun:
         }
         for base, (kind, name) in wanted.items():
             actual, dtype = outputs.get(base), self.targets[kind, name].dtype
-            complete = self._check(kind, name, actual, dtype=dtype) and complete
-            if (
-                actual is None and not self.targets[kind, name].unused
-            ):  # a wrong name, as of a tuple, says more than that it is not there
+            fits = self._check(kind, name, actual, dtype=dtype)
+            complete = fits and complete
+            if not fits and actual is None:
+                # a wrong name, as of a tuple, says more than that it is not there
                 names = {"returned": list(outputs), "wanted": list(wanted)}
                 self.report.mismatches[-1].detail.update(names)
         return complete
@@ -418,7 +474,7 @@ class RankRun:
         for name, param in params.items():
             self._check("param", name, param.detach())
         with torch.no_grad():
-            leaves = {n: self._leaf(n, t) for n, t in self.problem.inputs[0].items()}
+            leaves = self._leaves(self.problem.inputs[0])
             with self._watching(module, "step"):
                 outputs = self._forward(module, leaves)
             self._check_outputs(outputs, "step")
@@ -431,6 +487,11 @@ class RankRun:
         """Compares one tensor; False where its shape is wrong, so that the run can't go on."""
         target = self.targets.get((kind, name))
         if target is None or (actual is None and target.unused):
+            return True
+        if not self._has(target.entry):
+            if actual is not None and kind in ("output", "loss"):
+                detail = {"elsewhere": self._elsewhere(target.entry)}
+                self.report.mismatches.append(Mismatch(name, kind, self.rank, detail=detail))
             return True
         entry, actual = self._settle(target, actual)
         expected, sigma = (
@@ -480,6 +541,10 @@ def _summed(entry: Entry) -> Entry:
         axis: Replicate() if isinstance(own, Partial) else own
         for axis, own in by_axis(entry).items()
     }
+
+
+def _only(entry: Entry) -> dict[str, Only]:
+    return {axis: own for axis, own in by_axis(entry).items() if isinstance(own, Only)}
 
 
 def _effective(entry: Mapping[str, Any]) -> dict[str, Any]:

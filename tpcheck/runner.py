@@ -23,6 +23,7 @@ from tpcheck.oracle import Posed
 from tpcheck.plan.checked import Planned, mismatch, planned
 from tpcheck.rank import RankReport, Work
 from tpcheck.spec import Check
+from tpcheck.trace import POINT_TO_POINT
 from tpcheck.verdict import CaseResult, Mismatch
 
 if TYPE_CHECKING:
@@ -38,9 +39,10 @@ class Runner:
     def __init__(self, check: Check, engine: Engine) -> None:
         self.check, self.engine = check, engine
         spec = check.spec
-        parts = {"candidate": check.candidate, "forward": spec.forward, "load": check.load}
+        parts: dict[str, Any] = {"candidate": check.candidate, "forward": spec.forward}
+        parts |= {"load": check.load, "schedule": check.schedule, "finalize": spec.finalize}
         try:
-            self._blob = cloudpickle.dumps(parts | {"finalize": spec.finalize})
+            self._blob = cloudpickle.dumps(parts)
         except Exception as error:
             raise InvalidArgument(
                 f"{check.title}: the candidate can't be sent to the ranks: {error}; let it close "
@@ -126,6 +128,8 @@ class Runner:
             bundle.unlink(missing_ok=True)
             shutil.rmtree(suspects, ignore_errors=True)
         result = judge(posed, self.engine.name, outcomes, allowed)
+        if lost_messages(reports):
+            self.engine.kill()  # the next case would receive them
         if others:
             result.alarms = rules.seen(outcomes)
         if plan:
@@ -228,7 +232,7 @@ def _disagreeing_replicas(posed: Posed, reports: list[RankReport]) -> list[Misma
     by_rank = {report.rank: report for report in reports}
     for target in posed.problems[0].targets:
         key = (target.kind, target.name)
-        entry = _live(target.entry, reports[0], target.name, target.kind)
+        entry = _live(target.entry, reports, target.name, target.kind)
         if entry is None:
             continue
         shared = posed.shared and target.kind in ("param", "param_grad")
@@ -244,24 +248,25 @@ def _disagreeing_replicas(posed: Posed, reports: list[RankReport]) -> list[Misma
     return found
 
 
-def _live(entry: Any, report: RankReport, name: str, kind: str) -> Any:
+def _live(entry: Any, reports: list[RankReport], name: str, kind: str) -> Any:
     """The placement that the candidate really has; None for a DTensor gradient, whose own
     placement may differ from its parameter's."""
-    if kind in ("param", "param_grad") and name in report.entries:
-        live = report.entries[name]
+    live = next((r.entries[name] for r in reports if name in r.entries), None)
+    if kind in ("param", "param_grad") and live is not None:
         return live if placement.by_axis(live) == placement.by_axis(entry) else None
     return entry
 
 
 def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:
-    """All ranks of a group must have run the same collectives on it, in the same order."""
+    """All ranks of a group must have run the same collectives on it, in the same order, and what
+    one rank sent to another that one must have received."""
     sequences: dict[tuple[int, ...], dict[int, list[dict[str, Any]]]] = {}
     for report in reports:
         for event in report.events:
-            if event["op"] not in ("send", "recv"):
+            if event["op"] not in POINT_TO_POINT:
                 of_group = sequences.setdefault(tuple(event["group"]), {})
                 of_group.setdefault(report.rank, []).append(event)
-    found = []
+    found = lost_messages(reports)
     for group, by_rank in sequences.items():
         members = [rank for rank in group if rank < len(reports)]
         first = by_rank.get(members[0], [])
@@ -275,6 +280,25 @@ def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:
                 }
                 found.append(Mismatch("collectives", "collective", rank, detail=detail))
                 break
+    return found
+
+
+def lost_messages(reports: list[RankReport]) -> list[Mismatch]:
+    """Messages between two ranks that only one of them knows of."""
+    counts: dict[tuple[int, int], list[int]] = {}  # (from, to) → sent, received
+    for report in reports:
+        for event in report.events:
+            if event["peer"] is not None:
+                sends, ends = event["op"] == "send", (report.rank, event["peer"])
+                both = counts.setdefault(ends if sends else ends[::-1], [0, 0])
+                both[0 if sends else 1] += 1
+    found = []
+    for (source, target), (sent, received) in counts.items():
+        if sent != received:
+            reason = (
+                f"rank {source} sent {sent} messages to rank {target}, which received {received}"
+            )
+            found.append(Mismatch("messages", "collective", target, detail={"reason": reason}))
     return found
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     Reference = Callable[..., Any]
     Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]
+    Passes = Sequence[Mapping[str, Tensor]]
+    Schedule = Callable[[Any, Passes, Passes], Sequence[Any]]
 
 
 DP_GRADIENTS = ("local", "mean", "sum")
@@ -103,6 +105,12 @@ class Check:
         name: shown in reports; by default the name of the variable that holds the check.
         load: (module, full state) → None: the candidate's own loader, given every full parameter
             and buffer by its reference name. By default the harness loads slices by the layout.
+        schedule: (module, inputs, cotangents) → outputs: the candidate's own order of forwards and
+            backwards, as a pipeline has it, in place of one microbatch after the other. `inputs`
+            and `cotangents` are lists, of each microbatch name → this rank's part; the inputs are
+            leaves, and their gradients are read from them afterwards, as the parameters' are.
+            Returns the outputs of each microbatch: a tensor, a tuple, or a dict, which is empty
+            on ranks that have none. The forward after a step calls the module as ever.
         communication: hold the candidate to the spec's communication budget: more than it is a
             FAIL, though every value is right. Off by default, since correct code may well send
             more (a gather a projection, recomputed collectives under checkpointing).
@@ -111,7 +119,8 @@ class Check:
             each rank has; a finding is a mismatch of kind `sharding`.
         overrides: callables that replace the spec's for this candidate (`finalize=…`, `layout=…`).
         processes: whether the candidate keeps something in global variables (process groups, say),
-            so that ranks can't share a process: under the threads engine it runs on real ranks.
+            so that ranks can't share a process, or sends and receives, which threads can't: under
+            the threads engine it runs on real ranks.
         known: faults of released packages that the check finds (`tpcheck.KnownFinding`): shown,
             and held to, but no FAIL.
     """
@@ -120,6 +129,7 @@ class Check:
     candidate: Candidate
     name: str = ""
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
+    schedule: Schedule | None = None
     communication: bool = False
     plan: Any = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -167,5 +177,5 @@ class Check:
         objects of other libraries."""
         return issubclass(type(other), Check) and all(
             getattr(other, part) is getattr(self, part)
-            for part in ("spec", "candidate", "load", "plan")
+            for part in ("spec", "candidate", "load", "plan", "schedule")
         )

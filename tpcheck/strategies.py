@@ -82,6 +82,7 @@ def cases(
     *,
     valid: Callable[[Dims], bool] | None = None,
     axes: Mapping[str, Sequence[int]] | None = None,
+    microbatches: Sequence[int] = (1, 1, 2),
 ) -> Case:
     """Cases over `dims`, drawn in their order.
 
@@ -92,6 +93,7 @@ def cases(
         axes: further mesh axes that every case has, outermost first, and the sizes that each may
             have, as in `{"pp": (2,)}`; tp stays innermost. By default part of the cases have
             `dp=2`. A degree for which the ranks don't suffice has no case.
+        microbatches: how many there may be, the most frequent ones more than once.
     """
     meshes = space.meshes() if axes is None else space.meshes_of(axes)
     mesh = draw(st.sampled_from(meshes) if meshes else st.nothing())
@@ -109,7 +111,7 @@ def cases(
         dtype=dtype,
         mesh=mesh,
         seed=draw(st.integers(0, 2**20)),
-        microbatches=draw(st.sampled_from([1, 1, 2])),
+        microbatches=draw(st.sampled_from(list(microbatches))),
         step=draw(st.sampled_from([False, False, True])),
         memory=draw(st.sampled_from(["contiguous", *MEMORY_FORMATS])),
         magnitude=draw(st.sampled_from([0, 0, 0, -6, 4])),

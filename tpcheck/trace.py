@@ -51,6 +51,7 @@ _OPS = {
     "recv_any_source": "recv",
     "barrier": "barrier",
 }
+POINT_TO_POINT = ("send", "recv")
 _REDUCING = {"all_reduce", "reduce_scatter", "reduce"}
 # In these every rank of the group must bring the same shape.
 _UNIFORM = {"all_reduce", "reduce_scatter", "broadcast", "reduce"}
@@ -78,19 +79,24 @@ class Event:
     where: str
     module: str = ""  # of the candidate, by its qualified name
     overwrites: bool = False  # in place, a tensor that autograd has saved
+    peer: int | None = None  # of a send or a recv: the rank at the other end, where it is known
 
     def fingerprint(self) -> str:
-        """What all ranks of the group must have in common."""
+        """What all ranks of the group, or both ends of a message, must have in common."""
+        if self.op in POINT_TO_POINT:
+            return f"message {self.dtype} {self.elements}"
         shape = str(list(self.shape)) if self.op in _UNIFORM else ""
         return f"{self.op}({self.reduce_op or ''}) {self.dtype}{shape}"
 
     def describe(self) -> str:
         """For people: `all_reduce(sum) float32[4, 8] over ranks 0,1 in forward at mlp.py:41`."""
         op = f"{self.op}({self.reduce_op})" if self.reduce_op else self.op
-        ranks = ",".join(map(str, self.group))
+        ranks = f"over ranks {','.join(map(str, self.group))}"
+        if self.peer is not None:
+            ranks = f"{'to' if self.op == 'send' else 'from'} rank {self.peer}"
         of = f" of {self.module}" if self.module else ""
         at = f" at {self.where}" if self.where else ""
-        return f"{op} {self.dtype}{list(self.shape)} over ranks {ranks} in {self.phase}{of}{at}"
+        return f"{op} {self.dtype}{list(self.shape)} {ranks} in {self.phase}{of}{at}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -149,8 +155,11 @@ class Recorder(TorchDispatchMode):
         # functional collectives have no such flag, and never wait themselves
         waits = not next((a for a in args if isinstance(a, bool)), True)
         tensors, exchanged = list(_tensors(args)), exchanged_by(op, args, len(ranks))
-        reduce_op = _reduce_op(op, args)
-        self.record(op, tensors, ranks, reduce_op, communicator, waits=waits, exchanged=exchanged)
+        more: dict[str, Any] = {"waits": waits, "exchanged": exchanged}
+        if name in ("send", "recv_"):
+            peer, tag = (a for a in args if isinstance(a, int))
+            more["peer"], communicator = ranks[peer], f"{communicator} {tag}"
+        self.record(op, tensors, ranks, _reduce_op(op, args), communicator, **more)
         return func(*args, **kwargs)
 
     def record(
@@ -163,6 +172,7 @@ class Recorder(TorchDispatchMode):
         *,
         waits: bool = False,
         exchanged: Exchanged | None = None,
+        peer: int | None = None,
     ) -> None:
         """Notes a collective about to be entered; raises `CollectiveMismatch` against a peer.
 
@@ -170,6 +180,7 @@ class Recorder(TorchDispatchMode):
             communicator: the group's name, the same on all its ranks.
             waits: whether the call is synchronous.
             exchanged: of an all-to-all, as `exchanged_by` reads it.
+            peer: of a send or a recv, the rank at the other end, where it is known.
         """
         largest = max(tensors, key=lambda t: t.numel(), default=None)
         elements = _full_elements(op, tensors, len(group))
@@ -181,13 +192,14 @@ class Recorder(TorchDispatchMode):
             shape=() if largest is None else tuple(largest.shape),
             elements=elements,
             bytes=0 if largest is None else elements * largest.element_size(),
-            phase=self.phase,
+            phase=self._phase_of(op),
             where=origin.line(),
             module=self.origin.module(),
             overwrites=self._is_saved(_written(op, tensors)),
+            peer=peer,
         )
         self.events.append(event)
-        if self.board is not None and op not in ("send", "recv"):
+        if self.board is not None and (op not in POINT_TO_POINT or peer is not None):
             awaits = _awaited(op, tensors, group, exchanged) if waits else ()
             self._announce(event, self.board, communicator, awaits, exchanged or ((), ()))
 
@@ -213,6 +225,13 @@ class Recorder(TorchDispatchMode):
         kept = {t.untyped_storage().data_ptr() for t in self.saved if t.numel()} - {0}  # 0: freed
         return any(t.untyped_storage().data_ptr() in kept for t in tensors if t.numel())
 
+    def _phase_of(self, op: str) -> str:
+        """Under a candidate's own schedule, which runs forwards and backwards as it likes: whether
+        autograd is at work. A message between stages may belong to either."""
+        if self.phase != "schedule" or op in POINT_TO_POINT:
+            return self.phase
+        return "forward" if torch._C._current_graph_task_id() == -1 else "backward"
+
     def _announce(
         self,
         event: Event,
@@ -221,18 +240,24 @@ class Recorder(TorchDispatchMode):
         awaits: tuple[int, ...],
         exchanged: Exchanged,
     ) -> None:
+        members, which = event.group, f"of ranks {list(event.group)}"
+        kind = "collective"
+        if event.peer is not None:  # its two ends are a group, each direction one of its own
+            ends = (self.rank, event.peer) if event.op == "send" else (event.peer, self.rank)
+            members, which = tuple(sorted(ends)), f"from rank {ends[0]} to rank {ends[1]}"
+            kind, communicator = "message", f"{communicator} {which}"
         text, name = event.describe(), board.digest(communicator)
-        step = self._steps.get((event.group, name), 0)
-        self._steps[event.group, name] = step + 1
+        step = self._steps.get((members, name), 0)
+        self._steps[members, name] = step + 1
         what = board.digest(event.fingerprint())
-        mine = Post(event.group, step, what, text, name, awaits, *exchanged)
+        mine = Post(members, step, what, text, name, awaits, *exchanged)
         shared.post(self.rank, self.epoch, mine)
-        for peer in event.group:
+        for peer in members:
             theirs = mine if peer == self.rank else shared.find(peer, self.epoch, mine.group, step)
             unlike = mine.unlike(self.rank, theirs, peer) if theirs else None
             if theirs is not None and unlike is not None:
                 raise CollectiveMismatch(
-                    f"collective {step + 1} of ranks {list(event.group)}: {unlike}"
+                    f"{kind} {step + 1} {which}: {unlike}"
                     f"rank {self.rank} enters {text}, rank {peer} entered {theirs.text}"
                 )
         circle = shared.circle(self.rank, self.epoch)

@@ -1,6 +1,6 @@
 """Tensor parallelism composed with the other parallelisms, against the single-device reference."""
 
-from fixtures.compositions import context, fsdp, moe, wrapped
+from fixtures.compositions import context, fsdp, moe, pipeline, wrapped
 from fixtures.frameworks.torch_findings import singleton
 from tpcheck import Check
 
@@ -15,3 +15,10 @@ tp_checkpointing = Check(
 )
 tp_expert_parallel = Check(moe.spec, candidate=moe.candidate)
 tp_context_parallel = Check(context.spec, candidate=context.candidate)
+tp_pipeline = Check(
+    pipeline.spec,
+    candidate=pipeline.candidate,
+    schedule=pipeline.run,
+    processes=True,
+    known=[singleton({**_SMALLEST, "layers": 2, "schedule": "gpipe"}, pp=2)],
+)

@@ -73,6 +73,8 @@ def _obvious(mismatch: Mismatch) -> Diagnosis | None:
         wanted = ", ".join(detail["wanted"])
         message = f"the candidate returns {returned}, the reference {wanted}"
         return Diagnosis("plan-entry-unmatched", message, dict(detail))
+    if "elsewhere" in detail:
+        return Diagnosis("wrong-placement", f"{name} {detail['elsewhere']}", dict(detail))
     if "shape" in detail:
         message = f"{name}: shape {detail['shape']}, expected {detail['expected_shape']}"
         return Diagnosis("wrong-placement", message, dict(detail))
