@@ -525,8 +525,11 @@ class RankRun:
         entry = target.entry
         if is_dtensor(actual):
             entry, actual = live_entry(actual), local(actual)
-            if self.case.tp == 1:
-                entry = {axis: Replicate() for axis in entry}  # type: ignore[union-attr]
+            sizes = self.case.mesh  # on an axis of one rank every placement is the whole
+            entry = {
+                axis: Replicate() if sizes.get(axis, 1) == 1 else own
+                for axis, own in by_axis(entry).items()
+            }
         elif target.kind in ("param", "param_grad") and entry == self.work.params[target.name]:
             entry = self.report.entries.get(target.name, entry)  # unless `grads` says otherwise
         for axis, own in by_axis(entry).items():

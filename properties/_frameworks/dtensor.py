@@ -11,7 +11,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import tpcheck
-from fixtures.frameworks.torch_findings import singleton
+from fixtures.frameworks.torch_findings import singleton, wide
 from tpcheck import Case, KnownFinding, Layout, Plan
 from tpcheck.adapters import dtensor
 
@@ -104,7 +104,7 @@ dtensor_mlp_uneven = dtensor.check(
 dtensor_mlp_sp = dtensor.check(
     _MLP,
     _plan_sp,
-    cases=lambda space: _cases(space, inner=_even, seq=_even),
+    cases=lambda space: _cases(space, inner=lambda: wide(3), seq=_even),
     inputs=_x,
     layout=lambda case: Layout(
         inputs={"x": tpcheck.Shard(1)}, outputs={"output": tpcheck.Shard(1)}
