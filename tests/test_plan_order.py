@@ -3,13 +3,16 @@ are left alone."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from torch import nn
 
-from fixtures.compositions import fsdp, orders
-from tpcheck import Case, Check
+from fixtures.compositions import fsdp, orders, routed
+from fixtures.mutants.compositions import EmptyRankCutsTheGraph
+from tpcheck import Case, Check, oracle
 from tpcheck.engines.pool import Engine
 from tpcheck.examine import examine_failure
 from tpcheck.plan import order
@@ -117,3 +120,73 @@ def test_routed_layers_on_a_mesh_with_stages_are_refused(gloo: Engine) -> None:
     staged = marks(build, {order.MOE_WITH_PIPELINE}, mesh={"pp": 2, "ep": 2, "tp": 1})
     assert run(gloo, staged)[1].verdict is Verdict.PASS
     assert run(gloo, marks(build, set(), mesh={"pp": 1, "ep": 2}))[1].verdict is Verdict.PASS
+
+
+# ---- MoE + EP with per-block FSDP, end to end. The audit refuses it before anything runs; with the
+# experts' axis under a name that it does not know, it runs.
+
+ROUTED = Case(
+    dims={"batch": 2, "hidden": 2, "intermediate": 1, "experts": 4},
+    mesh={"dp": 2, "ep": 2, "tp": 1},
+)
+UNNAMED = replace(ROUTED, mesh={"dp": 2, "experts": 2, "tp": 1})
+ROUTED_UNNAMED = replace(
+    routed.spec,
+    layout=lambda case: routed.layout("experts"),
+    finalize=partial(routed.reduce_over, "experts"),
+)
+
+
+class LeavesTheExchange(EmptyRankCutsTheGraph, routed.RoutedMLP):
+    """A rank whose experts got no token cuts the graph, and is not in the exchange of backward."""
+
+
+def one_unit(mlp: Any) -> Any:
+    return lambda case, mesh: routed.in_one_unit(case, mesh, "experts", mlp)
+
+
+def without_tokens(case: Case) -> list[list[list[int]]]:
+    """For each dp coordinate and each of the two choices: the ranks of the experts' axis whose
+    experts no token chose."""
+    out = []
+    for problem in oracle.pose(ROUTED_UNNAMED, case).problems:
+        block = routed.reference(case).double()
+        block.load_state_dict(problem.params)
+        chosen, _ = block.mlp.route(problem.inputs[0]["x"])  # type: ignore[operator]
+        ranks = (chosen // (case["experts"] // 2)).T
+        out.append([[e for e in range(2) if not bool((own == e).any())] for own in ranks])
+    return out
+
+
+def test_experts_in_their_own_unit_are_right_and_a_block_unit_is_refused(gloo: Engine) -> None:
+    assert Runner(Check(routed.spec, routed.candidate), gloo).run(ROUTED).verdict is Verdict.PASS
+    runner = Runner(Check(routed.spec, routed.in_one_unit), gloo)
+    named = examine_failure(runner, runner.run(ROUTED)).diagnosis
+    assert named.code == order.CODE and order.EP_IN_A_BLOCK_UNIT in named.message
+
+
+@pytest.mark.parametrize(
+    ("seed", "skips", "words"),
+    [
+        # ranks 1 and 2 leave out what comes last in backward, and go on to FSDP: four ranks wait
+        # in a circle
+        (67, [[[1], []], [[0], []]], ["in reduce_scatter", "in all_to_all"] * 2),
+        # rank 3 leaves out what comes later, rank 2 what comes first, and so they meet in
+        # exchanges of different choices
+        (0, [[[], []], [[1], [0]]], ["rank 2 sends 0 elements to rank 3, which expects 2"]),
+    ],
+)
+def test_a_rank_that_leaves_an_exchange_of_a_block_unit_is_seen_at_once(
+    gloo: Engine, seed: int, skips: Any, words: list[str]
+) -> None:
+    case = replace(UNNAMED, seed=seed)
+    assert without_tokens(case) == skips
+    right = Runner(Check(ROUTED_UNNAMED, one_unit(routed.RoutedMLP)), gloo)
+    assert right.run(case).verdict is Verdict.PASS  # the unit alone makes nobody wait
+    runner = Runner(Check(ROUTED_UNNAMED, one_unit(LeavesTheExchange)), gloo)
+    result = runner.run(case)
+    assert {m.kind for m in result.mismatches} == {"collective"}  # refused, not waited for
+    named = examine_failure(runner, result).diagnosis
+    assert named.code == "collective-mismatch"
+    assert all(named.message.count(word) >= words.count(word) for word in words)
+    assert named.message.count(" in backward of mlp at moe.py:") == 2

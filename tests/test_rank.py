@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fixtures.compositions import routed
+from fixtures.mutants.compositions import EveryExpertEverywhere
 from fixtures.parallel.linear import ColumnLinear
 from tpcheck import Case, Check, Layout, Replicate, Spec, specs
 from tpcheck.engines.pool import Engine
@@ -345,3 +348,19 @@ def test_each_degree_has_its_share_of_the_time(gloo: Engine) -> None:
     search = Search(faulty.check(faulty._Row), gloo, Options(examples=4000, corpus=None))
     result = search.run(deadline=time.monotonic() + 2.0)
     assert result.tp_degrees == [2, 4]  # each degree has its share of the time
+
+
+def test_experts_that_ep_did_not_cut_are_whole_whatever_fsdp_cuts(gloo: Engine) -> None:
+    """A DTensor over dp says nothing of ep: its own shape must be the layout's part along ep."""
+    case = Case(
+        dims={"batch": 2, "hidden": 2, "intermediate": 1, "experts": 4},
+        mesh={"dp": 2, "ep": 2, "tp": 1},
+    )
+    assert Runner(Check(routed.spec, routed.candidate), gloo).run(case).mismatches == []
+    spec = replace(routed.spec, finalize=None)
+    result = Runner(
+        Check(spec, lambda case, mesh: routed.candidate(case, mesh, EveryExpertEverywhere)), gloo
+    ).run(case)
+    found = {m.tensor: m.detail for m in result.mismatches if m.kind == "sharding"}
+    assert {"mlp.up", "mlp.down"} == set(found)
+    assert found["mlp.up"]["fault"] == "whole" and "ep" in found["mlp.up"]["axes"]

@@ -292,6 +292,7 @@ class RankRun:
         live = live_entry(tensor) if is_dtensor(tensor) else partition_entry(tensor, full)
         if live is None:
             return entry
+        live = self._cut_by_hand(tensor, full, entry) | by_axis(live)
         has, wants = _effective(by_axis(live)), _effective(by_axis(entry))
         if name in self.work.named and has != wants:
             # all that it has is right, and some axis is missing: held whole along that one
@@ -312,6 +313,19 @@ class RankRun:
         own = ", ".join(f"{axis}={here[axis]}" for axis in axes)
         due = ", ".join(f"{axis}={only.coordinate}" for axis, only in axes.items())
         return f"is on the ranks of {own}; the layout has it on those of {due} only"
+
+    def _cut_by_hand(
+        self, tensor: Tensor, full: Tensor, entry: Entry
+    ) -> dict[str, placement.Placement]:
+        """The layout's placements along axes that a DTensor's mesh does not have: of experts, say,
+        that EP left on the rank and FSDP made DTensors over dp. They hold where what the DTensor
+        takes for the whole is the layout's part along them."""
+        if not is_dtensor(tensor):
+            return {}
+        known = tensor.device_mesh.mesh_dim_names or ("tp",)  # type: ignore[attr-defined]
+        others = {axis: own for axis, own in by_axis(entry).items() if axis not in known}
+        part = take(full, others, case=self.case, rank=self.rank)
+        return others if tensor.shape == part.shape else {}
 
     def _sharding(self, name: str, fault: str, detail: dict[str, Any]) -> None:
         detail = {"fault": fault, **detail}
@@ -524,11 +538,11 @@ class RankRun:
             return _summed(target.entry), None
         entry = target.entry
         if is_dtensor(actual):
-            entry, actual = live_entry(actual), local(actual)
+            others = self._cut_by_hand(actual, target.value, entry)
+            live, actual = others | by_axis(live_entry(actual)), local(actual)
             sizes = self.case.mesh  # on an axis of one rank every placement is the whole
             entry = {
-                axis: Replicate() if sizes.get(axis, 1) == 1 else own
-                for axis, own in by_axis(entry).items()
+                axis: Replicate() if sizes.get(axis, 1) == 1 else own for axis, own in live.items()
             }
         elif target.kind in ("param", "param_grad") and entry == self.work.params[target.name]:
             entry = self.report.entries.get(target.name, entry)  # unless `grads` says otherwise
