@@ -31,9 +31,10 @@ from tpcheck.draw import Draw, torch_dtype
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.memory import repeat_first_row
 from tpcheck.names import buffers_of, tensors_of
+from tpcheck.noise import RoundingNoise
 from tpcheck.placement import Entry, Layout
 from tpcheck.spec import Spec
-from tpcheck.tolerance import FALSE_ALARM, MARGIN, STRAIN, SUSPICION, RoundingNoise, Spread, spread
+from tpcheck.tolerance import FALSE_ALARM, MARGIN, STRAIN, SUSPICION, Spread, spread
 
 LEARNING_RATE = 2.0**-4
 # What an all-reduce of partial sums produces, forward and backward.

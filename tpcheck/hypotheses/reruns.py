@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from tpcheck.facts import Facts, Local, gather, name_of
-from tpcheck.tolerance import UNIT_ROUNDOFF
+from tpcheck.noise import UNIT_ROUNDOFF
 from tpcheck.verdict import Diagnosis, Mismatch
 
 # A value that passes through bfloat16, the coarsest dtype in which sums are sent, is off by at most

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tpcheck import placement
 from tpcheck.facts import Facts, Local, name_of
-from tpcheck.tolerance import UNIT_ROUNDOFF
+from tpcheck.noise import UNIT_ROUNDOFF
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
 
 
