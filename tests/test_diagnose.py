@@ -64,9 +64,14 @@ def judged(posed: Posed, ranks: Ranks) -> CaseResult:
 
 
 def examine(
-    *edits: Edit, spec: Spec = ROW, case: Case = CASE, right: Callable[[Case], bool] | None = None
+    *edits: Edit,
+    spec: Spec = ROW,
+    case: Case = CASE,
+    right: Callable[[Case], bool] | None = None,
+    right_posed: Callable[[Posed], bool] | None = None,
 ) -> Diagnosis:
-    """The diagnosis of ranks with these edits; `right` says which other cases pass."""
+    """The diagnosis of ranks with these edits; `right` says which other cases pass, `right_posed`
+    which problems of one's own making."""
     posed = pose(spec, case, watch=0)
     ranks = expected(posed)
     assert judged(posed, ranks).mismatches == []
@@ -81,7 +86,13 @@ def examine(
         return CaseResult(other, "gloo", wrong)
 
     silent = replace(spec, budget=None)  # no rank has run, so that no trace says anything
-    named = diagnose.diagnose(Facts(posed, found, found, dumps, rerun, silent))
+
+    def execute(other: Posed) -> CaseResult:
+        passes = right_posed is not None and right_posed(other)
+        return CaseResult(other.case, "gloo", [] if passes else found.mismatches)
+
+    facts = Facts(posed, found, found, dumps, rerun, silent, execute=execute)
+    named = diagnose.diagnose(facts)
     assert named.code in CODES and named.message
     return named
 

@@ -13,7 +13,7 @@ from tpcheck.plan import order
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
 
 CODES = {
-    "missing-all-reduce": "a sum over the ranks is missing",
+    "missing-all-reduce": "a sum over the ranks, or what they should exchange for it, is missing",
     "summed-twice": "something is summed over the ranks more often than it should be",
     "averaged-not-summed": "a mean over the ranks stands where a sum belongs",
     "partial-not-reduced": "a gradient holds only this rank's part of the sum",

@@ -55,7 +55,9 @@ def examine_failure(runner: Runner, found: CaseResult) -> Examined:
         place = locate(found, borders) if borders else None
         if borders and place and place.border:
             inside = borders.local(place.border)
-    facts = Facts(posed, found, again, dumps, rerun, runner.check.spec, place, inside)
+    facts = Facts(
+        posed, found, again, dumps, rerun, runner.check.spec, place, inside, runner.execute
+    )
     where = _where(place) or diagnose.first_divergence(found)
     return Examined(diagnose.diagnose(facts), where, found.mismatches)
 

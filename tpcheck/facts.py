@@ -33,6 +33,7 @@ class Facts:
         spec: the check's spec, where more of the reference is to be asked.
         place: the module where it starts, where that is known.
         inside: the tensor at that module's border.
+        execute: runs the candidate on a case that was posed otherwise.
     """
 
     posed: Posed
@@ -43,6 +44,7 @@ class Facts:
     spec: Spec | None = None
     place: Place | None = None
     inside: Local | None = None
+    execute: Callable[[Posed], CaseResult] | None = None
 
     @property
     def case(self) -> Case:

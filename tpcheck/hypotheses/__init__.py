@@ -109,6 +109,9 @@ _HYPOTHESES: tuple[Callable[[Facts, Local], Diagnosis | None], ...] = (
     tensor.zero,
     tensor.one_rank_scaled,
     reruns.only_with_dp,
+    altered.own_part_only,
     tensor.low_precision,
     several.missing_collective,
+    altered.exchanged_pieces,
+    altered.mixed_rows,
 )

@@ -1,5 +1,6 @@
 """Hypotheses that are tested on the reference: what would it give for inputs or cotangents that
-were gathered in another order, or of which some are missing?
+were gathered in another order, or of which some are missing, or with a parameter's pieces
+exchanged?
 
 Letters: R degree.
 """
@@ -15,11 +16,16 @@ import torch
 from torch import Tensor
 
 from tpcheck import oracle
+from tpcheck.case import Case
+from tpcheck.draw import Draw
+from tpcheck.errors import InvalidArgument
 from tpcheck.facts import Facts, Local, name_of
-from tpcheck.placement import Entry, Shard, by_axis, take
+from tpcheck.placement import Blocks, Entry, Shard, Sharded, by_axis, take
+from tpcheck.spec import Spec
 from tpcheck.verdict import Diagnosis
 
 MOST_TERMS = 10  # 2 ** 10 sums are compared
+LONGEST = 64  # dims up to this size are tried in other orders
 Change = Callable[[str, Tensor], Tensor]  # (name, full tensor) → what stands in its place
 
 
@@ -152,6 +158,127 @@ def _subset(local: Local, rank: int, terms: list[Tensor]) -> tuple[int, ...] | N
             if isinstance(total, Tensor) and local.fits(local.actual[rank], rank, expected=total):
                 hits.append(choice)
     return hits[0] if len(hits) == 1 else None
+
+
+def own_part_only(facts: Facts, local: Local) -> Diagnosis | None:
+    """Each wrong rank holds what the reference gives for its own part of the inputs alone: nothing
+    arrives of what the other ranks have."""
+    if facts.spec is None or facts.case.dp > 1 or local.target.kind != "output":
+        return None
+    whole = facts.posed.problems[0]
+    cut = {}
+    for rank in local.wrong():
+        part = partial(take, case=facts.case, rank=rank)
+        inputs, cotangents = (
+            [{n: part(t, entries[n]) for n, t in own.items()} for own in passes]
+            for passes, entries in (
+                (whole.inputs, facts.posed.inputs),
+                (whole.cotangents, facts.posed.outputs),
+            )
+        )
+        cut = {n: t.shape for n, t in inputs[0].items() if t.shape != whole.inputs[0][n].shape}
+        try:
+            values = _values(facts, replace(whole, inputs=inputs, cotangents=cotangents))
+        except (RuntimeError, ValueError, IndexError, InvalidArgument):
+            return None  # the reference can't be asked about a part
+        alone = values.get((local.target.kind, local.target.name))
+        if not cut or alone is None or not local.fits(local.actual[rank], rank, expected=alone):
+            return None
+    if not cut:
+        return None
+    message = (
+        f"{name_of(local)} of ranks {local.wrong()} is what the reference gives for their own part "
+        f"of {', '.join(cut)} alone: what other ranks hold of it never arrives (forward)"
+    )
+    return Diagnosis("missing-all-reduce", message, {"ranks": local.wrong(), "inputs": list(cut)})
+
+
+def exchanged_pieces(facts: Facts, local: Local) -> Diagnosis | None:
+    """The reference agrees once a sharded parameter's pieces stand in another order: what meets
+    them comes out of an exchange, or of a split into heads, regrouped."""
+    if facts.spec is None or facts.case.dp > 1 or local.target.kind != "output":
+        return None
+    problem = facts.posed.problems[0]
+    for name, full in problem.params.items():
+        for dim in _cut_dims(facts.posed.params[name]):
+            for how, order in _regrouped(full.shape[dim]):
+                other = {**problem.params, name: full.index_select(dim, torch.tensor(order))}
+                found = _values(facts, replace(problem, params=other)).get(
+                    (local.target.kind, local.target.name)
+                )
+                if found is not None and all(_holds(local, r, found) for r in local.wrong()):
+                    message = (
+                        f"{name_of(local)} is what dim {dim} of {name} regrouped {how} would give: "
+                        "what meets it arrives in another order"
+                    )
+                    return Diagnosis("shard-order", message, {"parameter": name, "order": order})
+    return None
+
+
+def _cut_dims(entry: Entry) -> set[int]:
+    """The dims along which a parameter is cut."""
+    own = by_axis(entry).values()
+    return {p.dim for p in own if isinstance(p, Sharded) and not isinstance(p, Blocks)}
+
+
+def _regrouped(size: int) -> Iterator[tuple[str, list[int]]]:
+    """The orders of a dim that is read as [o, a, b, i] and laid out as [o, b, a, i]."""
+    index = torch.arange(size)
+    for outer in (n for n in range(1, size + 1) if size <= LONGEST and size % n == 0):
+        rest = size // outer
+        for a in (n for n in range(2, rest) if rest % n == 0):
+            for b in (n for n in range(2, rest // a + 1) if (rest // a) % n == 0):
+                order = index.reshape(outer, a, b, -1).transpose(1, 2).flatten().tolist()
+                yield f"from {a} × {b} to {b} × {a}", order
+
+
+def mixed_rows(facts: Facts, local: Local) -> Diagnosis | None:
+    """Each row of the reference's output depends on the same row of an input alone, and the
+    candidate is right where all rows of that input are one and the same: rows meet other rows'
+    results."""
+    if facts.spec is None or local.target.kind != "output" or facts.execute is None:
+        return None
+    for name, tensor in facts.posed.problems[0].inputs[0].items():
+        if not tensor.is_floating_point():
+            continue
+        for dim in range(tensor.ndim - 1):
+            if tensor.shape[dim] < 2 or not _row_by_row(facts, local, name, dim):
+                continue
+            alike = replace(facts.spec, inputs=partial(_alike, facts.spec, name, dim))
+            once = replace(facts.case, microbatches=1, step=False)
+            result = facts.execute(oracle.pose(alike, once))
+            if not any(m.kind not in ("input_grad", "param_grad") for m in result.mismatches):
+                message = (
+                    f"{name_of(local)} is right where all rows of {name} along dim {dim} are the "
+                    "same: rows meet the results of other rows"
+                )
+                return Diagnosis("shard-order", message, {"input": name, "dim": dim})
+    return None
+
+
+def _alike(spec: Spec, name: str, dim: int, case: Case, draw: Draw) -> dict[str, Tensor]:
+    given = dict(spec.inputs(case, draw))
+    first = given[name].narrow(dim, 0, 1)
+    given[name] = first.expand_as(given[name]).clone()
+    return given
+
+
+def _row_by_row(facts: Facts, local: Local, name: str, dim: int) -> bool:
+    """Whether, in the reference, another first row of the input changes the output's first row
+    and no other."""
+    want = local.target.value
+
+    def other_first_row(full: Tensor) -> Tensor:
+        new = full.clone()
+        new.narrow(dim, 0, 1).mul_(-2)
+        return new
+
+    found = _full(facts, local, "input", _only(name, other_first_row))
+    if found is None or found.shape != want.shape or want.ndim <= dim or want.shape[dim] < 2:
+        return False
+    changed = (found - want).abs() > 1e-9 * want.abs().max()
+    changed = changed.movedim(dim, 0).reshape(want.shape[dim], -1).any(1)
+    return bool(changed[0]) and not bool(changed[1:].any())
 
 
 def _cut(local: Local, rank: int, full: Tensor) -> Tensor:
