@@ -18,8 +18,8 @@ def unwrapped(name: str) -> str:
 
 
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters by the reference's names; tied ones once."""
-    return {unwrapped(name): p for name, p in module.named_parameters()}
+    """Parameters by the reference's names; tied ones under each of theirs."""
+    return {unwrapped(name): p for name, p in module.named_parameters(remove_duplicate=False)}
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor]:
@@ -29,6 +29,5 @@ def buffers_of(module: nn.Module) -> dict[str, Tensor]:
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by the reference's names; tied ones under each of theirs."""
-    params = dict(module.named_parameters(remove_duplicate=False))
-    found = {**params, **dict(module.named_buffers(remove_duplicate=False))}
-    return {unwrapped(name): tensor for name, tensor in found.items()}
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    return {**parameters_of(module), **{unwrapped(name): b for name, b in buffers.items()}}

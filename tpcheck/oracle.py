@@ -171,10 +171,12 @@ class _Run:
         params = _load(module, self.problems[0].params)
         values = [self._passes(module, problem) for problem in self.problems]
         grads: Values = {}
+        if self.spec.dp_gradients == "mean":
+            for param in set(params.values()):  # tied ones once
+                if param.grad is not None:
+                    param.grad /= len(self.problems)
         for name, param in params.items():
             if param.requires_grad:
-                if param.grad is not None and self.spec.dp_gradients == "mean":
-                    param.grad /= len(self.problems)
                 grads["param_grad", name] = _gradient(param)
                 self.unused |= {("param_grad", name)} if param.grad is None else set()
         values = [own | grads for own in values]
@@ -253,9 +255,9 @@ def float_buffers(module: Any) -> list[tuple[str, Tensor]]:
 
 
 def sgd_step(params: Iterable[Tensor]) -> None:
-    """p ← p − lr · grad, in place, where there is a gradient."""
+    """p ← p − lr · grad, in place, where there is a gradient; tied ones once."""
     with torch.no_grad():
-        for p in params:
+        for p in {id(p): p for p in params}.values():
             if p.grad is not None:
                 p.add_(p.grad, alpha=-LEARNING_RATE)
 
@@ -266,7 +268,8 @@ def _gradient(tensor: Tensor) -> Tensor:
 
 
 def _load(module: Any, params: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
-    """Copies the drawn state into a module; returns its trainable parameters by name."""
+    """Copies the drawn state into a module; returns its parameters by name, tied ones under each
+    of theirs."""
     if not isinstance(module, nn.Module):
         return {}
     with torch.no_grad():
@@ -274,7 +277,7 @@ def _load(module: Any, params: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
             if name in params:
                 tensor.copy_(params[name])
             tensor.grad = None
-    return dict(module.named_parameters())
+    return dict(module.named_parameters(remove_duplicate=False))
 
 
 def ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
@@ -414,9 +417,10 @@ def _pose(spec: Spec, case: Case, look: Look, watch: int | str | None, ones: boo
     return posed
 
 
-def evaluate(spec: Spec, case: Case, problem: Problem) -> Values:
-    """What the reference gives in float64 for a problem, which may have been altered."""
-    return _Run(spec, case, [problem], torch.float64)(build_reference(spec, case))[0]
+def evaluate(spec: Spec, case: Case, *problems: Problem) -> list[Values]:
+    """What the reference gives in float64 for problems that may have been altered: one, or those
+    of all dp coordinates where they share their gradients."""
+    return _Run(spec, case, list(problems), torch.float64)(build_reference(spec, case))
 
 
 def _entry(posed: Posed, grads: Mapping[str, Entry], kind: str, name: str) -> Entry:

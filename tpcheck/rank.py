@@ -245,7 +245,8 @@ class RankRun:
         if self.work.dump:
             for name, tensor in own.items():
                 self.kept[f"loaded/{name}"] = local(tensor).detach().cpu().clone()
-        self.report.bytes = sum(local(p).numel() * p.element_size() for p in params.values())
+        held = {id(p): local(p) for p in params.values()}
+        self.report.bytes = sum(_bytes(p) for p in held.values())
         return fits
 
     def _load_one(self, name: str, tensor: Tensor, full: Tensor) -> bool:
@@ -361,7 +362,7 @@ class RankRun:
         passes = [self._leaves(inputs) for inputs in self.problem.inputs]
         seeds = [self._seeds(m) for m in range(len(passes))]
         self.recorder.phase = "schedule"
-        with self.recorder:
+        with self.recorder, self._noting_saved():
             results = list(self.parts["schedule"](module, passes, seeds))
         if len(results) != len(passes):
             raise InvalidArgument(
@@ -406,17 +407,17 @@ class RankRun:
 
     def _forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
-        watched = self.work.dump or self.work.saved
-        watch = (
-            self.recorder.watch_saved(bits=bool(self.work.dump))
-            if watched
-            else contextlib.nullcontext()
-        )
-        with self.recorder, watch:
+        with self.recorder, self._noting_saved():
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:
             self.report.saved = self._saved_elements(module)
         return oracle.named_outputs(result)
+
+    def _noting_saved(self) -> Any:
+        """A context in which what autograd saves is noted, where that was asked for."""
+        if not (self.work.dump or self.work.saved):
+            return contextlib.nullcontext()
+        return self.recorder.watch_saved(bits=bool(self.work.dump))
 
     def _saved_elements(self, module: Any) -> int:
         """Elements of the distinct storages that autograd saved; parameters are no activations."""

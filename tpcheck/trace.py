@@ -294,7 +294,7 @@ def _bits(tensor: Tensor) -> str:
 
 def _written(op: str, tensors: list[Tensor]) -> list[Tensor]:
     """The arguments that the collective writes into; functional collectives write into none."""
-    if op in ("all_reduce", "broadcast"):
+    if op in ("all_reduce", "broadcast", "recv"):
         return tensors
     if op == "all_gather":
         return tensors[:-1]

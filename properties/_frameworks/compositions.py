@@ -6,6 +6,7 @@ from tpcheck import Check
 
 _SMALLEST = {"layers": 1, "hidden": 2, "kv_heads": 1, "heads": 1, "head_dim": 1}
 _SMALLEST |= {"intermediate": 1, "bias": False}
+_STAGES = {**_SMALLEST, "layers": 2, "schedule": "gpipe"}
 _known = [singleton(_SMALLEST, dp=2)]
 
 tp_fsdp2 = Check(fsdp.spec, candidate=fsdp.candidate, known=_known)
@@ -20,5 +21,12 @@ tp_pipeline = Check(
     candidate=pipeline.candidate,
     schedule=pipeline.run,
     processes=True,
-    known=[singleton({**_SMALLEST, "layers": 2, "schedule": "gpipe"}, pp=2)],
+    known=[singleton(_STAGES, pp=2)],
+)
+tp_pipeline_tied = Check(
+    pipeline.tied_spec,
+    candidate=pipeline.tied_candidate,
+    schedule=pipeline.run,
+    processes=True,
+    known=[singleton({**_STAGES, "vocab": 2}, pp=2)],
 )

@@ -307,4 +307,4 @@ def _full(facts: Facts, local: Local, side: str, change: Change) -> Tensor | Non
 
 def _values(facts: Facts, problem: oracle.Problem) -> Mapping[tuple[str, str], Tensor]:
     assert facts.spec is not None
-    return oracle.evaluate(facts.spec, facts.case, problem)
+    return oracle.evaluate(facts.spec, facts.case, problem)[0]
