@@ -136,6 +136,10 @@ def _sharding(found: list[Mismatch]) -> Diagnosis:
         "unexpected": "plan-entry-unmatched",
     }
     first = found[0]
+    if first.detail["fault"] == "missing":  # on this rank; perhaps others have it
+        others = {m.tensor: m for m in found if m.detail["fault"] == "elsewhere"}
+        lost = (m for m in found if m.detail["fault"] == "missing" and m.tensor not in others)
+        first = next(lost, None) or others[first.tensor]
     fault = str(first.detail["fault"])
     if fault == "plan":
         names = list(dict.fromkeys(name for m in found for name in m.detail.get("names", ())))

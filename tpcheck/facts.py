@@ -91,12 +91,15 @@ def pass_of(mismatch: Mismatch) -> int:
 def gather(facts: Facts, mismatch: Mismatch) -> Local | None:
     """The failing tensor on the ranks that are to have it, of the same data as the rank that saw
     it."""
-    case = facts.case
-    d = case.coordinates(mismatch.rank).get("dp", 0)
+    d = facts.case.coordinates(mismatch.rank).get("dp", 0)
     target = facts.target(mismatch, d)
-    if target is None:
-        return None
-    key = f"{target.kind}/{target.name}"
+    return None if target is None else local_of(facts, target, d)
+
+
+def local_of(facts: Facts, target: Target, d: int) -> Local | None:
+    """A tensor on the ranks that are to have it, of dp coordinate `d`; None where one lacks it, or
+    has another shape."""
+    case, key = facts.case, f"{target.kind}/{target.name}"
     ranks = [
         r
         for r in range(case.world_size)

@@ -252,6 +252,8 @@ class RankRun:
     def _load_one(self, name: str, tensor: Tensor, full: Tensor) -> bool:
         entry = self._entry_of(name, tensor, full)
         self.report.entries[name] = entry
+        if _only(self.work.params[name]).keys() & _effective(by_axis(entry)).keys():
+            return False  # spread over ranks that have other parameters: they can't work together
         expected = take(full, entry, case=self.case, rank=self.rank)
         here = local(tensor)
         sharded = placement.is_sharded(entry, self.case)

@@ -94,6 +94,8 @@ _HYPOTHESES: tuple[Callable[[Facts, Local], Diagnosis | None], ...] = (
     several.other_data_group,
     tensor.scaled,
     tensor.summed,
+    several.tied,
+    altered.reordered,
     tensor.later_pass_only,
     tensor.sum_of_pieces,
     several.accumulated,

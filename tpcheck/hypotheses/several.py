@@ -4,14 +4,15 @@ trace."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor
 
 from tpcheck import oracle
 from tpcheck.borders import Border
-from tpcheck.facts import Facts, Local, name_of
-from tpcheck.placement import take
+from tpcheck.facts import Facts, Local, local_of, name_of
+from tpcheck.placement import Replicate, by_axis, take
 from tpcheck.verdict import Diagnosis
 
 
@@ -69,27 +70,82 @@ def _rows_of(got: Tensor, full: Tensor, dim: int) -> list[int] | None:
 
 
 def accumulated(facts: Facts, local: Local) -> Diagnosis | None:
-    """The gap is a multiple of the first microbatch's gradient, or only that one was summed."""
-    case = facts.case
-    if local.target.kind != "param_grad" or case.microbatches < 2 or facts.spec is None:
+    """Some microbatches' gradients are not in the sum, or the first one's is there R times, or only
+    that one was summed over the ranks."""
+    case, passes = facts.case, facts.case.microbatches
+    if local.target.kind != "param_grad" or passes < 2 or facts.spec is None:
         return None
-    first = oracle.pose(facts.spec, replace(case, microbatches=1, step=False))
-    d = case.coordinates(local.ranks[0]).get("dp", 0)
-    key = (local.target.kind, local.target.name)
-    value = next(t.value for t in first.problems[d].targets if (t.kind, t.name) == key)
+    values = [_of_one_pass(facts, local, m) for m in range(passes)]
     for rank in local.wrong():
-        one = take(value, local.target.entry, case=case, rank=rank)
-        for factor in (-1.0, case.tp - 1.0):
-            if local.fits(local.actual[rank], rank, expected=local.expected[rank] + factor * one):
-                code = "gradient-dropped" if factor < 0 else "summed-twice"
-                what = "missing from" if factor < 0 else f"{case.tp} times in"
-                message = f"{name_of(local)}: the first microbatch is {what} the sum"
-                return Diagnosis(code, message, {"factor": factor})
+        parts = [take(value, local.target.entry, case=case, rank=rank) for value in values]
+        one, many = parts[0], local.expected[rank] + (case.tp - 1.0) * parts[0]
+        if case.tp > 1 and local.fits(local.actual[rank], rank, expected=many):
+            message = f"{name_of(local)}: the first microbatch is {case.tp} times in the sum"
+            return Diagnosis("summed-twice", message, {"factor": case.tp - 1.0})
+        kept = [
+            choice
+            for choice in product((0, 1), repeat=passes)
+            if 0 < sum(choice) < passes
+            and local.fits(local.actual[rank], rank, expected=_chosen(choice, parts))
+        ]
+        if len(kept) == 1:
+            there = [m for m, is_there in enumerate(kept[0]) if is_there]
+            message = f"{name_of(local)}: only the microbatches {there} of {passes} are in the sum"
+            return Diagnosis("gradient-dropped", message, {"kept": there, "of": passes})
         total = torch.stack(list(local.actual.values())).sum(0) if _alike(local) else None
         once = local.expected[rank] + (case.tp - 1.0) * one
         if total is not None and local.fits(total, rank, expected=once):
             message = f"{name_of(local)}: only the first microbatch is summed over the ranks"
             return Diagnosis("partial-not-reduced", message, {"ranks": local.ranks})
+    return None
+
+
+def _of_one_pass(facts: Facts, local: Local, m: int) -> Tensor:
+    """The full gradient that the reference has of microbatch `m` alone."""
+    assert facts.spec is not None
+    d = facts.case.coordinates(local.ranks[0]).get("dp", 0)
+    problems = facts.posed.problems if facts.posed.shared else [facts.posed.problems[d]]
+    alone = [
+        replace(
+            problem,
+            cotangents=[
+                {name: t if k == m else torch.zeros_like(t) for name, t in given.items()}
+                for k, given in enumerate(problem.cotangents)
+            ],
+        )
+        for problem in problems
+    ]
+    values = oracle.evaluate(facts.spec, facts.case, *alone)
+    return values[0][local.target.kind, local.target.name]
+
+
+def _chosen(choice: tuple[int, ...], parts: list[Tensor]) -> Tensor:
+    return torch.stack([p for p, kept in zip(parts, choice, strict=True) if kept]).sum(0)
+
+
+def tied(facts: Facts, local: Local) -> Diagnosis | None:
+    """Of a tensor with several names, on ranks of different stages: what they hold adds up to the
+    reference, or to R times it."""
+    params, name = facts.posed.problems[0].params, local.target.name
+    if local.target.kind not in ("param_grad", "param") or name not in params:
+        return None
+    others = [n for n, tensor in params.items() if tensor is params[name] and n != name]
+    rank = local.ranks[0]
+    d = facts.case.coordinates(rank).get("dp", 0)
+    targets = {t.name: t for t in facts.posed.problems[d].targets if t.kind == local.target.kind}
+    same = [local_of(facts, targets[n], d) for n in others if n in targets]
+    if not same or any(other is None or rank in other.ranks for other in same):
+        return None
+    total = local.actual[rank] + sum(other.actual[other.ranks[0]] for other in same if other)
+    names = " and ".join([name, *others])
+    if local.fits(total, rank):
+        message = f"{names} are one tensor: its gradient is the sum of theirs"
+        return Diagnosis("partial-not-reduced", message, {"names": [name, *others]})
+    for axis, size in facts.case.mesh.items():
+        alike = by_axis(local.target.entry).get(axis, Replicate()) == Replicate()
+        if size > 1 and alike and local.fits(total / size, rank):
+            message = f"{names} are one tensor, whose gradient is summed over {axis}, not over them"
+            return Diagnosis("wrong-group", message, {"names": [name, *others], "axis": axis})
     return None
 
 

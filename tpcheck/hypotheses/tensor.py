@@ -36,10 +36,15 @@ def scaled(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     factors = {float(tp): "summed-twice", float(tp * tp): "summed-twice"}
     factors |= {1.0 / tp: "averaged-not-summed", 1.0 / (tp * tp): "averaged-not-summed"}
+    passes = local.case.microbatches
+    if local.target.kind == "param_grad":
+        factors = {1.0 / passes: "averaged-not-summed", passes: "summed-twice"} | factors
     for factor, code in factors.items():
-        if all(local.fits(local.actual[r] / factor, r) for r in wrong):
+        if factor != 1 and all(local.fits(local.actual[r] / factor, r) for r in wrong):
             how = "world_size × " if code == "summed-twice" and factor == tp else f"{factor:g} × "
             message = f"{name_of(local)}: every element is {how}the reference"
+            if factor in (passes, 1.0 / passes) and local.target.kind == "param_grad":
+                message += f", which has {passes} microbatches"
             return Diagnosis(code, message, {"factor": factor, "ranks": wrong})
     return None
 
