@@ -16,8 +16,8 @@ from tpcheck.against import against, draw, judge
 from tpcheck.case import Case
 from tpcheck.engines.pool import Engine
 from tpcheck.errors import InvalidArgument
-from tpcheck.oracle import Target
 from tpcheck.placement import Replicate
+from tpcheck.problem import Target
 from tpcheck.report import calibration
 from tpcheck.rules import RULES
 from tpcheck.runner import Runner

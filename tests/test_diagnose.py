@@ -14,8 +14,9 @@ from torch import Tensor
 from tpcheck import compare, diagnose, specs
 from tpcheck.case import Case
 from tpcheck.diagnose import CODES, Facts, first_divergence
-from tpcheck.oracle import Posed, Problem, Target, pose
+from tpcheck.oracle import Posed, pose
 from tpcheck.placement import Layout, take
+from tpcheck.problem import Problem, Target
 from tpcheck.rank import RankReport
 from tpcheck.runner import judge
 from tpcheck.spec import Spec

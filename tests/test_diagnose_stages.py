@@ -15,6 +15,7 @@ from tpcheck import diagnose, oracle
 from tpcheck.case import Case
 from tpcheck.facts import Facts
 from tpcheck.oracle import Posed
+from tpcheck.problem import Problem
 from tpcheck.verdict import CaseResult, Mismatch
 
 THREE = replace(CASE, mesh={"tp": 2}, microbatches=3)
@@ -69,7 +70,7 @@ def kept(*passes: int) -> Edit:
     return edit
 
 
-def _put(ranks: Ranks, posed: Posed, problem: oracle.Problem, *kinds: str) -> None:
+def _put(ranks: Ranks, posed: Posed, problem: Problem, *kinds: str) -> None:
     from tpcheck.placement import take
 
     values = oracle.evaluate(COLUMN, posed.case, problem)[0]
@@ -137,9 +138,7 @@ def test_the_gradient_of_a_weight_of_two_stages_is_the_sum_of_both() -> None:
 
 def structural(*found: Mismatch) -> diagnose.Diagnosis:
     result = CaseResult(STAGES, "gloo", list(found))
-    facts = Facts(
-        Posed(STAGES, [oracle.Problem()], {}, {}, {}), result, result, {}, lambda case: None
-    )
+    facts = Facts(Posed(STAGES, [Problem()], {}, {}, {}), result, result, {}, lambda case: None)
     return diagnose.diagnose(facts)
 
 

@@ -13,7 +13,7 @@ from properties.linear import row_linear
 from tpcheck import gain, oracle
 from tpcheck.case import Case
 from tpcheck.compare import Comparison, compare
-from tpcheck.oracle import Target
+from tpcheck.problem import Target
 
 CASE = Case(
     dims={"batch": 2, "seq": 8, "in_features": 64, "out_features": 64, "bias": True},

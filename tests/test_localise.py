@@ -18,8 +18,9 @@ from tpcheck import Case, Check, specs
 from tpcheck.engines.pool import Engine
 from tpcheck.examine import examine_failure
 from tpcheck.localise import fit
-from tpcheck.oracle import Posed, Target
+from tpcheck.oracle import Posed
 from tpcheck.placement import Heads, Replicate
+from tpcheck.problem import Target
 from tpcheck.runner import Runner
 from tpcheck.specs.block import block_dims
 from tpcheck.tolerance import Spread

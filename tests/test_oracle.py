@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tpcheck import oracle, specs
+from tpcheck import specs
 from tpcheck.case import Case
 from tpcheck.errors import CaseError, InvalidArgument, LayoutError
-from tpcheck.oracle import LEARNING_RATE, Posed, pose
+from tpcheck.oracle import Posed, pose
+from tpcheck.passes import LEARNING_RATE, named_outputs
 from tpcheck.placement import Layout, Partial, Replicate, Shard
+from tpcheck.problem import Target, read_bundle, write_bundle
 from tpcheck.spec import Spec
 
 MLP = {
@@ -52,7 +54,7 @@ def spec(layout: Layout | None = None, module: Any = Small, **more: Any) -> Spec
     )
 
 
-def targets(posed: Posed, d: int = 0) -> dict[tuple[str, str], oracle.Target]:
+def targets(posed: Posed, d: int = 0) -> dict[tuple[str, str], Target]:
     return {(t.kind, t.name): t for t in posed.problems[d].targets}
 
 
@@ -163,10 +165,10 @@ def test_posing_a_case_leaves_the_global_generator_alone() -> None:
 )
 def test_a_bundle_comes_back_bit_for_bit(case: Case, tmp_path: Path) -> None:
     posed = pose(specs.mlp(), case)
-    oracle.save(posed, tmp_path / "case.safetensors")
+    write_bundle(posed.problems, tmp_path / "case.safetensors")
     entries = {(t.kind, t.name): t.entry for t in posed.problems[0].targets}
     for d, problem in enumerate(posed.problems):
-        again = oracle.load(tmp_path / "case.safetensors", d, entries, "cpu")
+        again = read_bundle(tmp_path / "case.safetensors", d, entries, "cpu")
         assert numbers(Posed(case, [again], {}, {}, {})).keys() == numbers(posed).keys()
         assert all(torch.equal(problem.params[n], again.params[n]) for n in problem.params)
         for mine, theirs in zip(problem.targets, again.targets, strict=True):
@@ -208,7 +210,7 @@ def test_what_the_spec_rules_out_is_said_before_anything_is_built() -> None:
 
 def test_an_output_that_holds_no_tensor_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="int"):
-        oracle.named_outputs(3)
+        named_outputs(3)
 
 
 def test_a_pattern_in_grads_leaves_other_gradients_where_their_parameter_lies() -> None:

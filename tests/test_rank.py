@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -340,14 +342,17 @@ def test_a_script_that_verifies_when_imported_starts_no_ranks_in_ranks(tmp_path:
     assert "Traceback" not in done.stderr
 
 
-def test_each_degree_has_its_share_of_the_time(gloo: Engine) -> None:
-    import time
-
+def test_each_degree_has_its_share_of_the_time(
+    gloo: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tests import faulty
 
+    looks = itertools.count()  # a clock of which each look takes a tenth of a second
+    clock = types.SimpleNamespace(monotonic=lambda: next(looks) / 10)
+    monkeypatch.setattr("tpcheck.search.time", clock)
     search = Search(faulty.check(faulty._Row), gloo, Options(examples=4000, corpus=None))
-    result = search.run(deadline=time.monotonic() + 2.0)
-    assert result.tp_degrees == [2, 4]  # each degree has its share of the time
+    result = search.run(deadline=20.0)
+    assert result.tp_degrees == [2, 4] and result.examples < 200
 
 
 def test_experts_that_ep_did_not_cut_are_whole_whatever_fsdp_cuts(gloo: Engine) -> None:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from tpcheck.case import Case
-from tpcheck.oracle import Posed, Target
+from tpcheck.oracle import Posed
 from tpcheck.placement import Partial, Replicate, by_axis, holds, take
+from tpcheck.problem import Target
 from tpcheck.spec import Spec
 from tpcheck.verdict import CaseResult, Mismatch
 

@@ -26,8 +26,9 @@ from tpcheck.case import Case
 from tpcheck.compare import compare
 from tpcheck.errors import LayoutError
 from tpcheck.facts import ORDER, Local, order_of
-from tpcheck.oracle import Posed, Target
+from tpcheck.oracle import Posed
 from tpcheck.placement import Replicate, Sharded, by_axis, take
+from tpcheck.problem import Target
 from tpcheck.verdict import CaseResult
 
 Locals = Mapping[int, Tensor]  # rank → what it holds

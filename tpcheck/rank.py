@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from tpcheck import compare, oracle, placement, rules
+from tpcheck import compare, placement, rules
 from tpcheck.borders import Watch
 from tpcheck.case import Case
 from tpcheck.cleanup import end_case
@@ -29,12 +29,13 @@ from tpcheck.draw import torch_dtype
 from tpcheck.errors import CollectiveMismatch, InvalidArgument
 from tpcheck.memory import lay_out
 from tpcheck.names import parameters_of, tensors_of
-from tpcheck.oracle import Problem, Target, at
+from tpcheck.passes import at, float_buffers, named_outputs, sgd_step
 from tpcheck.placement import Entry, Only, Partial, Replicate, by_axis, take
 from tpcheck.plan.built import disorder
 from tpcheck.plan.checked import mismatch
 from tpcheck.plan.live import Promised
 from tpcheck.plan.live import findings as unlike_plan
+from tpcheck.problem import Problem, Target, read_bundle
 from tpcheck.trace import Recorder
 from tpcheck.verdict import Mismatch
 
@@ -154,7 +155,7 @@ class RankRun:
 
     def _load_problem(self) -> Problem:
         d = self.case.coordinates(self.rank).get("dp", 0)
-        return oracle.load(Path(self.work.bundle), d, dict(self.work.targets), self.device)
+        return read_bundle(Path(self.work.bundle), d, dict(self.work.targets), self.device)
 
     def run(self) -> RankReport:
         """Builds, loads, runs and compares; exceptions of the candidate are the caller's."""
@@ -341,7 +342,7 @@ class RankRun:
         if not complete:
             return
         self._read_gradients(module)
-        for name, buffer in oracle.float_buffers(module):
+        for name, buffer in float_buffers(module):
             self._check("param", name, buffer)
 
     def _passes(self, module: Any) -> bool:
@@ -373,7 +374,7 @@ class RankRun:
             )
         complete = True
         for m, (result, leaves) in enumerate(zip(results, passes, strict=True)):
-            complete = self._check_outputs(oracle.named_outputs(result), m) and complete
+            complete = self._check_outputs(named_outputs(result), m) and complete
             self._check_input_gradients(leaves, m)
         return complete
 
@@ -413,7 +414,7 @@ class RankRun:
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:
             self.report.saved = self._saved_elements(module)
-        return oracle.named_outputs(result)
+        return named_outputs(result)
 
     def _noting_saved(self) -> Any:
         """A context in which what autograd saves is noted, where that was asked for."""
@@ -487,7 +488,7 @@ class RankRun:
         if not self.case.step or not params:
             return
         self.recorder.phase = "step"
-        oracle.sgd_step(params.values())
+        sgd_step(params.values())
         for name, param in params.items():
             self._check("param", name, param.detach())
         with torch.no_grad():

@@ -12,6 +12,7 @@ from tpcheck.engines import ranks_for
 from tpcheck.engines.pool import Engine
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.examine import examine_failure
+from tpcheck.problem import write_bundle
 from tpcheck.report import text
 from tpcheck.runner import Runner
 from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Verdict
@@ -60,7 +61,7 @@ def replay(
         runner = Runner(found[0], ready)
         posed = oracle.pose(found[0].spec, saved.case)
         if dump is not None:
-            oracle.save(posed, dump / "expected.safetensors")
+            write_bundle(posed.problems, dump / "expected.safetensors")
         result = runner.execute(posed, dump=dump)
         if result.verdict is not Verdict.FAIL:
             message = f"{result.verdict.value}  {saved.check} {saved.id}: the saved case passes now"

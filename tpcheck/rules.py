@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from tpcheck.oracle import Target
+    from tpcheck.problem import Target
     from tpcheck.rank import RankReport
     from tpcheck.verdict import Mismatch
 

@@ -21,6 +21,7 @@ from tpcheck.case import Case
 from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.oracle import Posed
 from tpcheck.plan.checked import Planned, mismatch, planned
+from tpcheck.problem import write_bundle
 from tpcheck.rank import RankReport, Work
 from tpcheck.spec import Check
 from tpcheck.trace import POINT_TO_POINT
@@ -99,7 +100,7 @@ class Runner:
         bundle = self.engine.folder / f"case{epoch}.safetensors"
         suspects = self.engine.folder / f"case{epoch}.suspects"
         suspects.mkdir()
-        oracle.save(posed, bundle, own=others)
+        write_bundle(posed.problems, bundle, own=others)
         work = Work(
             case=posed.case,
             bundle=str(bundle),

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tpcheck import oracle
+from tpcheck import passes as walk
+from tpcheck import runner as running
 from tpcheck.bench import mlp
 from tpcheck.bench.report import BenchReport, Degree, Start, Suite, Timing
 from tpcheck.case import Case
@@ -187,9 +189,9 @@ def _one(runner: Runner, case: Case) -> dict[str, float]:
         return "run"
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(spans.around(oracle._Run, "__call__", which))
+        stack.enter_context(spans.around(walk.Passes, "__call__", which))
         stack.enter_context(spans.around(oracle, "pose", lambda *_: "pose"))
-        stack.enter_context(spans.around(oracle, "save", lambda *_: SAVE))
+        stack.enter_context(spans.around(running, "write_bundle", lambda *_: SAVE))
         stack.enter_context(spans.around(Engine, "run", sent))
         began = time.perf_counter()
         runner.run(case)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STATE = Path(".tpcheck") / "campaign.jsonl"
 UNIT = 10  # cases of one (check, degree, dtype) in a row
 # What decides where a bound lies: figures taken before and after a change of it don't mix.
-_BOUNDS = ("compare", "draw", "exact", "gain", "memory", "noise", "oracle", "tolerance")
+_BOUNDS = ("compare", "draw", "exact", "gain", "memory", "noise", "oracle", "passes", "tolerance")
 _VERSION = 1
 
 

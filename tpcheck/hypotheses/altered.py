@@ -20,7 +20,9 @@ from tpcheck.case import Case
 from tpcheck.draw import Draw
 from tpcheck.errors import InvalidArgument
 from tpcheck.facts import Facts, Local, local_of, name_of
+from tpcheck.passes import at
 from tpcheck.placement import Blocks, Entry, Shard, Sharded, by_axis, take
+from tpcheck.problem import Problem
 from tpcheck.spec import Spec
 from tpcheck.verdict import Diagnosis
 
@@ -83,7 +85,7 @@ def reordered(facts: Facts, local: Local) -> Diagnosis | None:
     seen = [
         local_of(facts, target, 0)
         for target in problem.targets
-        if target.kind == kind and target.name in {oracle.at(name, m) for m in range(passes)}
+        if target.kind == kind and target.name in {at(name, m) for m in range(passes)}
     ]
     given = problem.inputs if side == "inputs" else problem.cotangents
     for order in list(permutations(range(passes)))[1:]:
@@ -337,6 +339,6 @@ def _full(facts: Facts, local: Local, side: str, change: Change) -> Tensor | Non
     return _values(facts, new).get((local.target.kind, local.target.name))
 
 
-def _values(facts: Facts, problem: oracle.Problem) -> Mapping[tuple[str, str], Tensor]:
+def _values(facts: Facts, problem: Problem) -> Mapping[tuple[str, str], Tensor]:
     assert facts.spec is not None
     return oracle.evaluate(facts.spec, facts.case, problem)[0]
