@@ -37,7 +37,7 @@ def by_values(facts: Facts) -> Diagnosis | None:
         return reruns.precision_loss(facts, first)
     named = (
         (_first_that_fits(facts, facts.inside) if facts.inside is not None else None)
-        or next(filter(None, (_tested(facts, m) for m in first)), None)
+        or next(filter(None, (_tested(facts, m) for m in _each_once(facts, first))), None)
         or several.common_factor(facts)
         or _replicas(values)
     )
@@ -50,6 +50,14 @@ def _replicas(values: list[Mismatch]) -> Diagnosis | None:
     first = values[0]
     message = f"{first.tensor}: ranks {first.detail['ranks']} hold different bits"
     return Diagnosis("replicas-differ", message, dict(first.detail))
+
+
+def _each_once(facts: Facts, found: list[Mismatch]) -> list[Mismatch]:
+    """The first mismatch of each tensor and dp coordinate: it is tested on all its ranks."""
+    seen: dict[tuple[str, str, int], Mismatch] = {}
+    for m in found:
+        seen.setdefault((m.kind, m.tensor, facts.case.coordinates(m.rank).get("dp", 0)), m)
+    return list(seen.values())
 
 
 def _tested(facts: Facts, mismatch: Mismatch) -> Diagnosis | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import permutations, product
+from itertools import islice, permutations, product
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from tpcheck.verdict import Diagnosis
 MOST_TERMS = 10  # 2 ** 10 sums are compared
 LONGEST = 64  # dims up to this size are tried in other orders
 MOST_PASSES = 4  # 24 orders are
+MOST_ORDERS = 100  # the reference is run for each
 Change = Callable[[str, Tensor], Tensor]  # (name, full tensor) → what stands in its place
 
 
@@ -197,7 +198,7 @@ def _subset(local: Local, rank: int, terms: list[Tensor]) -> tuple[int, ...] | N
 def own_part_only(facts: Facts, local: Local) -> Diagnosis | None:
     """Each wrong rank holds what the reference gives for its own part of the inputs alone: nothing
     arrives of what the other ranks have."""
-    if facts.spec is None or facts.case.dp > 1 or local.target.kind != "output":
+    if local.target.kind != "output" or not _can_be_asked(facts, local):
         return None
     whole = facts.posed.problems[0]
     cut = {}
@@ -230,22 +231,26 @@ def own_part_only(facts: Facts, local: Local) -> Diagnosis | None:
 def exchanged_pieces(facts: Facts, local: Local) -> Diagnosis | None:
     """The reference agrees once a sharded parameter's pieces stand in another order: what meets
     them comes out of an exchange, or of a split into heads, regrouped."""
-    if facts.spec is None or facts.case.dp > 1 or local.target.kind != "output":
+    if local.target.kind != "output" or not _can_be_asked(facts, local):
         return None
     problem = facts.posed.problems[0]
-    for name, full in problem.params.items():
-        for dim in _cut_dims(facts.posed.params[name]):
-            for how, order in _regrouped(full.shape[dim]):
-                other = {**problem.params, name: full.index_select(dim, torch.tensor(order))}
-                found = _values(facts, replace(problem, params=other)).get(
-                    (local.target.kind, local.target.name)
-                )
-                if found is not None and all(_holds(local, r, found) for r in local.wrong()):
-                    message = (
-                        f"{name_of(local)} is what dim {dim} of {name} regrouped {how} would give: "
-                        "what meets it arrives in another order"
-                    )
-                    return Diagnosis("shard-order", message, {"parameter": name, "order": order})
+    orders = (
+        (name, dim, how, order)
+        for name, full in problem.params.items()
+        for dim in _cut_dims(facts.posed.params[name])
+        for how, order in _regrouped(full.shape[dim])
+    )
+    for name, dim, how, order in islice(orders, MOST_ORDERS):
+        moved = problem.params[name].index_select(dim, torch.tensor(order))
+        found = _values(facts, replace(problem, params={**problem.params, name: moved})).get(
+            (local.target.kind, local.target.name)
+        )
+        if found is not None and all(_holds(local, r, found) for r in local.wrong()):
+            message = (
+                f"{name_of(local)} is what dim {dim} of {name} regrouped {how} would give: "
+                "what meets it arrives in another order"
+            )
+            return Diagnosis("shard-order", message, {"parameter": name, "order": order})
     return None
 
 
@@ -326,17 +331,21 @@ def _holds(local: Local, rank: int, full: Tensor) -> bool:
 def _full(facts: Facts, local: Local, side: str, change: Change) -> Tensor | None:
     """What the reference has in the place of the wrong tensor once `change` was applied to its
     inputs or cotangents; None where that can't be asked."""
-    if facts.spec is None or facts.case.dp > 1:
+    if not _can_be_asked(facts, local):
         return None
-    if (local.target.kind, local.target.name) not in {
-        (t.kind, t.name) for t in facts.posed.problems[0].targets
-    }:
-        return None  # a tensor inside
     problem = facts.posed.problems[0]
     passes = problem.inputs if side == "input" else problem.cotangents
     other = [{n: change(n, t) for n, t in own.items()} for own in passes]
     new = replace(problem, inputs=other) if side == "input" else replace(problem, cotangents=other)
     return _values(facts, new).get((local.target.kind, local.target.name))
+
+
+def _can_be_asked(facts: Facts, local: Local) -> bool:
+    """Whether the reference can say what it would give in the place of this tensor: not of one
+    inside, nor where gradients are combined over dp."""
+    known = {(t.kind, t.name) for t in facts.posed.problems[0].targets}
+    here = (local.target.kind, local.target.name) in known
+    return here and facts.spec is not None and facts.case.dp == 1
 
 
 def _values(facts: Facts, problem: Problem) -> Mapping[tuple[str, str], Tensor]:
