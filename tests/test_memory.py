@@ -54,3 +54,11 @@ def test_a_case_of_expanded_memory_repeats_the_first_row() -> None:
 @pytest.mark.parametrize("kept", [torch.randn(5), torch.arange(6).reshape(3, 2)], ids=["1d", "int"])
 def test_vectors_and_token_ids_are_not_repeated(kept: torch.Tensor) -> None:
     assert torch.equal(repeat_first_row(kept), kept)
+
+
+@pytest.mark.parametrize("memory", MEMORY_FORMATS)
+def test_a_part_of_a_larger_tensor_gets_a_storage_of_its_own(memory: str) -> None:
+    full = torch.randn(1, 6, 12)
+    laid = lay_out(full[:, 2:3], memory)
+    assert laid.untyped_storage().data_ptr() != full.untyped_storage().data_ptr()
+    assert laid.untyped_storage().nbytes() <= 4 * (2 * 12 + 3)

@@ -17,7 +17,8 @@ def lay_out(tensor: Tensor, memory: str) -> Tensor:
     transpose of a vector, an expansion of rows that differ) the tensor comes back contiguous.
     """
     if memory == "transposed" and tensor.ndim >= 2:
-        return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+        turned = tensor.transpose(-1, -2)  # may be contiguous as it is, over a larger storage
+        return turned.clone(memory_format=torch.contiguous_format).transpose(-1, -2)
     if memory == "sliced" and tensor.ndim >= 1:
         wide = tensor.new_zeros(*tensor.shape[:-1], 2 * tensor.shape[-1] + 1)
         view = wide[..., 1::2]
