@@ -54,7 +54,9 @@ DIMS = {
 def test_a_pipeline_sends_each_microbatch_on_and_its_gradient_back(
     gloo: Engine, mesh: dict[str, int], kind: str
 ) -> None:
-    case = Case({**DIMS, "schedule": kind}, mesh=mesh, microbatches=3, step=True)
+    case = Case(
+        {**DIMS, "schedule": kind}, mesh=mesh, microbatches=3, step=True, memory="transposed"
+    )
     result = Runner(tp_pipeline, gloo).run(case)
     assert not result.mismatches
     borders = 3 if kind == "interleaved" else 1  # between two stages
