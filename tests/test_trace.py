@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from tpcheck.board import Board
 from tpcheck.errors import CollectiveMismatch
-from tpcheck.trace import Event, Recorder, exchanged_by, group_sizes, name_of
+from tpcheck.trace import Event, Recorder, exchanged_by, name_of
 
 EVENT = Event("all_reduce", "sum", (0, 1), "float32", (4, 8), 32, 128, "forward", "mlp.py:41")
 Pair = tuple[Recorder, Recorder]
@@ -274,15 +274,6 @@ def test_a_real_collective_is_seen_once_with_its_reduce_op(tmp_path: Path) -> No
     assert seen[:2] == [("all_reduce", "max", (2, 2), (0,)), ("all_gather", None, (3,), (0,))]
     assert seen[-1] == ("all_reduce", "sum", (5,), (0,))
     assert recorder.events[0].where.startswith("test_trace.py:")
-
-
-def test_collectives_are_counted_by_phase_and_op() -> None:
-    events = [EVENT, EVENT, replace(EVENT, phase="backward"), replace(EVENT, op="broadcast")]
-    assert group_sizes(events) == {
-        ("forward", "all_reduce"): 2,
-        ("backward", "all_reduce"): 1,
-        ("forward", "broadcast"): 1,
-    }
 
 
 def test_reduce_ops_have_short_names() -> None:

@@ -407,11 +407,3 @@ def _noting(original: Any) -> Any:
         return original(*args, **kwargs)
 
     return noted
-
-
-def group_sizes(events: Iterable[Event]) -> dict[tuple[str, str], int]:
-    """(phase, op) → how many."""
-    out: dict[tuple[str, str], int] = {}
-    for event in events:
-        out[event.phase, event.op] = out.get((event.phase, event.op), 0) + 1
-    return out
