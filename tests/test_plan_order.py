@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 from fixtures.compositions import fsdp, orders, routed
-from fixtures.mutants.compositions import EmptyRankCutsTheGraph
+from fixtures.mutants.exchanges import EmptyRankCutsTheGraph
 from tpcheck import Case, Check, oracle
 from tpcheck.engines.pool import Engine
 from tpcheck.examine import examine_failure

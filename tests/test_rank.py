@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fixtures.compositions import routed
-from fixtures.mutants.compositions import EveryExpertEverywhere
+from fixtures.mutants.exchanges import EveryExpertEverywhere
 from fixtures.parallel.linear import ColumnLinear
 from tpcheck import Case, Check, Layout, Replicate, Spec, specs
 from tpcheck.engines.pool import Engine
