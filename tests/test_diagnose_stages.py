@@ -13,7 +13,8 @@ from fixtures.compositions import pipeline
 from tests.test_diagnose import CASE, COLUMN, DW, OUT, Edit, Ranks, examine, times
 from tpcheck import diagnose, oracle
 from tpcheck.case import Case
-from tpcheck.facts import Facts
+from tpcheck.facts import Facts, Local
+from tpcheck.hypotheses import microbatches
 from tpcheck.oracle import Posed
 from tpcheck.problem import Problem
 from tpcheck.verdict import CaseResult, Mismatch
@@ -104,6 +105,16 @@ def test_what_became_of_the_microbatches_is_said(edit: Edit, code: str, words: s
 def test_a_pass_that_is_used_twice_is_no_order() -> None:
     """The third output is the second's, and so is the second: nothing was exchanged."""
     assert examine(in_order(OUT, [0, 1, 1]), spec=COLUMN, case=THREE).code == "stale-buffer"
+
+
+def test_of_a_tensor_inside_the_passes_are_not_compared() -> None:
+    posed = oracle.pose(COLUMN, THREE)
+    result = CaseResult(THREE, "gloo")
+    facts = Facts(posed, result, result, {}, lambda case: None, COLUMN)
+    for name, value in (("output", 2.0), ("layer|out", 2.0)):
+        target = replace(posed.problems[0].targets[0], name=name)
+        local = Local(target, THREE, [0], *({0: f * target.value} for f in (value, 1.0, 1e-9)))
+        assert microbatches.reordered(facts, local) is None
 
 
 def on_stage(key: str, stage: int, how: Callable[[Tensor, Ranks], Any]) -> Edit:

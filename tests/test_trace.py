@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,8 @@ import torch.distributed as dist
 
 from tpcheck.board import Board
 from tpcheck.errors import CollectiveMismatch
-from tpcheck.trace import Event, Recorder, exchanged_by, name_of
+from tpcheck.operands import exchanged_by
+from tpcheck.trace import Event, Recorder, name_of
 
 EVENT = Event("all_reduce", "sum", (0, 1), "float32", (4, 8), 32, 128, "forward", "mlp.py:41")
 Pair = tuple[Recorder, Recorder]
@@ -139,23 +139,6 @@ def test_a_circle_through_an_all_to_all_is_seen(pair: Pair) -> None:
     with pytest.raises(CollectiveMismatch, match=r"rank 1 waits in reduce_scatter.* for rank 0,"):
         halves = [torch.zeros(2), torch.zeros(4)]
         pair[1].record("reduce_scatter", halves, (0, 1), "sum", "another group", waits=True)
-
-
-@pytest.mark.parametrize(
-    ("args", "expected"),
-    [
-        (([torch.ones(1), torch.ones(2, 2)], [torch.ones(3), torch.ones(0)]), ((3, 0), (1, 4))),
-        ((torch.ones(3, 2), torch.ones(4, 2), [1, 2], [0, 4]), ((0, 8), (2, 4))),
-        ((torch.ones(4, 2), torch.ones(4, 2), [], []), ((4, 4), (4, 4))),
-        ((torch.ones(4, 2), [1, 2], [0, 4], "name"), ((0, 8), (2, 4))),  # functional
-        ((torch.ones(0, 2), torch.ones(2, 2), [0, 0], [2, 0]), ((4, 0), (0, 0))),
-        ((torch.ones(4), torch.ones(4), [4], [4]), None),  # torch refuses one size for two ranks
-        ((torch.ones(()), torch.ones(()), [], []), ((0, 0), (0, 0))),  # or a scalar
-    ],
-)
-def test_what_is_exchanged_is_read_from_the_arguments(args: Any, expected: Any) -> None:
-    assert exchanged_by("all_to_all", args, 2) == expected
-    assert exchanged_by("all_gather", args, 2) is None
 
 
 def test_steps_are_counted_group_by_group(pair: Pair) -> None:

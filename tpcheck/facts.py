@@ -82,6 +82,11 @@ class Local:
     def wrong(self) -> list[int]:
         return [r for r in self.ranks if not self.fits(self.actual[r], r)]
 
+    def alike(self) -> bool:
+        """Whether there are several ranks, and each is to hold the same part."""
+        first = self.expected[self.ranks[0]]
+        return len(self.ranks) > 1 and all(torch.equal(t, first) for t in self.expected.values())
+
 
 def pass_of(mismatch: Mismatch) -> int:
     """The microbatch of a tensor's name; 1000 for what comes after the step."""

@@ -9,10 +9,8 @@ noted on the way in (`watch_reduce_ops`). On threads the process group itself ca
 from __future__ import annotations
 
 import functools
-import math
 import sys
 import threading
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +24,16 @@ from tpcheck import board, origin
 from tpcheck.board import Board, Post
 from tpcheck.compare import fingerprint
 from tpcheck.errors import CollectiveMismatch
+from tpcheck.operands import (
+    REDUCE_OPS,
+    Exchanged,
+    awaited,
+    exchanged_by,
+    full_elements,
+    group_of,
+    tensors_in,
+    written,
+)
 
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional")
 _OPS = {
@@ -55,13 +63,7 @@ POINT_TO_POINT = ("send", "recv")
 _REDUCING = {"all_reduce", "reduce_scatter", "reduce"}
 # In these every rank of the group must bring the same shape.
 _UNIFORM = {"all_reduce", "reduce_scatter", "broadcast", "reduce"}
-# From these no rank returns before every rank of the group has entered, unless asynchronous or of
-# empty tensors: each needs something of all others. (The source of a broadcast may go ahead. From
-# an all-to-all a rank returns when it has what it is sent.)
-_MEETING = {"all_reduce", "all_gather", "reduce_scatter", "barrier"}
 _pending = threading.local()
-# Elements that a rank sends to, and receives from, each rank of the group, in the group's order.
-Exchanged = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -151,10 +153,10 @@ class Recorder(TorchDispatchMode):
         op = _OPS.get(name.removesuffix("_").removesuffix("_coalesced"))
         if op is None:
             return func(*args, **kwargs)
-        ranks, communicator = _group_of(args, kwargs)
+        ranks, communicator = group_of(args, kwargs)
         # functional collectives have no such flag, and never wait themselves
         waits = not next((a for a in args if isinstance(a, bool)), True)
-        tensors, exchanged = list(_tensors(args)), exchanged_by(op, args, len(ranks))
+        tensors, exchanged = list(tensors_in(args)), exchanged_by(op, args, len(ranks))
         more: dict[str, Any] = {"waits": waits, "exchanged": exchanged}
         if name in ("send", "recv_"):
             peer, tag = (a for a in args if isinstance(a, int))
@@ -183,7 +185,7 @@ class Recorder(TorchDispatchMode):
             peer: of a send or a recv, the rank at the other end, where it is known.
         """
         largest = max(tensors, key=lambda t: t.numel(), default=None)
-        elements = _full_elements(op, tensors, len(group))
+        elements = full_elements(op, tensors, len(group))
         event = Event(
             op=op,
             reduce_op=reduce_op if op in _REDUCING else None,
@@ -195,12 +197,12 @@ class Recorder(TorchDispatchMode):
             phase=self._phase_of(op),
             where=origin.line(),
             module=self.origin.module(),
-            overwrites=self._is_saved(_written(op, tensors)),
+            overwrites=self._is_saved(written(op, tensors)),
             peer=peer,
         )
         self.events.append(event)
         if self.board is not None and (op not in POINT_TO_POINT or peer is not None):
-            awaits = _awaited(op, tensors, group, exchanged) if waits else ()
+            awaits = awaited(op, tensors, group, exchanged) if waits else ()
             self._announce(event, self.board, communicator, awaits, exchanged or ((), ()))
 
     def watch_saved(self, *, bits: bool = False) -> Any:
@@ -292,85 +294,10 @@ def _bits(tensor: Tensor) -> str:
     return fingerprint(tensor) if type(tensor) in (Tensor, torch.nn.Parameter) else ""
 
 
-def _written(op: str, tensors: list[Tensor]) -> list[Tensor]:
-    """The arguments that the collective writes into; functional collectives write into none."""
-    if op in ("all_reduce", "broadcast", "recv"):
-        return tensors
-    if op == "all_gather":
-        return tensors[:-1]
-    return tensors[:1] if op == "reduce_scatter" and len(tensors) > 1 else []
-
-
-def _full_elements(op: str, tensors: list[Tensor], degree: int) -> int:
-    """Elements of the full tensor. Arguments come as (outputs, inputs); functional collectives
-    show their input alone."""
-    sizes = [t.numel() for t in tensors]
-    if op == "all_gather":
-        return sum(sizes[:-1]) if len(sizes) > 1 else degree * sum(sizes)
-    if op == "reduce_scatter" and len(sizes) > 1:
-        return sum(sizes[1:])
-    return sum(sizes) if op == "all_reduce" else max(sizes, default=0)
-
-
-def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
-    for arg in args:
-        if isinstance(arg, Tensor):
-            yield arg
-        elif isinstance(arg, (list, tuple)):
-            yield from _tensors(arg)
-
-
-def exchanged_by(op: str, args: Sequence[Any], degree: int) -> Exchanged | None:
-    """What an all-to-all exchanges, from its arguments: (outputs, inputs) as lists of tensors, or
-    (output, input, output splits, input splits), or, functional, (input, output splits, input
-    splits). None for other collectives, and for arguments that torch will refuse."""
-    if op != "all_to_all":
-        return None
-    tensors = [a for a in args if isinstance(a, Tensor)]
-    received, sent = [a for a in args if isinstance(a, (list, tuple))][:2]
-    if not tensors:
-        both = tuple(t.numel() for t in sent), tuple(t.numel() for t in received)
-    else:
-        both = _parts(tensors[-1], sent, degree), _parts(tensors[0], received, degree)
-    return both if all(len(parts) == degree for parts in both) else None
-
-
-def _parts(tensor: Tensor, rows: Sequence[int], degree: int) -> tuple[int, ...]:
-    """Elements of each part, of which `rows` says how many rows it has; equal ones where empty."""
-    rows = rows or [len(tensor) // degree if tensor.ndim else 0] * degree
-    return tuple(int(n) * math.prod(tensor.shape[1:]) for n in rows)
-
-
-def _awaited(
-    op: str, tensors: list[Tensor], group: tuple[int, ...], exchanged: Exchanged | None
-) -> tuple[int, ...]:
-    """The members without which a rank can't return from a synchronous collective."""
-    if exchanged is not None:
-        return tuple(rank for rank, n in zip(group, exchanged[1], strict=True) if n)
-    meets = op == "barrier" or (op in _MEETING and all(t.numel() for t in tensors))
-    return group if meets else ()
-
-
-def _group_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[int, ...], str]:
-    """The ranks of the group that an operator is given, and the group's name."""
-    group: Any = None
-    for arg in reversed((*args, *kwargs.values())):
-        if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type()):
-            group = dist.ProcessGroup.unbox(arg)
-        elif group is None and isinstance(arg, str) and arg not in _REDUCE_OPS:
-            group = dist.distributed_c10d._resolve_process_group(arg)  # type: ignore[attr-defined,arg-type]
-    if group is None:
-        return (), ""
-    return tuple(dist.get_process_group_ranks(group)), str(group.group_name)
-
-
-_REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
-
-
 def _reduce_op(op: str, args: tuple[Any, ...]) -> str | None:
     noted = getattr(_pending, "reduce_op", None)
     _pending.reduce_op = None
-    named = next((a for a in args if isinstance(a, str) and a in _REDUCE_OPS), None)
+    named = next((a for a in args if isinstance(a, str) and a in REDUCE_OPS), None)
     return (named or noted) if op in _REDUCING else None
 
 

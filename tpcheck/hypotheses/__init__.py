@@ -4,7 +4,8 @@
 known, and on the tensors that went wrong first; the most specific ones first.
 
 `tensor` asks the wrong tensor alone, `several` other tensors of the case and the trace, `altered`
-the reference under other inputs and cotangents, `reruns` the candidate in another case.
+the reference under other inputs and cotangents, `microbatches` the reference of some of them or in
+another order, `reruns` the candidate in another case.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tpcheck.facts import ORDER, Facts, Local, gather, order_of
-from tpcheck.hypotheses import altered, reruns, several, tensor
+from tpcheck.hypotheses import altered, microbatches, reruns, several, tensor
 from tpcheck.verdict import Diagnosis, Mismatch
 
 
@@ -103,10 +104,10 @@ _HYPOTHESES: tuple[Callable[[Facts, Local], Diagnosis | None], ...] = (
     tensor.scaled,
     tensor.summed,
     several.tied,
-    altered.reordered,
+    microbatches.reordered,
     tensor.later_pass_only,
     tensor.sum_of_pieces,
-    several.accumulated,
+    microbatches.accumulated,
     several.residual,
     several.partial_branch,
     altered.own_terms_only,

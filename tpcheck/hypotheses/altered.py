@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice, permutations, product
+from itertools import islice, product
 
 import torch
 from torch import Tensor
@@ -19,8 +19,7 @@ from tpcheck import oracle
 from tpcheck.case import Case
 from tpcheck.draw import Draw
 from tpcheck.errors import InvalidArgument
-from tpcheck.facts import Facts, Local, local_of, name_of
-from tpcheck.passes import at
+from tpcheck.facts import Facts, Local, name_of
 from tpcheck.placement import Blocks, Entry, Shard, Sharded, by_axis, take
 from tpcheck.problem import Problem
 from tpcheck.spec import Spec
@@ -28,7 +27,6 @@ from tpcheck.verdict import Diagnosis
 
 MOST_TERMS = 10  # 2 ** 10 sums are compared
 LONGEST = 64  # dims up to this size are tried in other orders
-MOST_PASSES = 4  # 24 orders are
 MOST_ORDERS = 100  # the reference is run for each
 Change = Callable[[str, Tensor], Tensor]  # (name, full tensor) → what stands in its place
 
@@ -71,37 +69,6 @@ def _orders(facts: Facts, entry: Entry) -> Iterator[tuple[str, Callable[[Tensor]
     for other in {0, 1, 2} - {dim}:
         how = f"gathered along dim {other} instead of {dim}"
         yield how, partial(gathered, order=ranks, along=other)
-
-
-def reordered(facts: Facts, local: Local) -> Diagnosis | None:
-    """The reference agrees, in every pass, once the microbatches of the inputs (in backward, of the
-    cotangents) come in another order."""
-    problem, passes = facts.posed.problems[0], facts.case.microbatches
-    if not 1 < passes <= MOST_PASSES or facts.case.dp > 1 or facts.spec is None:
-        return None
-    kind, name = local.target.kind, local.target.name.partition("@")[0]
-    if kind not in ("output", "loss", "input_grad", "param_grad"):
-        return None
-    side = "inputs" if kind in ("output", "loss") else "cotangents"
-    seen = [
-        local_of(facts, target, 0)
-        for target in problem.targets
-        if target.kind == kind and target.name in {at(name, m) for m in range(passes)}
-    ]
-    given = problem.inputs if side == "inputs" else problem.cotangents
-    for order in list(permutations(range(passes)))[1:]:
-        moved = [given[i] for i in order]
-        other = replace(problem, **{side: moved})  # type: ignore[arg-type]
-        values = _values(facts, other)
-        if all(
-            own is not None
-            and all(_holds(own, rank, values[kind, own.target.name]) for rank in own.ranks)
-            for own in seen
-        ):
-            message = f"{name_of(local)} is what the microbatches of the {side}, in the order "
-            message += f"{', '.join(map(str, order))}, would give"
-            return Diagnosis("shard-order", message, {"side": side, "order": list(order)})
-    return None
 
 
 def own_terms_only(facts: Facts, local: Local) -> Diagnosis | None:

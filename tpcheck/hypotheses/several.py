@@ -4,7 +4,6 @@ trace."""
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -69,60 +68,6 @@ def _rows_of(got: Tensor, full: Tensor, dim: int) -> list[int] | None:
     return [h[0] for h in hits] if all(hits) else None
 
 
-def accumulated(facts: Facts, local: Local) -> Diagnosis | None:
-    """Some microbatches' gradients are not in the sum, or the first one's is there R times, or only
-    that one was summed over the ranks."""
-    case, passes = facts.case, facts.case.microbatches
-    if local.target.kind != "param_grad" or passes < 2 or facts.spec is None:
-        return None
-    values = [_of_one_pass(facts, local, m) for m in range(passes)]
-    for rank in local.wrong():
-        parts = [take(value, local.target.entry, case=case, rank=rank) for value in values]
-        one, many = parts[0], local.expected[rank] + (case.tp - 1.0) * parts[0]
-        if case.tp > 1 and local.fits(local.actual[rank], rank, expected=many):
-            message = f"{name_of(local)}: the first microbatch is {case.tp} times in the sum"
-            return Diagnosis("summed-twice", message, {"factor": case.tp - 1.0})
-        kept = [
-            choice
-            for choice in product((0, 1), repeat=passes)
-            if 0 < sum(choice) < passes
-            and local.fits(local.actual[rank], rank, expected=_chosen(choice, parts))
-        ]
-        if len(kept) == 1:
-            there = [m for m, is_there in enumerate(kept[0]) if is_there]
-            message = f"{name_of(local)}: only the microbatches {there} of {passes} are in the sum"
-            return Diagnosis("gradient-dropped", message, {"kept": there, "of": passes})
-        total = torch.stack(list(local.actual.values())).sum(0) if _alike(local) else None
-        once = local.expected[rank] + (case.tp - 1.0) * one
-        if total is not None and local.fits(total, rank, expected=once):
-            message = f"{name_of(local)}: only the first microbatch is summed over the ranks"
-            return Diagnosis("partial-not-reduced", message, {"ranks": local.ranks})
-    return None
-
-
-def _of_one_pass(facts: Facts, local: Local, m: int) -> Tensor:
-    """The full gradient that the reference has of microbatch `m` alone."""
-    assert facts.spec is not None
-    d = facts.case.coordinates(local.ranks[0]).get("dp", 0)
-    problems = facts.posed.problems if facts.posed.shared else [facts.posed.problems[d]]
-    alone = [
-        replace(
-            problem,
-            cotangents=[
-                {name: t if k == m else torch.zeros_like(t) for name, t in given.items()}
-                for k, given in enumerate(problem.cotangents)
-            ],
-        )
-        for problem in problems
-    ]
-    values = oracle.evaluate(facts.spec, facts.case, *alone)
-    return values[0][local.target.kind, local.target.name]
-
-
-def _chosen(choice: tuple[int, ...], parts: list[Tensor]) -> Tensor:
-    return torch.stack([p for p, kept in zip(parts, choice, strict=True) if kept]).sum(0)
-
-
 def tied(facts: Facts, local: Local) -> Diagnosis | None:
     """Of a tensor with several names, on ranks of different stages: what they hold adds up to the
     reference, or to R times it."""
@@ -152,7 +97,7 @@ def tied(facts: Facts, local: Local) -> Diagnosis | None:
 def partial_branch(facts: Facts, local: Local) -> Diagnosis | None:
     """The sum over the ranks is too large by R − 1 times what all modules but one send back: that
     one's gradient is not summed over the ranks, the others' are."""
-    if local.target.kind != "input_grad" or not _alike(local):
+    if local.target.kind != "input_grad" or not local.alike():
         return None
     rank, tp = local.ranks[0], local.case.tp
     want, total = local.expected[rank], torch.stack(list(local.actual.values())).sum(0)
@@ -170,12 +115,6 @@ def partial_branch(facts: Facts, local: Local) -> Diagnosis | None:
                 "missing-all-reduce", f"{message} (backward)", {"branch": border.module}
             )
     return None
-
-
-def _alike(local: Local) -> bool:
-    """Whether every rank holds the same part."""
-    first = local.expected[local.ranks[0]]
-    return len(local.ranks) > 1 and all(torch.equal(t, first) for t in local.expected.values())
 
 
 def residual(facts: Facts, local: Local) -> Diagnosis | None:
