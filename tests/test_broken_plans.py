@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from fixtures.mutants.plans import BROKEN, BrokenPlan
+from fixtures.mutants import plan_splits, plans
+from fixtures.mutants.broken import BrokenPlan
 from tpcheck import Case, audit
 from tpcheck.engines.pool import Engine
 from tpcheck.plan import Audit
 from tpcheck.plan.probe import fake_mesh, quiet
 from tpcheck.runner import Runner
 
+BROKEN = (*plans.BROKEN, *plan_splits.BROKEN)
 SIZES = {
     "batch": 1,
     "seq": 4,
