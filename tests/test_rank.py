@@ -272,9 +272,14 @@ def test_a_schedule_that_loses_a_microbatch_is_named(gloo: Engine) -> None:
         def run(self, inputs: Any, cotangents: Any) -> list[Any]:
             return super().run(inputs, cotangents)[:2]
 
-    found = run_stages(gloo, Fewer).mismatches
-    assert {m.kind for m in found} == {"exception"}
-    assert "returned 2 results for 3 microbatches" in found[0].detail["reason"]
+    class Nothing(Stages):
+        def run(self, inputs: Any, cotangents: Any) -> Any:
+            super().run(inputs, cotangents)
+
+    for cls, given in ((Fewer, "a list of 2"), (Nothing, "a NoneType")):
+        found = run_stages(gloo, cls).mismatches
+        assert {m.kind for m in found} == {"exception"}
+        assert f"schedule returned {given} for 3 microbatches" in found[0].detail["reason"]
 
 
 def test_a_message_that_nobody_receives_is_a_mismatch(gloo: Engine) -> None:

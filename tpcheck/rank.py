@@ -366,11 +366,14 @@ class RankRun:
         seeds = [self._seeds(m) for m in range(len(passes))]
         self.recorder.phase = "schedule"
         with self.recorder, self._noting_saved():
-            results = list(self.parts["schedule"](module, passes, seeds))
-        if len(results) != len(passes):
+            results = self.parts["schedule"](module, passes, seeds)
+        if not isinstance(results, (list, tuple)) or len(results) != len(passes):
+            given = f"a {type(results).__name__}"
+            if isinstance(results, (list, tuple)):
+                given += f" of {len(results)}"
             raise InvalidArgument(
-                f"the check's schedule returned {len(results)} results for {len(passes)} "
-                "microbatches; return the outputs of each"
+                f"the check's schedule returned {given} for {len(passes)} microbatches; return "
+                "a list of the outputs of each"
             )
         complete = True
         for m, (result, leaves) in enumerate(zip(results, passes, strict=True)):
