@@ -77,9 +77,18 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 )
 
 
-# Hybrids whose first layers have no attention at all: enough layers to have one that has.
 OWN: dict[str, dict[str, Any]] = {
-    name: {"num_hidden_layers": 4} for name in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+    # hybrids whose first layers have no attention at all: enough layers to have one that has
+    "qwen3_next": {"num_hidden_layers": 4},
+    "qwen3_5_text": {"num_hidden_layers": 4},
+    "qwen3_5_moe_text": {"num_hidden_layers": 4},
+    # sizes that only the configuration's builder takes
+    "embedding_gemma2_text": {
+        "head_dim": 8,
+        "num_key_value_heads": 4,
+        "global_head_dim": 8,
+        "num_global_key_value_heads": 4,
+    },
 }
 
 
@@ -146,7 +155,7 @@ def _config(model_type: str, variant: dict[str, Any]) -> Any:
     cls = CONFIG_MAPPING[model_type]
     usual = cls()
     given: dict[str, Any] = {}
-    for name, size in {**SIZES, **OWN.get(model_type, {}), **variant}.items():
+    for name, size in {**SIZES, **variant}.items():
         forced = name in variant or name.endswith("token_id")
         if value(usual, name) is not None or (forced and name in vars(usual)):
             given[name] = size
@@ -158,7 +167,7 @@ def _config(model_type: str, variant: dict[str, Any]) -> Any:
         given["rope_parameters"] = {**rope, "mrope_section": variant["mrope_section"]}
     # grouped products, the default for experts, have no float64
     given |= {"attn_implementation": "eager", "experts_implementation": "eager"}
-    return cls(**given, use_cache=False)
+    return cls(**given | OWN.get(model_type, {}), use_cache=False)
 
 
 def value(config: Any, name: str) -> Any:
