@@ -194,6 +194,26 @@ def test_a_path_that_was_not_taken_is_a_mismatch() -> None:
     assert audited(budget) == [("collective", None)]
 
 
+def test_an_op_in_another_dtype_than_was_chosen_is_a_mismatch_once() -> None:
+    budget = Budget({"all_reduce": 99}, dtypes={("forward", "all_reduce"): "float32"})
+    low = {**EVENT, "dtype": "bfloat16", "where": "mlp.py:3"}
+    right = {**low, "dtype": "float32"}
+    case = Case(mesh={"tp": 2})
+    assert audit(budget, case, 0, [right, {**low, "op": "all_gather"}]) == []
+    (found,) = audit(budget, case, 1, [right, low, low])
+    assert (found.kind, found.rank) == ("collective", 1)
+    reason = "all_reduce in forward runs in bfloat16, float32 is due at mlp.py:3"
+    assert found.detail["reason"] == reason
+    assert (budget * 2 + Budget()).dtypes == budget.dtypes
+
+
+def test_a_budget_without_volumes_allows_any() -> None:
+    free = Budget(None, {}) * 3 + Budget({"all_reduce": 1})
+    assert (free.forward, free.backward) == (None, {})
+    assert audited(free, EVENT) == []
+    assert audited(free, {**EVENT, "phase": "backward"}) == [("communication_bytes", 8.0)]
+
+
 def test_more_saved_than_allowed_is_a_mismatch() -> None:
     assert audited(Budget(saved=10), saved=10) == []
     assert audited(Budget(saved=10), saved=11) == [("saved_bytes", 1.0)]

@@ -2,7 +2,8 @@
 
 A ring moves, a rank: for an all-gather or a reduce-scatter of n elements (R−1)/R · n, for an
 all-reduce 2(R−1)/R · n, being one of each (Patarasuk & Yuan 2009). Budgets count elements, not
-bytes: a sum in float32 of bfloat16 terms costs more bytes and is nobody's fault. An op may be
+bytes: a sum in float32 of bfloat16 terms costs more bytes and is nobody's fault. The reverse is one
+where a dtype was chosen to sum in, and values hide it: a budget may name that dtype. An op may be
 replaced by others of no more volume (an all-reduce by a reduce-scatter and an all-gather).
 
 Letters: R degree, n elements of the full tensor.
@@ -10,7 +11,8 @@ Letters: R degree, n elements of the full tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,16 +35,19 @@ class Budget:
     """What one microbatch may send, a rank.
 
     Args:
-        forward, backward: op → elements of the full tensor, summed over its uses.
+        forward, backward: op → elements of the full tensor, summed over its uses; None allows
+            anything.
         at_least: (phase, op) → how often it must run: the witness that a path was taken.
+        dtypes: (phase, op) → the dtype in which it must run, as in `"float32"`.
         saved: elements that autograd may keep for backward in one forward, a rank, besides the
             parameters; None allows anything.
     """
 
-    forward: Mapping[str, int] = field(default_factory=dict)
-    backward: Mapping[str, int] = field(default_factory=dict)
+    forward: Mapping[str, int] | None = field(default_factory=dict)
+    backward: Mapping[str, int] | None = field(default_factory=dict)
     at_least: Mapping[tuple[str, str], int] = field(default_factory=dict)
     saved: int | None = None
+    dtypes: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(
@@ -50,24 +55,32 @@ class Budget:
             _sum(self.backward, other.backward),
             {**self.at_least, **other.at_least},
             self.saved if other.saved is None else (self.saved or 0) + other.saved,
+            {**self.dtypes, **other.dtypes},
         )
 
     def __mul__(self, times: int) -> Budget:
         return Budget(
-            {op: n * times for op, n in self.forward.items()},
-            {op: n * times for op, n in self.backward.items()},
+            _times(self.forward, times),
+            _times(self.backward, times),
             self.at_least,
             None if self.saved is None else self.saved * times,
+            self.dtypes,
         )
 
     def allowed(self, phase: str, degree: int) -> float:
         """Ring elements that `phase` may send in one microbatch."""
         ops = self.backward if phase == "backward" else self.forward
-        return sum(ring(op, n, degree) for op, n in ops.items())
+        return math.inf if ops is None else sum(ring(op, n, degree) for op, n in ops.items())
 
 
-def _sum(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
+def _sum(a: Mapping[str, int] | None, b: Mapping[str, int] | None) -> dict[str, int] | None:
+    if a is None or b is None:
+        return None
     return {op: a.get(op, 0) + b.get(op, 0) for op in {*a, *b}}
+
+
+def _times(a: Mapping[str, int] | None, times: int) -> dict[str, int] | None:
+    return None if a is None else {op: n * times for op, n in a.items()}
 
 
 def audit(
@@ -115,7 +128,21 @@ def audit(
             reason = f"{op} ran {count} times in {phase}, {least * case.microbatches} were due"
             detail = {"reason": reason, "witness": op, "phase": phase}
             found.append(Mismatch("witness", "collective", rank, detail=detail))
-    return found
+    return found + list(_other_dtypes(budget, rank, events))
+
+
+def _other_dtypes(
+    budget: Budget, rank: int, events: Iterable[Mapping[str, Any]]
+) -> Iterator[Mismatch]:
+    """The first use of each op in another dtype than the budget's."""
+    due = dict(budget.dtypes)
+    for event in events:
+        what = (event["phase"], event["op"])
+        if what in due and event["dtype"] != due[what]:
+            at = f" at {event['where']}" if event["where"] else ""
+            reason = f"{what[1]} in {what[0]} runs in {event['dtype']}, {due[what]} is due{at}"
+            detail = {"reason": reason, "dtype": event["dtype"], "expected_dtype": due.pop(what)}
+            yield Mismatch("dtype", "collective", rank, detail=detail)
 
 
 def kept_for_backward(module: nn.Module, x: Tensor) -> int:

@@ -85,6 +85,8 @@ def _structural(facts: Facts) -> Diagnosis | None:
         if "witness" in first.detail:
             return Diagnosis("unclassified", f"the path was not taken: {first.detail['reason']}")
         reason = first.detail.get("reason", "the ranks' sequences of collectives differ")
+        if "expected_dtype" in first.detail:
+            return Diagnosis("precision-loss", reason, dict(first.detail))
         return Diagnosis("collective-mismatch", reason, {"rank": first.rank})
     if "hang" in by_kind:
         return _hang(by_kind["hang"])

@@ -10,7 +10,9 @@ _STAGES = {**_SMALLEST, "layers": 2, "schedule": "gpipe"}
 _known = [singleton(_SMALLEST, dp=2)]
 
 tp_fsdp2 = Check(fsdp.spec, candidate=fsdp.candidate, known=_known)
-tp_fsdp2_mixed_precision = Check(fsdp.mixed_spec, candidate=fsdp.mixed_candidate, known=_known)
+tp_fsdp2_mixed_precision = Check(
+    fsdp.mixed_spec, candidate=fsdp.mixed_candidate, communication=True, known=_known
+)
 tp_checkpointing = Check(
     wrapped.checkpointing, candidate=wrapped.checkpointed, known=[singleton(_SMALLEST)]
 )

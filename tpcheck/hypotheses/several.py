@@ -237,7 +237,8 @@ def missing_collective(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     phase = "forward" if local.target.kind in ("output", "loss") else "backward"
     budget = facts.spec.budget(facts.case)
-    due = {op for op, n in (budget.forward if phase == "forward" else budget.backward).items() if n}
+    volumes = budget.forward if phase == "forward" else budget.backward
+    due = {op for op, n in (volumes or {}).items() if n}
     ran = {e["op"] for rank in facts.found.trace for e in rank if e["phase"] == phase}
     sums = {"all_reduce", "reduce_scatter"}
     if due & sums and not ran & sums:
