@@ -95,7 +95,7 @@ def test_a_packed_placement_is_read_as_blocks() -> None:
     from torch.distributed.tensor.placement_types import _StridedShard
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    from tpcheck.rank import live_entry
+    from tpcheck.declared import live_entry
 
     dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
     try:

@@ -25,16 +25,16 @@ from tpcheck import compare, placement, rules
 from tpcheck.borders import Watch
 from tpcheck.case import Case
 from tpcheck.cleanup import end_case
+from tpcheck.declared import cut_by_hand, is_dtensor, like, live_entry, local
 from tpcheck.draw import torch_dtype
 from tpcheck.errors import CollectiveMismatch, InvalidArgument
+from tpcheck.loading import Loader, elsewhere
 from tpcheck.memory import lay_out
 from tpcheck.names import parameters_of, tensors_of
 from tpcheck.passes import at, float_buffers, named_outputs, sgd_step
-from tpcheck.placement import Entry, Only, Partial, Replicate, by_axis, take
+from tpcheck.placement import Entry, Partial, Replicate, by_axis, take
 from tpcheck.plan.built import disorder
-from tpcheck.plan.checked import mismatch
 from tpcheck.plan.live import Promised
-from tpcheck.plan.live import findings as unlike_plan
 from tpcheck.problem import Problem, Target, read_bundle
 from tpcheck.trace import Recorder
 from tpcheck.verdict import Mismatch
@@ -77,63 +77,6 @@ class RankReport:
     compared: int = 0  # tensors held against their bounds
     alarms: set[str] = field(default_factory=set)  # other rules that alarm, where asked for
     seconds: dict[str, float] = field(default_factory=dict)
-
-
-def module_of_dtensor() -> Any:
-    """DTensor's class, or None where it was never imported (then no tensor is one)."""
-    import sys
-
-    module = sys.modules.get("torch.distributed.tensor")
-    return getattr(module, "DTensor", None)
-
-
-def is_dtensor(tensor: Any) -> bool:
-    cls = module_of_dtensor()
-    return cls is not None and isinstance(tensor, cls)
-
-
-def live_entry(tensor: Any) -> Entry:
-    """The placements of a DTensor in tpcheck's words."""
-    names = tensor.device_mesh.mesh_dim_names or ("tp",)
-    entry: dict[str, placement.Placement] = {}
-    later: dict[str, placement.Placement] = {}
-    for axis, own in zip(names, tensor.placements, strict=True):
-        if own.is_replicate():
-            entry[axis] = Replicate()
-        elif own.is_partial():
-            entry[axis] = Partial()
-        elif type(own).__name__ == "_StridedShard":
-            dim = own.dim % tensor.ndim
-            if any(p.is_shard(dim) for p in tensor.placements if p is not own):
-                # FSDP's: cut after the axes to its right
-                later = {axis: placement.Shard(dim), **later}
-            else:  # a fused weight: so many blocks, each cut on its own
-                block = tensor.shape[dim] // own.split_factor
-                entry[axis] = placement.Blocks(
-                    dim, ((block, placement.Shard(dim)),) * own.split_factor
-                )
-        else:
-            entry[axis] = placement.Shard(own.dim)
-    return entry | later
-
-
-def partition_entry(tensor: Tensor, full: Tensor) -> dict[str, placement.Placement] | None:
-    """The placement that Megatron's attributes give a parameter; None where it has none.
-
-    `partition_stride` s > 1 says that dim `partition_dim` is s blocks, each split on its own.
-    """
-    if not getattr(tensor, "tensor_model_parallel", False):
-        return None
-    dim, stride = tensor.partition_dim, tensor.partition_stride  # type: ignore[attr-defined]
-    if stride == 1:
-        return {"tp": placement.Shard(dim)}
-    block = full.shape[dim] // stride
-    return {"tp": placement.Blocks(dim, ((block, placement.Shard(dim)),) * stride)}
-
-
-def local(tensor: Tensor) -> Tensor:
-    """The rank's own part of a DTensor; any other tensor as it is."""
-    return tensor.to_local() if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
 
 
 class RankRun:
@@ -208,132 +151,12 @@ class RankRun:
             module.to(device=self.device, dtype=torch_dtype(self.case))
 
     def _load(self, module: Any) -> bool:
-        """Copies this rank's shard of every parameter in; False where one can't be loaded."""
-        own = tensors_of(module) if isinstance(module, nn.Module) else {}
-        params = parameters_of(module) if own else {}
-        fits = True
-        for name in self.problem.params:
-            if name not in own and self._has(self.work.params[name]):
-                self._sharding(name, "missing", {"reason": f"the candidate has no {name!r}"})
-                fits = False
-        for name, tensor in own.items():
-            full = self.problem.params.get(name)
-            if full is None:
-                if name in params:
-                    reason = f"the reference has no parameter {name!r}"
-                    self._sharding(name, "unexpected", {"reason": reason})
-                    fits = False
-                continue
-            if not self._has(self.work.params[name]):
-                detail = {"reason": f"{name} {self._elsewhere(self.work.params[name])}"}
-                self._sharding(name, "elsewhere", detail)
-            fits = self._load_one(name, tensor, full) and fits
-        if fits and self.parts.get("load"):
-            with torch.no_grad():
-                for tensor in own.values():
-                    if tensor.is_floating_point():
-                        local(tensor).fill_(torch.nan)
-                with self.recorder:
-                    self.parts["load"](module, dict(self.problem.params))
-            for name, tensor in own.items():
-                if name in self.problem.params:
-                    self._check_storage(name, tensor)
-        if self.case.tp > 1 and params and not self.work.named:
-            self._check_something_is_sharded(list(params))
-        if self.work.plan is not None and params:
-            for finding in unlike_plan(module, self.work.plan, self.problem.params):
-                self.report.mismatches.append(mismatch(finding, self.rank))
+        loader = Loader(self.work, self.problem, self.recorder, self.report)
+        fits = loader.load(module, self.parts.get("load"))
         if self.work.dump:
-            for name, tensor in own.items():
+            for name, tensor in loader.held.items():
                 self.kept[f"loaded/{name}"] = local(tensor).detach().cpu().clone()
-        held = {id(p): local(p) for p in params.values()}
-        self.report.bytes = sum(_bytes(p) for p in held.values())
         return fits
-
-    def _load_one(self, name: str, tensor: Tensor, full: Tensor) -> bool:
-        entry = self._entry_of(name, tensor, full)
-        self.report.entries[name] = entry
-        if _only(self.work.params[name]).keys() & _effective(by_axis(entry)).keys():
-            return False  # spread over ranks that have other parameters: they can't work together
-        expected = take(full, entry, case=self.case, rank=self.rank)
-        here = local(tensor)
-        sharded = placement.is_sharded(entry, self.case)
-        detail: dict[str, Any]
-        if here.shape != expected.shape:
-            whole = here.shape == full.shape
-            detail = {"shape": list(here.shape), "expected_shape": list(expected.shape)}
-            self._sharding(name, "whole" if whole else "shape", detail)
-            if not whole:
-                return False
-            expected = full
-        elif sharded:
-            self._check_storage(name, tensor)
-        with torch.no_grad():
-            if here.is_floating_point():
-                here.fill_(torch.nan)
-            here.copy_(expected)
-        return True
-
-    def _check_something_is_sharded(self, names: list[str]) -> None:
-        """A layout that names no parameter is read from the candidate: it must shard some."""
-        live = self.report.entries
-        found = [live[name] for name in names if name in live]
-        if not any(placement.is_sharded(entry, self.case, axis="tp") for entry in found):
-            reason = "no parameter is sharded, and the layout declares none as replicated"
-            self._sharding(names[0], "none", {"reason": reason, "parameters": len(names)})
-
-    def _check_storage(self, name: str, tensor: Tensor) -> None:
-        """A shard that is a view keeps the whole tensor in memory."""
-        full, here = self.problem.params[name], local(tensor)
-        held = here.untyped_storage().nbytes()
-        if held >= _bytes(full) > _bytes(here):
-            detail = {"storage": held, "expected": _bytes(here)}
-            self._sharding(name, "storage", detail)
-
-    def _entry_of(self, name: str, tensor: Tensor, full: Tensor) -> Entry:
-        """The placement that the candidate's tensor declares, else the layout's."""
-        entry = self.work.params[name]
-        live = live_entry(tensor) if is_dtensor(tensor) else partition_entry(tensor, full)
-        if live is None:
-            return entry
-        live = self._cut_by_hand(tensor, full, entry) | by_axis(live)
-        has, wants = _effective(by_axis(live)), _effective(by_axis(entry))
-        if name in self.work.named and has != wants:
-            # all that it has is right, and some axis is missing: held whole along that one
-            whole = has.items() <= wants.items()
-            detail = {"placement": str(live), "expected_placement": str(entry)}
-            detail["axes"] = ", ".join(wants.keys() - has.keys())
-            self._sharding(name, "whole" if whole else "placement", detail)
-        return {**_only(entry), **by_axis(live)}
-
-    def _has(self, entry: Entry) -> bool:
-        """Whether this rank is to have any of a tensor that lies so."""
-        return placement.holds(entry, case=self.case, rank=self.rank)
-
-    def _elsewhere(self, entry: Entry) -> str:
-        """Where this rank is, and where the layout has the tensor."""
-        here = self.case.coordinates(self.rank)
-        axes = _only(entry)
-        own = ", ".join(f"{axis}={here[axis]}" for axis in axes)
-        due = ", ".join(f"{axis}={only.coordinate}" for axis, only in axes.items())
-        return f"is on the ranks of {own}; the layout has it on those of {due} only"
-
-    def _cut_by_hand(
-        self, tensor: Tensor, full: Tensor, entry: Entry
-    ) -> dict[str, placement.Placement]:
-        """The layout's placements along axes that a DTensor's mesh does not have: of experts, say,
-        that EP left on the rank and FSDP made DTensors over dp. They hold where what the DTensor
-        takes for the whole is the layout's part along them."""
-        if not is_dtensor(tensor):
-            return {}
-        known = tensor.device_mesh.mesh_dim_names or ("tp",)  # type: ignore[attr-defined]
-        others = {axis: own for axis, own in by_axis(entry).items() if axis not in known}
-        part = take(full, others, case=self.case, rank=self.rank)
-        return others if tensor.shape == part.shape else {}
-
-    def _sharding(self, name: str, fault: str, detail: dict[str, Any]) -> None:
-        detail = {"fault": fault, **detail}
-        self.report.mismatches.append(Mismatch(name, "sharding", self.rank, detail=detail))
 
     # ---- forward, backward, step
 
@@ -380,6 +203,10 @@ class RankRun:
             complete = self._check_outputs(named_outputs(result), m) and complete
             self._check_input_gradients(leaves, m)
         return complete
+
+    def _has(self, entry: Entry) -> bool:
+        """Whether this rank is to have any of a tensor that lies so."""
+        return placement.holds(entry, case=self.case, rank=self.rank)
 
     def _seeds(self, m: int) -> dict[str, Tensor]:
         """This rank's part of each output's cotangent; of those that it is to have."""
@@ -471,7 +298,7 @@ class RankRun:
             seed = take(full, entry, case=self.case, rank=self.rank).to(output.dtype)
             seed = lay_out(seed, self.case.memory)
             roots.append(output)
-            seeds.append(_like(output, seed))
+            seeds.append(like(output, seed))
         if roots:
             with self.recorder:
                 torch.autograd.backward(roots, seeds)
@@ -511,7 +338,7 @@ class RankRun:
             return True
         if not self._has(target.entry):
             if actual is not None and kind in ("output", "loss"):
-                detail = {"elsewhere": self._elsewhere(target.entry)}
+                detail = {"elsewhere": elsewhere(target.entry, self.case, self.rank)}
                 self.report.mismatches.append(Mismatch(name, kind, self.rank, detail=detail))
             return True
         entry, actual = self._settle(target, actual)
@@ -545,7 +372,7 @@ class RankRun:
             return _summed(target.entry), None
         entry = target.entry
         if is_dtensor(actual):
-            others = self._cut_by_hand(actual, target.value, entry)
+            others = cut_by_hand(actual, target.value, entry, self.case, self.rank)
             live, actual = others | by_axis(live_entry(actual)), local(actual)
             sizes = self.case.mesh  # on an axis of one rank every placement is the whole
             entry = {
@@ -565,26 +392,6 @@ def _summed(entry: Entry) -> Entry:
         axis: Replicate() if isinstance(own, Partial) else own
         for axis, own in by_axis(entry).items()
     }
-
-
-def _only(entry: Entry) -> dict[str, Only]:
-    return {axis: own for axis, own in by_axis(entry).items() if isinstance(own, Only)}
-
-
-def _effective(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {axis: own for axis, own in entry.items() if not isinstance(own, (Replicate, Only))}
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _like(output: Tensor, seed: Tensor) -> Tensor:
-    if not is_dtensor(output):
-        return seed
-    from torch.distributed.tensor import DTensor
-
-    return DTensor.from_local(seed, output.device_mesh, output.placements)  # type: ignore[attr-defined]
 
 
 def run_case(

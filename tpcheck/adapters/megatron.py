@@ -1,5 +1,5 @@
 """Megatron-core modules, on ranks that already run: its global state over our mesh, its partition
-attributes read as layout (`tpcheck.rank` does that), its finalize step.
+attributes read as layout (`tpcheck.declared` does that), its finalize step.
 
 Megatron-core asks for CUDA in places where it needs none. On ranks without CUDA two of its ways
 are replaced, for the time of a case and nowhere else:

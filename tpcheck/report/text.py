@@ -128,7 +128,8 @@ def _stack(stack: str) -> list[str]:
     if "most recent call first" not in stack:
         return lines[-4:]
     frames = [text for text in lines if text.lstrip().startswith("File")]
-    noise = ("/torch/", "/tpcheck/engines/", "/tpcheck/rank.py", "/tpcheck/trace.py")
+    own_modules = ("engines/", "rank.py", "loading.py", "trace.py")
+    noise = ("/torch/", *(f"/tpcheck/{name}" for name in own_modules))
     own = [text for text in frames if not any(part in text for part in noise)]
     return (own or frames)[:4]
 
