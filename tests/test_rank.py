@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from fixtures.compositions import routed
+from fixtures.compositions import moe, routed
 from fixtures.mutants.exchanges import EveryExpertEverywhere
 from fixtures.parallel.linear import ColumnLinear
 from tpcheck import Case, Check, Layout, Replicate, Spec, specs
@@ -374,3 +374,21 @@ def test_experts_that_ep_did_not_cut_are_whole_whatever_fsdp_cuts(gloo: Engine) 
     found = {m.tensor: m.detail for m in result.mismatches if m.kind == "sharding"}
     assert {"mlp.up", "mlp.down"} == set(found)
     assert found["mlp.up"]["fault"] == "whole" and "ep" in found["mlp.up"]["axes"]
+
+
+@pytest.mark.parametrize(("experts", "fault", "axes"), [(4, "whole", "ep"), (3, "shape", None)])
+def test_what_is_cut_along_one_axis_and_not_along_the_other_is_whole_there(
+    gloo: Engine, experts: int, fault: str, axes: str | None
+) -> None:
+    case = Case(
+        dims={"batch": 2, "hidden": 2, "intermediate": 2, "experts": 4}, mesh={"ep": 2, "tp": 2}
+    )
+
+    def build(case: Case, mesh: Any) -> nn.Module:
+        module = moe.candidate(case, mesh)
+        module.up = nn.Parameter(torch.empty(experts, 1, 2))  # of 4, and 1 of 2 columns
+        return module
+
+    found = Runner(Check(moe.spec, build), gloo).run(case).mismatches
+    up = next(m.detail for m in found if (m.kind, m.tensor) == ("sharding", "up"))
+    assert (up["fault"], up.get("axes")) == (fault, axes)

@@ -89,12 +89,14 @@ class Loader:
         sharded = placement.is_sharded(entry, self.case)
         detail: dict[str, Any]
         if here.shape != expected.shape:
-            whole = here.shape == full.shape
             detail = {"shape": list(here.shape), "expected_shape": list(expected.shape)}
-            self._sharding(name, "whole" if whole else "shape", detail)
-            if not whole:
+            part, axes = self._whole_along(here.shape, full, entry)
+            if axes:
+                detail["axes"] = axes
+            self._sharding(name, "shape" if part is None else "whole", detail)
+            if part is None:
                 return False
-            expected = full
+            expected = part
         elif sharded:
             self._check_storage(name, tensor)
         with torch.no_grad():
@@ -102,6 +104,21 @@ class Loader:
                 here.fill_(torch.nan)
             here.copy_(expected)
         return True
+
+    def _whole_along(
+        self, shape: torch.Size, full: Tensor, entry: Entry
+    ) -> tuple[Tensor | None, str]:
+        """What a rank holds that does not cut a tensor along one of its axes, or along any, and the
+        axis where others cut it; None where no such part has this shape."""
+        if shape == full.shape:
+            return full, ""
+        own = by_axis(entry)
+        for axis in own:
+            others = {other: placed for other, placed in own.items() if other != axis}
+            part = take(full, others, case=self.case, rank=self.rank)
+            if part.shape == shape:
+                return part, axis
+        return None, ""
 
     def _check_something_is_sharded(self, names: list[str]) -> None:
         """A layout that names no parameter is read from the candidate: it must shard some."""
