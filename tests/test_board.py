@@ -215,5 +215,6 @@ def test_what_one_sends_the_other_must_expect(
     theirs = Post((2, 5), 0, digest("x"), "x", 0, (), (3, 0), (7, 0))
     mine = Post((2, 5), 0, digest("x"), "x", 0, (), sent, received)
     assert mine.unlike(2, theirs, 5) == says
+    assert theirs.unlike(5, mine, 2) == says  # whoever of the two sees it
     other = Post((2, 5), 0, digest("y"), "y", 0, (), sent, received)
     assert other.unlike(2, theirs, 5) == ""  # another collective altogether

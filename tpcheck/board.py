@@ -78,10 +78,11 @@ class Post:
         if not self.sent or not theirs.sent:
             return None
         mine, other = self.members.index(rank), self.members.index(peer)
-        for a, b, sent, due in (
+        ways = [
             (rank, peer, self.sent[other], theirs.received[mine]),
             (peer, rank, theirs.sent[mine], self.received[other]),
-        ):
+        ]
+        for a, b, sent, due in sorted(ways):  # whichever of the two sees it says the same
             if sent % WRAP != due % WRAP:
                 return f"rank {a} sends {sent} elements to rank {b}, which expects {due}: "
         return None
