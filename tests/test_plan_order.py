@@ -3,6 +3,7 @@ are left alone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -165,6 +166,13 @@ def test_experts_in_their_own_unit_are_right_and_a_block_unit_is_refused(gloo: E
     assert named.code == order.CODE and order.EP_IN_A_BLOCK_UNIT in named.message
 
 
+@pytest.fixture(scope="module")
+def with_fsdp() -> Iterator[Engine]:
+    """Ranks that need not import FSDP within a case."""
+    with Engine("gloo", 4, time_limit=30, preload=ROUTED_UNNAMED.preload) as engine:
+        yield engine
+
+
 @pytest.mark.parametrize(
     ("seed", "skips", "words"),
     [
@@ -177,13 +185,13 @@ def test_experts_in_their_own_unit_are_right_and_a_block_unit_is_refused(gloo: E
     ],
 )
 def test_a_rank_that_leaves_an_exchange_of_a_block_unit_is_seen_at_once(
-    gloo: Engine, seed: int, skips: Any, words: list[str]
+    with_fsdp: Engine, seed: int, skips: Any, words: list[str]
 ) -> None:
     case = replace(UNNAMED, seed=seed)
     assert without_tokens(case) == skips
-    right = Runner(Check(ROUTED_UNNAMED, one_unit(routed.RoutedMLP)), gloo)
+    right = Runner(Check(ROUTED_UNNAMED, one_unit(routed.RoutedMLP)), with_fsdp)
     assert right.run(case).verdict is Verdict.PASS  # the unit alone makes nobody wait
-    runner = Runner(Check(ROUTED_UNNAMED, one_unit(LeavesTheExchange)), gloo)
+    runner = Runner(Check(ROUTED_UNNAMED, one_unit(LeavesTheExchange)), with_fsdp)
     result = runner.run(case)
     assert {m.kind for m in result.mismatches} == {"collective"}  # refused, not waited for
     named = examine_failure(runner, result).diagnosis
