@@ -154,7 +154,14 @@ class Borders:
         start = _start(earliest, starts)
         if place is not None and start >= end:
             return place
+        if start < len(order) and self._is_left(order[start]):
+            return Place(_maker(order[start]), "backward", order[start])
         return Place(earliest, "backward")
+
+    def _is_left(self, border: Border) -> bool:
+        """Whether the ranks hold terms of a sum here, and in no other layer: nobody took it."""
+        mates = self._like(border)
+        return self._is_partial(border) and bool(mates) and not any(map(self._is_partial, mates))
 
     def unsummed(self) -> Place | None:
         """Where the gradient of an input turns into terms of a sum that nobody takes after."""
