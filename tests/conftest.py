@@ -13,9 +13,20 @@ from tpcheck.engines.pool import Engine
 pytest_plugins = ["pytester"]
 
 
+# What candidates import, loaded before ranks are forked: after each crash that a test is about,
+# new ranks would load it again, seconds each.
+HEAVY = (
+    "torch.distributed.fsdp",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor.parallel",
+    "torch._functorch.aot_autograd",
+    "transformers.models.llama.modeling_llama",
+)
+
+
 @pytest.fixture(scope="session")
 def gloo() -> Iterator[Engine]:
-    with Engine("gloo", 4, time_limit=20) as engine:
+    with Engine("gloo", 4, time_limit=20, preload=HEAVY) as engine:
         yield engine
 
 

@@ -3,7 +3,6 @@ are left alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -166,13 +165,6 @@ def test_experts_in_their_own_unit_are_right_and_a_block_unit_is_refused(gloo: E
     assert named.code == order.CODE and order.EP_IN_A_BLOCK_UNIT in named.message
 
 
-@pytest.fixture(scope="module")
-def with_fsdp() -> Iterator[Engine]:
-    """Ranks that need not import FSDP within a case."""
-    with Engine("gloo", 4, time_limit=30, preload=ROUTED_UNNAMED.preload) as engine:
-        yield engine
-
-
 @pytest.mark.parametrize(
     ("seed", "skips", "words"),
     [
@@ -185,13 +177,13 @@ def with_fsdp() -> Iterator[Engine]:
     ],
 )
 def test_a_rank_that_leaves_an_exchange_of_a_block_unit_is_seen_at_once(
-    with_fsdp: Engine, seed: int, skips: Any, words: list[str]
+    gloo: Engine, seed: int, skips: Any, words: list[str]
 ) -> None:
     case = replace(UNNAMED, seed=seed)
     assert without_tokens(case) == skips
-    right = Runner(Check(ROUTED_UNNAMED, one_unit(routed.RoutedMLP)), with_fsdp)
+    right = Runner(Check(ROUTED_UNNAMED, one_unit(routed.RoutedMLP)), gloo)
     assert right.run(case).verdict is Verdict.PASS  # the unit alone makes nobody wait
-    runner = Runner(Check(ROUTED_UNNAMED, one_unit(LeavesTheExchange)), with_fsdp)
+    runner = Runner(Check(ROUTED_UNNAMED, one_unit(LeavesTheExchange)), gloo)
     result = runner.run(case)
     assert {m.kind for m in result.mismatches} == {"collective"}  # refused, not waited for
     named = examine_failure(runner, result).diagnosis
