@@ -38,6 +38,18 @@ def test_a_correct_candidate_passes_and_its_all_reduce_is_traced(gloo: Engine) -
     assert result.trace[0][0]["where"].startswith("collectives.py:")
 
 
+def _loaded(mesh: object) -> set[str]:
+    return set(sys.modules)
+
+
+def test_ranks_are_forked_with_the_parts_of_torch_that_the_driver_has() -> None:
+    import torch.distributed.pipelining  # noqa: F401 - as a file of candidates would
+
+    with Engine("gloo", 2) as engine:
+        loaded = engine.call(_loaded, mesh={"tp": 2})
+    assert all("torch.distributed.pipelining" in modules for modules in loaded)
+
+
 def test_one_rank_raises(gloo: Engine) -> None:
     result = run(gloo, faulty.OneRankRaises)
     assert result.verdict is Verdict.FAIL

@@ -171,6 +171,7 @@ class Engine:
             "store": str(self.folder / f"store{self.starts}"),
             "log": str(log),
             "cpu": self._cpu(index),
+            "load": _parts_of_torch(),
         }
         self._request(request, theirs.fileno())
         theirs.close()
@@ -350,3 +351,10 @@ class Engine:
         if status >= 0:
             return f"exit code {status}"
         return f"killed by {signal.Signals(-status).name}"
+
+
+def _parts_of_torch() -> list[str]:
+    """Torch's packages that the driver has loaded, since a candidate imports them: the zygote loads
+    them once, where each new rank would take a second for it."""
+    loaded = [(name, module) for name, module in list(sys.modules.items()) if name.count(".") < 3]
+    return [name for name, module in loaded if name[:6] == "torch." and hasattr(module, "__path__")]

@@ -58,6 +58,7 @@ def _answer(control: socket.socket, own: tuple[int, int]) -> bool:
     if not data:
         return False
     request: dict[str, Any] = json.loads(data)
+    _preload(request["load"])
     pid = os.fork()
     if pid == 0:
         control.close()
