@@ -246,7 +246,8 @@ class Search:
         """What failed at a high degree may fail at a lower one too, only more rarely there."""
         first, self.failing = self.failing, []
         for degree in degrees:
-            self.degree_until = time.monotonic() + LOOK_LOWER_SECONDS
+            seconds = min(LOOK_LOWER_SECONDS, self.options.shrink_seconds)
+            self.degree_until = time.monotonic() + seconds
             self._draw_at(degree, 5 * self.options.examples)
             if self.failing and family(self.failing[0]) == family(first[0]):
                 break
