@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 from fixtures.plans import qwen
 from tpcheck import InvalidArgument, Plan, audit
@@ -192,3 +193,36 @@ def test_mistakes_are_one_clear_line(call: Any, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words.replace("(", r"\(")) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+# ---- one module in several places
+
+
+def shared(times: int) -> nn.Module:
+    layer = nn.ModuleDict({"up": nn.Linear(8, 16), "down": nn.Linear(16, 8)}).to("meta")
+    return nn.ModuleDict({"layers": nn.ModuleList([layer] * times)})
+
+
+def test_a_module_in_several_places_is_sharded_by_any_of_its_names() -> None:
+    """ALBERT: one layer, run several times."""
+    plan = {"layers.0.up": ColwiseParallel(), "layers.0.down": RowwiseParallel()}
+    found = audit(shared(3), plan, tp=2)
+    assert found.findings == []
+    placed = {p.name: p.placement for p in found.parameters}
+    assert placed["layers.2.up.weight"] == "Shard(0)"
+    left = audit(shared(3), {"layers.1.up": ColwiseParallel()}, tp=2)
+    assert {n for f in left.findings for n in f.names if "down.weight" in n} == {
+        f"layers.{i}.down.weight" for i in range(3)
+    }
+
+
+def test_a_style_is_not_put_on_one_module_twice() -> None:
+    """torch does so, silently: the second hook gets what the first has made a plain tensor."""
+    plan = {"layers.*.up": ColwiseParallel(), "layers.*.down": RowwiseParallel()}
+    found = audit(shared(2), plan, tp=2).findings
+    assert [(f.code, f.names) for f in found] == [
+        ("wrong-placement", ("layers.1.up",)),
+        ("wrong-placement", ("layers.1.down",)),
+    ]
+    assert "the same module as layers.0.up" in found[0].message
+    assert audit(shared(1), plan, tp=2).findings == []

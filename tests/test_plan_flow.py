@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
@@ -104,6 +106,46 @@ def test_column_splits_whose_row_split_is_in_another_module() -> None:
     assert found.code == "wrong-placement" and len(found.names) == 3
 
 
+def test_the_order_of_registration_does_not_matter_to_siblings() -> None:
+    def layer(out: nn.Module, inner: nn.Module) -> nn.Module:
+        return nn.ModuleDict({"out": nn.ModuleDict({"dense": out}), "self": inner})
+
+    inner = nn.ModuleDict({n: linear(H, A * D) for n in ("query", "key", "value")})
+    block = nn.ModuleDict(
+        {
+            "attention": layer(linear(A * D, H), inner),
+            "feed": layer(linear(32, H), nn.ModuleDict({"a": linear(H, 32), "b": linear(H, 32)})),
+        }
+    )
+    given = nn.ModuleDict({"layers": nn.ModuleList([block])})
+    plan: dict[str, Any] = {"layers.*.*.self.*": "colwise", "layers.*.*.out.dense": "rowwise"}
+    assert audit(given, plan, tp=2).findings == []
+    for alone in ({"layers.*.feed.self.*": "colwise"}, {"layers.*.attention.out.dense": "rowwise"}):
+        found = audit(given, Plan(alone, whole=("*",)), tp=2).findings
+        assert [f.code for f in found] == ["wrong-placement"], found
+
+
+class HeadAware(ParallelStyle):
+    """A style of one's own: the rows of a fused [q | k | v], each rank its heads'."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        rows = module.get_parameter("weight").detach().unflatten(0, (3, A, -1))
+        own = rows.transpose(0, 1).flatten(0, 2)
+        module.weight = nn.Parameter(distribute_tensor(own, device_mesh, [Shard(0)]))
+        return module
+
+
+def test_beside_a_style_of_ones_own_nothing_is_known() -> None:
+    def build() -> nn.Module:
+        block = nn.ModuleDict({"qkv": linear(H, 3 * A * D), "o_proj": linear(A * D, H)})
+        return nn.ModuleDict({"layers": nn.ModuleList([block])})
+
+    row = {"layers.*.o_proj": RowwiseParallel()}
+    assert audit(build(), {"layers.*.qkv": HeadAware(), **row}, tp=2).findings == []
+    found = audit(build(), Plan(row, whole=("*.qkv.weight",)), tp=2).findings
+    assert [finding.names for finding in found] == [("layers.0.o_proj",)]
+
+
 def test_a_row_split_within_a_nested_module() -> None:
     gated = nn.ModuleDict({"gate_proj": linear(H, A * D), "o_proj": linear(A * D, H)})
     block = nn.ModuleDict({f"{n}_proj": linear(H, A * D) for n in "qkv"} | {"out": gated})
@@ -133,6 +175,48 @@ def test_embeddings() -> None:
     assert faults(model(), {"embed": "colwise_rep"}) == []
     assert faults(model(), {"embed": "rowwise"}) == [("embed",)]
     assert faults(model(), {"embed": "colwise"}) == [("embed",)]
+
+
+def test_a_bias_of_relative_positions_is_split_as_the_heads_are() -> None:
+    """T5's: an embedding with a column a head, beside q, k, v."""
+    given = model(bias=nn.Embedding(32, A, device="meta"))
+    assert faults(given, {"layers.*.attn.bias": "colwise"}) == []
+    hidden = model(bias=nn.Embedding(32, H, device="meta"))
+    assert faults(hidden, {"layers.*.attn.bias": "colwise"}) == [
+        ("layers.0.attn.bias",),
+        ("layers.1.attn.bias",),
+    ]
+
+
+def test_whole_keys_and_values_of_split_queries() -> None:
+    """Multi-query attention: each rank's keys get the gradient of its own query heads."""
+    plan: dict[str, Any] = {"layers.*.attn.[qkv]_proj": None, "layers.*.attn.q_proj": "colwise"}
+    kv = tuple(f"layers.{i}.attn.{n}_proj.weight" for i in (0, 1) for n in "kv")
+    assert faults(model(), plan) == [kv]
+    assert faults(model(), plan, reduced=("*.[kv]_proj.weight",)) == []
+    assert faults(model(), {**plan, "layers.*.attn.q_proj": "colwise_rep"}) == [
+        ("layers.0.attn.o_proj", "layers.1.attn.o_proj")
+    ]
+
+
+def test_whole_latent_projections_that_hold_the_rotary_keys() -> None:
+    latent = {"kv_a_proj_with_mqa": linear(H, 10), "kv_b_proj": linear(8, 2 * A * D)}
+    block = nn.ModuleDict({**latent, "q_proj": linear(H, A * D), "o_proj": linear(A * D, H)})
+    given = nn.ModuleDict({"layers": nn.ModuleList([block])})
+    plan = {f"layers.*.{n}": "colwise" for n in ("q_proj", "kv_b_proj")}
+    plan["layers.*.o_proj"] = "rowwise"
+    (found,) = audit(given, Plan(plan, whole=("*_with_mqa.weight",)), tp=2).findings
+    assert found.names == ("layers.0.kv_a_proj_with_mqa.weight",)
+    plan["layers.*.kv_a_proj_with_mqa"] = "mla_kv_a_proj"
+    assert audit(given, plan, tp=2).findings == []
+
+
+def test_a_scalar_may_be_outside_the_splits() -> None:
+    block = mlp()
+    block.register_parameter("alpha", nn.Parameter(torch.ones((), device="meta")))
+    given = nn.ModuleDict({"layers": nn.ModuleList([block])})
+    plan = {"layers.*.w[13]": "colwise", "layers.*.w2": "rowwise"}
+    assert audit(given, Plan(plan, whole=("*.alpha",)), tp=2).findings == []
 
 
 # ---- whole parameters between splits by features

@@ -91,3 +91,26 @@ def test_counts_are_read_from_several_kinds_of_configuration() -> None:
     model = Configured()
     model.config = ByLayer()  # type: ignore[assignment]
     assert of(model) is None
+
+
+class Attention(nn.Module):
+    """Knows its heads; the model's configuration, if any, is of other heads of the same width."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim = heads, 24 // heads
+        with torch.device("meta"):
+            for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+                setattr(self, name, nn.Linear(24, 24, bias=False))
+
+
+@pytest.mark.parametrize("config", [None, SimpleNamespace(num_attention_heads=2, hidden_size=24)])
+def test_the_innermost_counts_are_those_of_the_projection(config: Any) -> None:
+    plan = {"layers.*.[qkv]_proj": "colwise", "layers.*.o_proj": "rowwise"}
+    for number, cut in ((4, 0), (3, 4)):
+        given = nn.ModuleDict({"layers": nn.ModuleList([Attention(number)])})
+        if config is not None:
+            given.config = config
+        said = [finding.message for finding in audit(given, plan, tp=4).findings]
+        assert len(said) == cut
+        assert all(f"tp=4 does not divide num_heads={number}" in message for message in said)

@@ -42,6 +42,14 @@ def fails():
     raise RuntimeError("no such\\nmodel")
 
 
+def exits():
+    raise SystemExit(3)
+
+
+def lazy():
+    return nn.ModuleDict({"up": nn.LazyLinear(8), "down": nn.LazyLinear(8)})
+
+
 def number():
     return 3
 """
@@ -110,6 +118,8 @@ def test_plans_of_objects_functions_and_parallelized_models(
         (["no_such_file.py:build"], "no such file"),
         (["{own}:biuld"], "did you mean 'build'"),
         (["{own}:fails"], "raised RuntimeError: no such model"),
+        (["{own}:exits"], "raised SystemExit: 3"),
+        (["{own}:lazy", "--plan", "{own}:PLAN"], "up.weight has no shape before a first forward"),
         (["{own}:number"], "returned a int"),
         (["{own}:NOT_A_PLAN"], "is a int"),
         (["{own}:build"], "ships no tp_plan; give --plan"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Shard
@@ -46,10 +47,13 @@ def audit(
         optional: patterns of keys that may match nothing, beside the plan's own.
 
     Raises:
-        InvalidArgument: no plan, no style, no degree, or no model.
+        InvalidArgument: no plan, no style, no degree, no model, or one that is not initialized.
     """
     if not isinstance(model, nn.Module):
         raise InvalidArgument(f"audit(model=…) is a {type(model).__name__}, not an nn.Module")
+    lazy = next((name for name, p in model.named_parameters() if is_lazy(p)), None)
+    if lazy is not None:
+        raise InvalidArgument(f"{lazy} has no shape before a first forward (a lazy module)")
     if (tp is None) == (mesh is None):
         raise InvalidArgument(
             "give audit(tp=…) for a model as it is before it is parallelized, or mesh=… for one "
@@ -89,12 +93,15 @@ def _ties(found: Promise) -> Iterator[Finding]:
     """Tied weights that the plan puts in different places, or that nothing ties again."""
     again = callable(getattr(found.tree.model, "tie_weights", None))
     for group in found.tied:
-        where = {name: found.placed.get(name) for name in group}
+        owners = {id(found.tree.modules[owner_of(name)]): name for name in reversed(group)}
+        if len(owners) == 1:  # one module in several places: it is placed once
+            continue
+        where = {name: found.placed.get(name) for name in reversed(owners.values())}
         places = {text(p.placement) if p else "whole" for p in where.values()}
         if places <= {"whole", "Replicate()"} or (len(places) == 1 and again):
             continue
         how = ", ".join(f"{n}: {text(p.placement) if p else 'whole'}" for n, p in where.items())
-        message = f"{how}; they are one tensor, and would be {len(group)}"
+        message = f"{how}; they are one tensor, and would be {len(owners)}"
         if len(places) == 1:
             message += " (parallelize_module registers a new parameter for each)"
         key = next((p.key for p in where.values() if p), None)

@@ -18,11 +18,16 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from tpcheck.plan.findings import Finding, brief
+from tpcheck.plan.heads import KEY_VALUE, QUERY
 from tpcheck.plan.match import join, owner_of
 from tpcheck.plan.promise import Promise
 from tpcheck.plan.styles import Style
 
 HEAD_NORM = re.compile(r"(^|_)(q|k|v|query|key|value)(_layer)?_?norm$|^norm_(q|k)$")
+
+# DeepSeek's latent projections, which hold the rotary part of all heads' keys, and what is split
+# into heads after them.
+LATENT = {"kv_a_proj_with_mqa": {"kv_b_proj"}, "wkv_a": {"wkv_b"}}
 
 
 @dataclass
@@ -39,7 +44,7 @@ def findings(promise: Promise) -> Iterator[Finding]:
     groups = _groups(promise)
     unpaired = list(_unpaired(promise, groups))
     yield from unpaired
-    yield from _embeddings(promise)
+    yield from _embeddings(promise, groups)
     yield from _sequence_norms(promise)
     yield from _partial_gradients(promise, groups)
 
@@ -84,9 +89,13 @@ def _unpaired(promise: Promise, groups: list[Group]) -> Iterator[Finding]:
     """A split that nobody takes, or one that nobody gives.
 
     A module with both is paired. One with only column splits is taken by the next module if that
-    has only row splits (BERT's `attention.self` and `attention.output`). One outside all blocks
-    (a head) is the model's output.
+    has only row splits (BERT's `attention.self` and `attention.output`), or by a sibling of its
+    size, wherever that is registered. One outside all blocks (a head) is the model's output.
+    Beside a split by a style of one's own nothing is known.
     """
+    siblings = _siblings(promise, groups)
+    own = _own_styles(promise)
+    groups = [g for g in groups if g.parent not in siblings and block_of(g.parent) not in own]
     lost: list[str] = []
     hungry: list[str] = []
     open_: Group | None = None
@@ -121,6 +130,35 @@ def _unpaired(promise: Promise, groups: list[Group]) -> Iterator[Finding]:
         yield Finding("wrong-placement", message, tuple(hungry), _key(promise, hungry[0]))
 
 
+def _siblings(promise: Promise, groups: list[Group]) -> set[str]:
+    """Column splits alone and row splits alone, in modules side by side, of one size."""
+    out: set[str] = set()
+    for i, one in enumerate(groups):
+        sizes = _sizes(promise, one.gives, 0)
+        if one.takes or not sizes:
+            continue
+        for other in (*groups[i + 1 :], *groups[:i]):  # what follows is likelier
+            free = other.parent not in out and not other.gives
+            if free and _beside(one, other) and sizes & _sizes(promise, other.takes, -1):
+                out |= {one.parent, other.parent}
+                break
+    return out
+
+
+def _beside(one: Group, other: Group) -> bool:
+    a, b = one.parent, other.parent
+    return bool(a and b) and (owner_of(a) in (owner_of(b), b) or owner_of(b) == a)
+
+
+def _own_styles(promise: Promise) -> set[str]:
+    """Blocks in which a style that tpcheck does not know splits a parameter."""
+    return {
+        block_of(owner_of(name))
+        for name, placed in promise.placed.items()
+        if placed.style.split == "probe" and promise.shards(name)
+    }
+
+
 def _near(one: Group, other: Group) -> bool:
     return block_of(one.parent) == block_of(other.parent)
 
@@ -130,8 +168,13 @@ def _key(promise: Promise, module: str) -> str | None:
     return found[-1][0] if found else None
 
 
-def _embeddings(promise: Promise) -> Iterator[Finding]:
-    """Token ids are whole on every rank, and hidden states leave an embedding whole."""
+def _embeddings(promise: Promise, groups: list[Group]) -> Iterator[Finding]:
+    """Token ids are whole on every rank, and hidden states leave an embedding whole.
+
+    An embedding beside column splits, of another width than they take, is no hidden state: a
+    bias of relative positions, with a column a head, is split as they are.
+    """
+    widths = {g.parent: _sizes(promise, g.gives, -1) for g in groups if g.gives}
     for name, found in promise.on.items():
         if not isinstance(promise.tree.modules[name], nn.Embedding):
             continue
@@ -142,7 +185,9 @@ def _embeddings(promise: Promise) -> Iterator[Finding]:
                     "them; give input_layouts=Replicate()"
                 )
                 yield Finding("wrong-placement", message, (name,), key)
-            if style.gives == "features" and style.local:
+            beside = widths.get(owner_of(name))
+            inner = beside is not None and not beside & _sizes(promise, [name], -1)
+            if style.gives == "features" and style.local and not inner:
                 message = (
                     f"{name}: {style.name} gives each rank a part of the hidden state; give "
                     "output_layouts=Replicate()"
@@ -180,7 +225,9 @@ def _partial_gradients(promise: Promise, groups: list[Group]) -> Iterator[Findin
             continue
         owner = owner_of(name)
         inside = next((g for g in groups if g.takes and _below(owner, g.parent)), None)
-        if inside is not None and _sees_features(promise, name, inside):
+        beside = next((g for g in groups if g.gives and owner_of(owner) == g.parent), None)
+        between = inside is not None and _sees_features(promise, name, inside)
+        if between or (beside is not None and _sees_heads(promise, name, beside)):
             on_heads.append(name)
         elif inside is None and _sees_sequence(promise, owner, sequences):
             on_sequence.append(name)
@@ -213,6 +260,8 @@ def _sees_features(promise: Promise, name: str, group: Group) -> bool:
     direct = owner.rpartition(".")[0] == group.parent or owner == group.parent
     if tensor.ndim > 1 or not direct or _is_linear(promise, owner):
         return False
+    if tensor.numel() == 1:  # it may as well scale what comes in or goes out
+        return False
     if HEAD_NORM.search(owner.rpartition(".")[2]):
         return True
     # a linear that is whole has both of its ends outside the split
@@ -222,6 +271,23 @@ def _sees_features(promise: Promise, name: str, group: Group) -> bool:
     outside = {getattr(tree.modules[m], "in_features", None) for m in (*group.gives, *whole)}
     outside |= {getattr(tree.modules[m], "out_features", None) for m in (*group.takes, *whole)}
     return tensor.numel() not in outside
+
+
+def _sees_heads(promise: Promise, name: str, group: Group) -> bool:
+    """Whether a projection that is declared whole makes keys or values for split queries."""
+    owner = owner_of(name)
+    last, others = owner.rpartition(".")[2], {m.rpartition(".")[2] for m in group.gives}
+    if name not in promise.whole or promise.on.get(owner):
+        return False
+    return (last in KEY_VALUE and bool(others & QUERY)) or (
+        last in LATENT and bool(others & LATENT[last])
+    )
+
+
+def _sizes(promise: Promise, modules: list[str], dim: int) -> set[int]:
+    """The sizes of some modules' weights along a dim."""
+    found = (promise.tree.parameters.get(join(module, "weight")) for module in modules)
+    return {weight.shape[dim] for weight in found if weight is not None and weight.ndim > 1}
 
 
 def _is_linear(promise: Promise, owner: str) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tpcheck.placement import Shard
 from tpcheck.plan.findings import Finding, brief, generic
-from tpcheck.plan.match import join, owner_of
+from tpcheck.plan.match import Tree, join, owner_of
 from tpcheck.plan.promise import Promise
 
 QUERY = {"q_proj", "wq", "query", "q", "to_q", "q_lin"}
@@ -35,11 +35,25 @@ class Heads:
     names: tuple[str, str]  # what the configuration calls A and G
 
 
+def around(tree: Tree, owner: str) -> Iterator[Heads]:
+    """The head counts of the modules that a projection is in, the innermost first: a tower of a
+    model has a configuration of its own, and attention may know its heads without any."""
+    path = owner
+    while path:
+        path = owner_of(path)
+        for holder in (of_config(tree.modules[path]), of(tree.modules[path])):
+            if holder is not None:
+                yield holder
+
+
 def of_config(model: nn.Module) -> Heads | None:
     """The head counts in `model.config` (or `model.args`), or None where there are none."""
     config: Any = getattr(model, "config", None) or getattr(model, "args", None)
-    if config is None:
-        return None
+    return None if config is None else of(config)
+
+
+def of(config: Any) -> Heads | None:
+    """The head counts among the attributes of a configuration or of an attention module."""
     if callable(getattr(config, "get_text_config", None)):
         config = config.get_text_config()
     found = _first(config, "num_attention_heads", "n_heads", "num_heads", "n_head", "heads")
@@ -51,7 +65,7 @@ def of_config(model: nn.Module) -> Heads | None:
     )
     dim = _first(config, "head_dim", "dim_head")
     if dim is None:
-        width = _first(config, "hidden_size", "dim", "d_model", "n_embd", "hidden")
+        width = _first(config, "hidden_size", "dim", "d_model", "n_embd", "hidden", "embed_dim")
         if width is None or width[1] % heads:
             return None
         dim = ("", width[1] // heads)
@@ -71,7 +85,6 @@ def _first(config: Any, *names: str) -> tuple[str, int] | None:
 
 def findings(promise: Promise) -> Iterator[Finding]:
     """Splits that cut heads or fused blocks, a finding for each kind of parameter."""
-    heads = of_config(promise.tree.model)
     cut: dict[tuple[str, str], list[str]] = {}
     for name, placed in promise.placed.items():
         if not isinstance(placed.placement, Shard) or not name.endswith("weight"):
@@ -81,8 +94,9 @@ def findings(promise: Promise) -> Iterator[Finding]:
         column = placed.style.split == "column" and placed.placement.dim == 0
         # an output that is gathered is whole again before anyone looks at heads
         open_ = column and placed.style.gives == "features"
-        reason = (open_ and _fused(owner, tensor, heads)) or (
-            heads and _head_cut(promise, owner, tensor, heads, column, open_)
+        counts = list(around(promise.tree, owner))
+        reason = (open_ and _fused(owner, tensor, counts)) or _head_cut(
+            promise, owner, tensor, counts, column, open_
         )
         if reason:
             cut.setdefault((generic(name), reason), []).append(name)
@@ -93,14 +107,14 @@ def findings(promise: Promise) -> Iterator[Finding]:
         )
 
 
-def _fused(owner: str, tensor: Tensor, heads: Heads | None) -> str | None:
+def _fused(owner: str, tensor: Tensor, counts: list[Heads]) -> str | None:
     last, rows = owner.rpartition(".")[2], tensor.shape[0]
     if last in FUSED_GATE_UP:
         return (
             f"fused [gate | up] of {rows} rows, split as one: the first ranks get gate, the others "
             "up; unfuse it, or pack it (packed_colwise)"
         )
-    if last in FUSED_QKV and heads:
+    for heads in counts if last in FUSED_QKV else ():
         q, kv = heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim
         if rows == q + 2 * kv:
             return (
@@ -111,21 +125,21 @@ def _fused(owner: str, tensor: Tensor, heads: Heads | None) -> str | None:
 
 
 def _head_cut(
-    promise: Promise, owner: str, tensor: Tensor, heads: Heads, column: bool, open_: bool
+    promise: Promise, owner: str, tensor: Tensor, counts: list[Heads], column: bool, open_: bool
 ) -> str | None:
+    """Judged by the innermost counts that the projection's size agrees with."""
     last, tp = owner.rpartition(".")[2], promise.tp
     size = tensor.shape[0 if column else -1]
-    a, g, d = heads.heads, heads.kv_heads, heads.head_dim
-    if last in QUERY and open_ and size == a * d:
-        count, name = a, heads.names[0]
-    elif last in KEY_VALUE and open_ and size == g * d:
-        count, name = g, heads.names[1]
-    elif last in OUT and not column and size == a * d and _has_query(promise, owner):
-        count, name = a, heads.names[0]
+    if last in KEY_VALUE and open_:
+        own = [(h.kv_heads, h.head_dim, h.names[1]) for h in counts]
+    elif (last in QUERY and open_) or (last in OUT and not column and _has_query(promise, owner)):
+        own = [(h.heads, h.head_dim, h.names[0]) for h in counts]
     else:
         return None
-    if count % tp == 0:
+    fitting = [(count, d, name) for count, d, name in own if count * d == size]
+    if not fitting or fitting[0][0] % tp == 0:
         return None
+    count, d, name = fitting[0]
     return (
         f"tp={tp} does not divide {name}={count}: {size} = {count} heads of {d} are split into "
         f"pieces of {-(-size // tp)}, which cuts heads"

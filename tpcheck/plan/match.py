@@ -63,6 +63,17 @@ class Tree:
         }
 
     @cached_property
+    def _names(self) -> dict[int, list[str]]:
+        out: dict[int, list[str]] = {}
+        for name, module in self.modules.items():
+            out.setdefault(id(module), []).append(name)
+        return out
+
+    def same(self, module: str) -> list[str]:
+        """All names of a module: more than one where it is used in several places."""
+        return self._names[id(self.modules[module])]
+
+    @cached_property
     def kinds(self) -> dict[str, list[str]]:
         """`layers.*.mlp` → the modules of that pattern."""
         out: dict[str, list[str]] = {}

@@ -33,7 +33,9 @@ class Promise:
     Args:
         styles: key → its style.
         matches: key → what it matched.
-        on: module → (key, style) of the entries that matched it, in the plan's order.
+        on: module → (key, style) of the entries that matched it, in the plan's order; a module
+            with several names has them under each.
+        styled: modules that entries matched, by the names that they matched.
         placed: parameter → where it is put; those that no entry touches are not here.
         whole, reduced: parameters that are declared so.
         tied: groups of names that are one tensor.
@@ -45,6 +47,7 @@ class Promise:
     styles: dict[str, Style] = field(default_factory=dict)
     matches: dict[str, Match] = field(default_factory=dict)
     on: dict[str, list[tuple[str, Style]]] = field(default_factory=dict)
+    styled: set[str] = field(default_factory=set)
     placed: dict[str, Placed] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
     reduced: set[str] = field(default_factory=set)
@@ -85,7 +88,18 @@ def _apply(out: Promise, key: str, style: Style, hit: str) -> None:
         owner = owner_of(hit)
         _place(out, key, style, hit, owner)
         return
-    out.on.setdefault(hit, []).append((key, style))
+    others = [name for name in tree.same(hit) if name != hit]
+    twice = next((name for name in others if name in out.styled), None)
+    if twice is not None and style.split and style.object is not None:
+        message = (
+            f"{key!r} puts {style.name} on {hit}, which is the same module as {twice}, and that "
+            "has a style: hooks would run twice; name the module once"
+        )
+        out.findings.append(Finding("wrong-placement", message, (hit,), key))
+        return
+    out.styled.add(hit)
+    for name in (hit, *others):
+        out.on.setdefault(name, []).append((key, style))
     if style.split == "probe":
         try:
             found = probe.placements(style.object, tree.modules[hit], out.tp)
@@ -132,7 +146,9 @@ def _put(out: Promise, name: str, placed: Placed) -> None:
         )
         out.findings.append(Finding("wrong-placement", message, (name,), placed.key))
         return
-    out.placed[name] = placed
+    owner, own = owner_of(name), name.rpartition(".")[2]
+    for module in out.tree.same(owner):
+        out.placed[join(module, own)] = placed
 
 
 def text(placement: Shard | Replicate) -> str:

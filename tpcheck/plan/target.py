@@ -105,7 +105,7 @@ def _call(target: str, function: Any, *given: Any) -> Any:
         return function(*given)
     except InvalidArgument:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         kind = type(error).__name__
         raise InvalidArgument(f"{target} raised {kind}: {error}") from error
 
