@@ -37,6 +37,9 @@ def _attends(case: Case) -> bool:
 
 
 _crash = _finding("rank-crash", _always, "transformers-tp-plans")
+_float32_crash = _finding(
+    "rank-crash", lambda case: case.dtype == "float32", "transformers-tp-plans", dtype="float32"
+)
 _norms = _finding("partial-not-reduced", _attends, "transformers-tp-plans")
 _accumulation = _finding(
     "summed-twice",
@@ -51,15 +54,12 @@ _KNOWN: dict[str, Sequence[KnownFinding]] = {
     ],
     "doge": [_crash],
     "esmc": [_crash],
+    "glm5_next_text": [_crash],
+    "inkling_text": [_crash],
     "llama4_text": [_crash],
-    "muse_glimmer_text": [
-        _finding(
-            "rank-crash",
-            lambda case: case.dtype == "float32",
-            "transformers-tp-plans",
-            dtype="float32",
-        )
-    ],
+    "muse_glimmer_text": [_float32_crash],
+    "muse_spark_text": [_float32_crash],
+    "neomme": [_crash],
     "qwen3_omni_moe_text": [_norms],
     "qwen3_vl_moe_text": [_norms],
 }

@@ -77,17 +77,113 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 )
 
 
+_ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
+_ROPES = {"full_attention": _ROPE, "sliding_attention": _ROPE}
+_ONE_OF_EACH = ["full_attention", "sliding_attention"]
+_HYBRID = ["linear_attention", "full_attention"]
+_DENSE_AND_SPARSE = ["dense", "sparse"]
+# Sizes that only one architecture has, and what none of the variants can be.
 OWN: dict[str, dict[str, Any]] = {
     # hybrids whose first layers have no attention at all: enough layers to have one that has
     "qwen3_next": {"num_hidden_layers": 4},
     "qwen3_5_text": {"num_hidden_layers": 4},
     "qwen3_5_moe_text": {"num_hidden_layers": 4},
-    # sizes that only the configuration's builder takes
     "embedding_gemma2_text": {
         "head_dim": 8,
         "num_key_value_heads": 4,
         "global_head_dim": 8,
         "num_global_key_value_heads": 4,
+    },
+    "cohere_compass_text": {"rope_parameters": _ROPES, "layer_types": _ONE_OF_EACH},
+    "deepseek_ocr2_text": {
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "n_shared_experts": 1,
+        "mlp_layer_types": _DENSE_AND_SPARSE,
+    },
+    "diffusion_gemma_text": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 8},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "ernie4_5_vl_moe_text": {
+        "moe_intermediate_size": [8, 8],
+        "mlp_layer_types": _DENSE_AND_SPARSE,
+        "rope_parameters": {**_ROPE, "mrope_section": [1, 1, 2]},
+    },
+    "gemma3n_text": {
+        "num_kv_shared_layers": 0,
+        "laurel_rank": 8,
+        "altup_num_inputs": 2,
+        "intermediate_size": [24, 24],
+        "activation_sparsity_pattern": [0.0, 0.0],
+        "layer_types": _ONE_OF_EACH,
+    },
+    "glm5_next_text": {
+        "qk_rope_head_dim": 0,
+        "head_dim": 0,
+        "index_head_dim": 8,
+        "index_n_heads": 4,
+        "index_topk": 4,
+        "index_kpool": 1,
+        "indexer_types": ["full", "full"],
+        "linear_head_dim": 4,
+        "linear_num_heads": 4,
+        "n_shared_experts": 1,
+        "layer_types": ["linear_attention", "indexed_attention"],
+        "mlp_layer_types": _DENSE_AND_SPARSE,
+    },
+    "granitemoehybrid": {
+        "layer_types": _HYBRID,
+        "mamba_n_heads": 8,
+        "mamba_d_head": 8,
+        "mamba_d_state": 8,
+        "mamba_chunk_size": 8,
+        "shared_intermediate_size": 24,
+        "position_embedding_type": "rope",
+    },
+    "inkling_text": {
+        "swa_num_attention_heads": 4,
+        "swa_num_key_value_heads": 4,
+        "swa_head_dim": 8,
+        "d_rel": 4,
+        "rel_extent": 8,
+        "sliding_window_size": 4,
+        "n_shared_experts": 1,
+        "layer_types": ["hybrid_sliding", "hybrid"],
+        "mlp_layer_types": _DENSE_AND_SPARSE,
+    },
+    "kimi_linear": {
+        "layer_types": _HYBRID,
+        "linear_head_dim": 4,
+        "linear_num_heads": 4,
+        "num_experts_per_token": 2,
+        "mlp_layer_types": _DENSE_AND_SPARSE,
+    },
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "mimo_v2_flash": {
+        "num_attention_heads": 8,  # the sliding layers have 8 K/V heads
+        "head_dim": 8,
+        "v_head_dim": 8,
+        "sliding_window": 4,
+        "rope_parameters": {k: {**v, "partial_rotary_factor": 0.5} for k, v in _ROPES.items()},
+        "layer_types": _ONE_OF_EACH,
+        "mlp_layer_types": _DENSE_AND_SPARSE,
+    },
+    "muse_spark_text": {
+        "moe_hidden_size": 16,
+        "sliding_window": 4,
+        "layer_rope_theta": [10_000.0, 0],
+        "layer_types": ["sliding_attention", "full_attention"],
+        "mlp_layer_types": _DENSE_AND_SPARSE,
+    },
+    "neomme": {"head_dim": 16, "embedding_rank": 8},  # a quarter of a head's dims is rotated
+    "step3p5": {
+        "sliding_window": 4,
+        "share_expert_dim": 8,
+        "num_sliding_attention_heads": 4,
+        "query_pre_attn_scalar": 8,
+        "rope_parameters": _ROPES,
+        "layer_types": _ONE_OF_EACH,
+        "mlp_layer_types": _DENSE_AND_SPARSE,
     },
 }
 

@@ -18,7 +18,7 @@ def line(result: CheckResult) -> str:
     degrees = ",".join(map(str, result.tp_degrees)) or "–"
     dtypes = ",".join(result.dtypes) or "–"
     verdict = "KNOWN" if result.verdict is Verdict.PASS and result.only_known else None
-    head = f"{verdict or result.verdict.value:<8}{result.name:<26}"
+    head = f"{verdict or result.verdict.value:<8}{result.name:<25} "
     return (
         f"{head}{result.examples:>4} cases  tp {degrees:<7} {dtypes:<26} "
         f"{result.engine:<8}{result.seconds:6.1f} s"
@@ -27,7 +27,7 @@ def line(result: CheckResult) -> str:
 
 def skipped(name: str, reason: str) -> str:
     """A check that can't run here."""
-    return f"{'SKIPPED':<8}{name:<26}{reason}"
+    return f"{'SKIPPED':<8}{name:<25} {reason}"
 
 
 def findings(result: CheckResult) -> list[str]:
