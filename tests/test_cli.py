@@ -185,6 +185,27 @@ def test_an_interrupt_keeps_what_is_finished(
     assert "UNKNOWN  1 checks, 2 cases" in capsys.readouterr().out
 
 
+def test_a_mistake_in_one_check_keeps_what_is_finished(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = Search.run
+
+    def mistaken(search: Search, deadline: float | None = None) -> Any:
+        if search.check.title == "right":
+            raise InvalidArgument("right: no case exists")
+        return ran(search, deadline)
+
+    monkeypatch.setattr(Search, "run", mistaken)
+    targets = ["checks.py::wrong", "checks.py::right"]
+    assert run("verify", *targets, "--examples", "2", "--json", "r.json") == 2
+    shown = capsys.readouterr()
+    assert "diagnosis" in shown.out and "reproduce" in shown.out
+    assert shown.err == "tpcheck: right: no case exists\n"
+    report = json.loads((folder / "r.json").read_text())
+    assert report["reason"] == "right: no case exists"
+    assert [check["name"] for check in report["checks"]] == ["wrong"]
+
+
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["calibrate"]):
         assert run(*arguments) == 2

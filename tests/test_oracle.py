@@ -195,6 +195,8 @@ def test_a_bundle_comes_back_bit_for_bit(case: Case, tmp_path: Path) -> None:
         (Layout(grads={"up.b": Partial()}), ["grads", "'up.b'", "'up.bias'"]),
         (Layout(params={"up.bias": Shard(1)}), ["up.bias", "dim 1", "(6,)"]),
         (Layout(outputs={"output": Shard(1, even=True)}), ["output", "size 6", "tp=4"]),
+        (Layout(inputs={"x": {"dp": Shard(0)}}), ["inputs", "'x'", "leave dp out"]),
+        (Layout(outputs={"output": {"dp": Shard(0)}}), ["outputs", "'output'", "leave dp out"]),
     ],
 )
 def test_a_wrong_layout_names_the_tensor(layout: Layout, words: list[str]) -> None:

@@ -170,6 +170,21 @@ def test_a_row_split_whose_input_is_whole() -> None:
     assert faults(model(), {"layers.*.attn.[qkv]_proj": "colwise_rep"}) == [names]
 
 
+def test_sizes_that_torch_splits_unevenly_and_does_not_take() -> None:
+    def build(size: int) -> nn.Module:
+        block = nn.ModuleDict({"up": linear(H, size), "down": linear(size, H)})
+        return nn.ModuleDict({"layers": nn.ModuleList([block])})
+
+    plan: dict[str, Any] = {"layers.*.up": ColwiseParallel(), "layers.*.down": RowwiseParallel()}
+    (found,) = audit(build(33), plan, tp=2).findings
+    assert found.names == ("layers.0.down",) and "in_features=33" in found.message
+    assert audit(build(33), plan, tp=3).findings == []
+    as_dtensors = {**plan, "layers.*.up": ColwiseParallel(use_local_output=False)}
+    assert audit(build(33), as_dtensors, tp=2).findings == []
+    strings = {"layers.*.up": "colwise", "layers.*.down": "rowwise"}  # transformers takes them
+    assert audit(build(33), strings, tp=2).findings == []
+
+
 def test_embeddings() -> None:
     assert faults(model(), {"embed": "rowwise_rep"}) == []
     assert faults(model(), {"embed": "colwise_rep"}) == []

@@ -150,3 +150,9 @@ def test_a_line_a_check_shows_what_was_covered() -> None:
         "PASS row 24 cases tp 2,4 float32,float64 gloo 1.3 s".split()  # noqa: SIM905
     )
     assert len(line(CheckResult("row", Verdict.UNKNOWN, "gloo")).splitlines()) == 1
+
+
+def test_a_wrong_placement_is_told_in_words() -> None:
+    detail = {"fault": "placement", "placement": "A", "expected_placement": "B", "axes": ""}
+    text = describe(Mismatch("up.weight", "sharding", 0, detail=detail))
+    assert text == "rank 0 sharding up.weight: A, the layout says B"

@@ -116,6 +116,7 @@ def verify(
             console.print(f"UNKNOWN {untrusted}")
         results: list[CheckResult] = []
         stopped = None
+        mistake: InvalidArgument | None = None
 
         def finished(result: CheckResult) -> None:
             results.append(result)
@@ -126,11 +127,15 @@ def verify(
         except KeyboardInterrupt:
             stopped = f"interrupted after {len(results)} of {len(checks)} checks"
             console.print(f"UNKNOWN {stopped}")
+        except InvalidArgument as error:  # of one check: the others' verdicts stand
+            if not results:
+                raise
+            mistake = error
     seconds = time.monotonic() - clock
     for result in results:
         if result.verdict is not Verdict.PASS:
             console.print("\n" + text.failure(result))
-    undecided = stopped or untrusted
+    undecided = stopped or untrusted or (str(mistake) if mistake else None)
     verdict = worst([*(r.verdict for r in results), *([Verdict.UNKNOWN] if undecided else [])])
     if json:
         report = machine.as_json(
@@ -153,6 +158,8 @@ def verify(
     also = f", {known} known findings" if known else ""
     also += f", {len(absent)} checks skipped" if absent else ""
     console.print(f"\n{verdict.value}  {len(results)} checks, {total} cases{also}, {seconds:.1f} s")
+    if mistake is not None:
+        raise mistake
     raise typer.Exit(INTERRUPTED if stopped else verdict.exit_code)
 
 

@@ -23,7 +23,7 @@ from tpcheck import draw as drawing
 from tpcheck import exact, gain, placement
 from tpcheck.case import Case
 from tpcheck.draw import Draw, torch_dtype
-from tpcheck.errors import CaseError, InvalidArgument
+from tpcheck.errors import CaseError, InvalidArgument, LayoutError
 from tpcheck.memory import repeat_first_row
 from tpcheck.names import tensors_of
 from tpcheck.noise import RoundingNoise
@@ -193,10 +193,12 @@ def _pose(spec: Spec, case: Case, look: Look, watch: int | str | None, ones: boo
         for problem, (values, spreads, own, unused) in zip(together, expected, strict=True):
             names = list(problem.inputs[0])
             posed.inputs = placement.resolve("inputs", layout.inputs, names)
+            _without_dp("inputs", posed.inputs)
             for name, entry in posed.inputs.items():
                 placement.check(name, problem.inputs[0][name], entry, case=case)
             outputs = [n for k, n in values if k in ("output", "loss") and "@" not in n]
             posed.outputs = placement.resolve("outputs", layout.outputs, outputs)
+            _without_dp("outputs", posed.outputs)
             grads = placement.matched("grads", layout.grads, [*state, *names])
             for (kind, name), value in values.items():
                 key, border = (kind, name), kind == "border"
@@ -206,6 +208,15 @@ def _pose(spec: Spec, case: Case, look: Look, watch: int | str | None, ones: boo
                 target = Target(kind, name, *about, own=own[key])
                 (problem.borders if border else problem.targets).append(target)
     return posed
+
+
+def _without_dp(kind: str, entries: Mapping[str, placement.Entry]) -> None:
+    for name, entry in entries.items():
+        if isinstance(placement.by_axis(entry).get("dp"), placement.Sharded):
+            raise LayoutError(
+                f"{kind}: {name!r} is cut along dp, but each dp coordinate has data of its own; "
+                "leave dp out"
+            )
 
 
 def evaluate(spec: Spec, case: Case, *problems: Problem) -> list[Values]:

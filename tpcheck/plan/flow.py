@@ -44,6 +44,7 @@ def findings(promise: Promise) -> Iterator[Finding]:
     groups = _groups(promise)
     unpaired = list(_unpaired(promise, groups))
     yield from unpaired
+    yield from _uneven(promise, groups)
     yield from _embeddings(promise, groups)
     yield from _sequence_norms(promise)
     yield from _partial_gradients(promise, groups)
@@ -161,6 +162,23 @@ def _own_styles(promise: Promise) -> set[str]:
 
 def _near(one: Group, other: Group) -> bool:
     return block_of(one.parent) == block_of(other.parent)
+
+
+def _uneven(promise: Promise, groups: list[Group]) -> Iterator[Finding]:
+    """torch's row split takes a plain tensor for one of equal parts, and raises in forward where
+    the column split before it gave this rank more, or less."""
+    for group in groups:
+        local = [s.local for m in group.gives for _, s in promise.on[m] if s.split == "column"]
+        for name in group.takes if local and all(local) else ():
+            objects = [s for _, s in promise.on[name] if s.split == "row" and s.object is not None]
+            size = max(_sizes(promise, [name], -1), default=0)
+            if objects and size % promise.tp:
+                message = (
+                    f"{name}: tp={promise.tp} does not divide its in_features={size}, and "
+                    f"{objects[0].name} takes plain tensors for equal parts; give the column "
+                    "splits before it use_local_output=False, or choose another size"
+                )
+                yield Finding("wrong-placement", message, (name,), _key(promise, name))
 
 
 def _key(promise: Promise, module: str) -> str | None:

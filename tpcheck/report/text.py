@@ -100,6 +100,8 @@ def describe(mismatch: Mismatch) -> str:
         return f"{where}: ranks {ranks} must hold the same bits ({detail.get('of')}) and don't"
     if "shape" in detail:
         return f"{where}: shape {detail['shape']}, expected {detail['expected_shape']}"
+    if "expected_placement" in detail:
+        return f"{where}: {detail['placement']}, the layout says {detail['expected_placement']}"
     return f"{where}: {detail.get('reason') or detail}"
 
 
