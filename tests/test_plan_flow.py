@@ -232,6 +232,10 @@ def test_a_scalar_may_be_outside_the_splits() -> None:
     given = nn.ModuleDict({"layers": nn.ModuleList([block])})
     plan = {"layers.*.w[13]": "colwise", "layers.*.w2": "rowwise"}
     assert audit(given, Plan(plan, whole=("*.alpha",)), tp=2).findings == []
+    block["act_fn"] = nn.PReLU(device="meta")  # of an activation it is in between (Apertus)
+    whole = ("*.alpha", "*.act_fn.weight")
+    (found,) = audit(given, Plan(plan, whole=whole), tp=2).findings
+    assert found.names == ("layers.0.act_fn.weight",)
 
 
 # ---- whole parameters between splits by features

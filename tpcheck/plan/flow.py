@@ -278,8 +278,8 @@ def _sees_features(promise: Promise, name: str, group: Group) -> bool:
     direct = owner.rpartition(".")[0] == group.parent or owner == group.parent
     if tensor.ndim > 1 or not direct or _is_linear(promise, owner):
         return False
-    if tensor.numel() == 1:  # it may as well scale what comes in or goes out
-        return False
+    if tensor.numel() == 1 and owner == group.parent:
+        return False  # it may as well scale what comes in or goes out
     if HEAD_NORM.search(owner.rpartition(".")[2]):
         return True
     # a linear that is whole has both of its ends outside the split
