@@ -115,6 +115,20 @@ def test_an_exception_shows_type_reason_phase_and_the_end_of_its_stack() -> None
     assert "frame 8" in text and "frame 2" not in text
 
 
+def test_where_every_rank_is_is_shown_once() -> None:
+    stacks = {str(rank): f'File "mine.py", line {rank}, in forward' for rank in range(3)}
+    found = []
+    for rank in range(3):
+        others = {other: stack for other, stack in stacks.items() if other != str(rank)}
+        detail = {"type": "ValueError", "reason": f"no {rank}\nat all", "phase": "forward"}
+        detail |= {"stack": stacks[str(rank)], "stacks": others}
+        found.append(Mismatch("exception", "exception", rank, detail=detail))
+    text = failure(replace(FAILED, counterexample=replace(EXAMPLE, mismatches=found)))
+    assert all(text.count(f"rank {rank} is here") == 1 for rank in range(3))
+    assert all(f"ValueError: no {rank}\n" in text for rank in range(3))
+    assert text.count("at all (in forward)") == 3
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("index", [None, ()])
 def test_no_kind_of_evidence_is_too_bare_to_be_shown(kind: str, index: tuple[()] | None) -> None:

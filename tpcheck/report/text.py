@@ -76,8 +76,14 @@ def headline(name: str, found: Counterexample) -> str:
 
 def _evidence(mismatches: list[Mismatch]) -> list[str]:
     out: list[str] = []
+    told: set[str] = set()  # ranks whose place was shown with another's event
     for mismatch in mismatches[:_SHOWN]:
-        out += describe(mismatch).splitlines()
+        lines = describe(mismatch).splitlines()
+        if str(mismatch.rank) in told:
+            where = (i for i, text in enumerate(lines) if text.startswith("  rank "))
+            lines = lines[: next(where, len(lines))]
+        told |= set(mismatch.detail.get("stacks") or {})
+        out += lines
     if len(mismatches) > _SHOWN:
         kinds = sorted({m.kind for m in mismatches[_SHOWN:]})
         out.append(f"and {len(mismatches) - _SHOWN} more ({', '.join(kinds)})")
