@@ -18,6 +18,7 @@ from tpcheck.case import Case, Dim
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle import Posed
 from tpcheck.runner import Runner
+from tpcheck.search import timed_out
 from tpcheck.spec import Check
 from tpcheck.verdict import Verdict
 
@@ -148,10 +149,15 @@ def _found(runner: Runner, posed: Posed, fault: str, at: int) -> bool:
 
 
 def _fails(runner: Runner, posed: Posed, fault: str, epsilon: float) -> bool:
+    """Whether values are wrong. A fault of this kind raises nothing and hangs nothing: what does
+    is no measurement, and is tried once more where the machine may have been busy."""
     dims = {**posed.case.dims, "fault": fault, "epsilon": epsilon}
-    result = runner.execute(replace(posed, case=replace(posed.case, dims=dims)))
+    faulty = replace(posed, case=replace(posed.case, dims=dims))
+    result = runner.execute(faulty)
+    if timed_out(result):
+        result = runner.execute(faulty)
     for mismatch in result.mismatches:
-        if mismatch.kind == "exception":
+        if mismatch.kind in ("exception", "crash", "hang"):
             raise InvalidArgument(f"{runner.check.title}: {mismatch.detail.get('reason')}")
     return result.verdict is Verdict.FAIL
 

@@ -28,6 +28,7 @@ CHECKPOINTING_BEFORE_TP = "activation checkpointing before TP"
 COMPILE_BEFORE_TP = "torch.compile before TP"
 FSDP_BEFORE_EP = "FSDP before EP"
 FSDP_BEFORE_FLOAT8 = "Float8 after FSDP"
+REPLACED_AFTER_FSDP = "modules replaced after FSDP"
 FSDP_BEFORE_CHECKPOINTING = "activation checkpointing after FSDP"
 FLOAT8_WITHOUT_HOOKS = "Float8 after TP without its hooks"
 FLOAT8_ALL_GATHER_WITH_TP = "Float8 + TP + float8 all-gather"
@@ -229,7 +230,7 @@ def _modules_replaced(model: nn.Module, units: list[_Unit]) -> Iterator[Broken]:
         for parameter in module._parameters.values()
         if parameter is not None
     }
-    converted, removed = [], []
+    converted, replaced, removed = [], [], []
     for unit in units:
         for own in unit.managed:
             if id(own.owner) in present:
@@ -237,6 +238,8 @@ def _modules_replaced(model: nn.Module, units: list[_Unit]) -> Iterator[Broken]:
             name, heir = heirs.get(id(own.parameter), ("", None))
             if heir is not None and _is_float8(heir):
                 converted.append(f"{unwrapped(name)}.{own.name}")
+            elif heir is not None:
+                replaced.append(f"{unwrapped(name)}.{own.name}")
             else:
                 removed.append(f"{unit.name}: {type(own.owner).__name__}.{own.name}".lstrip(": "))
     if converted:
@@ -245,6 +248,12 @@ def _modules_replaced(model: nn.Module, units: list[_Unit]) -> Iterator[Broken]:
             "in float8; the new one has the shard alone"
         )
         yield Broken(FSDP_BEFORE_FLOAT8, message, tuple(converted))
+    if replaced:
+        message = (
+            f"{brief(replaced)}: FSDP gathers into the module that was there before; the new one "
+            "has the shard alone"
+        )
+        yield Broken(REPLACED_AFTER_FSDP, message, tuple(replaced))
     if removed:
         message = f"FSDP still shards and gathers {brief(removed)}, which the model has no more"
         yield Broken(FSDP_BEFORE_EP, message, tuple(removed))
