@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tpcheck.compare import Comparison, compare
 from tpcheck.noise import RoundingNoise
@@ -258,3 +259,28 @@ def test_a_partial_sum_that_overflows_is_not_judged() -> None:
         dtype=torch.float16,
     )
     assert not after.sigma.isfinite().any()
+
+
+@pytest.mark.parametrize("size", [1.0, 20.0], ids=str)
+def test_flash_attention_is_inside_however_large_its_scores(size: float) -> None:
+    """It keeps log Σ exp of each row, in hundreds here, and backward starts from that; the noise
+    is that of the decomposed form, which keeps the probabilities."""
+    rng = torch.Generator().manual_seed(3)
+    q, k, v, upstream = (torch.randn(2, 4, 12, 2, generator=rng).double() for _ in range(4))
+    q, k = (size * q).float().double(), (size * k).float().double()
+
+    def gradient(backend: SDPBackend, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+        def of(v: Tensor) -> Tensor:
+            leaf = v.to(dtype).requires_grad_()
+            with sdpa_kernel([backend]):
+                y = F.scaled_dot_product_attention(q.to(dtype), k.to(dtype), leaf, is_causal=True)
+            return torch.autograd.grad(y, leaf, upstream.to(dtype))[0]
+
+        return of
+
+    exact = gradient(SDPBackend.MATH, F64)
+    own = exact(v) - gradient(SDPBackend.MATH, torch.float32)(v)
+    found = spread(noisy(exact, v, dtype=torch.float32, degree=1), own, dtype=torch.float32)
+    flash = gradient(SDPBackend.FLASH_ATTENTION, torch.float32)(v)
+    judged = compare(flash, exact(v), found, name="v", kind="input_grad", rank=0)
+    assert judged.mismatch is None

@@ -181,7 +181,7 @@ def _rounded(mode: RoundingNoise, out: Tensor) -> Tensor:
     variance = (mode.u(out) * y) ** 2 / 3
     if mode.dtype == torch.float64:
         return variance
-    return variance + torch.where(y == 0, 0.0, mode.tiny(out) ** 2)
+    return variance + (y != 0).double() * mode.tiny(out) ** 2
 
 
 def _elementwise(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
@@ -270,13 +270,17 @@ def _embedding_backward(
 
 def _softmax(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) -> Tensor:
     count = out.shape[args[1]] if out.ndim else 1
-    y = out.double()
+    x, y = args[0].double(), out.double()
     if func.overloadpacket.__name__ == "_log_softmax":
         # x − max − log Σ exp: each term may exceed the result
-        top = args[0].double().abs().amax(args[1], keepdim=True)
+        top = x.abs().amax(args[1], keepdim=True)
         finite = torch.where(top.isfinite(), top, torch.zeros_like(top))
         return _rounded(mode, out) + (mode.v(out) * (y.abs() + finite)) ** 2
-    return _rounded(mode, out) + count * (mode.v(out) * y) ** 2 / 3
+    # flash attention stores log Σ exp, and its backward computes exp(x − log Σ exp) anew: what was
+    # rounded there is an error of every probability of the row, those near 1 included
+    total = x.logsumexp(args[1], keepdim=True)
+    total = torch.where(total.isfinite(), total, torch.zeros_like(total))
+    return _rounded(mode, out) + (count + total**2) * (mode.v(out) * y) ** 2 / 3
 
 
 def _softmax_backward(
@@ -364,6 +368,7 @@ _VARIANCE: dict[str, Variance] = {
     "scatter_add": _scatter_add,
     "embedding_dense_backward": _embedding_backward,
     "_softmax": _softmax,
+    "_safe_softmax": _softmax,  # of decomposed attention
     "_log_softmax": _softmax,
     "_softmax_backward_data": _softmax_backward,
     "_log_softmax_backward_data": _softmax_backward,
