@@ -284,3 +284,28 @@ def test_flash_attention_is_inside_however_large_its_scores(size: float) -> None
     flash = gradient(SDPBackend.FLASH_ATTENTION, torch.float32)(v)
     judged = compare(flash, exact(v), found, name="v", kind="input_grad", rank=0)
     assert judged.mismatch is None
+
+
+def test_the_spread_is_that_of_flash_attention_where_its_gradient_cancels() -> None:
+    """Values that are nearly alike: the gradient of each score is a small difference of two large
+    numbers, one of which flash attention takes from its output, as that was stored. The error is
+    the same for all keys, so it adds up in what sums over them, a weight's gradient."""
+    rng = torch.Generator().manual_seed(5)
+    shape, dtype = (2, 4, 64, 2), torch.bfloat16
+    q, k, upstream = (torch.randn(shape, generator=rng).to(dtype).double() for _ in range(3))
+    v = (4 + torch.randn(shape, generator=rng) / 16).to(dtype).double()
+
+    def gradient(backend: SDPBackend, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+        def of(k: Tensor) -> Tensor:
+            leaf = k.to(dtype).requires_grad_()
+            with sdpa_kernel([backend]):
+                y = F.scaled_dot_product_attention(q.to(dtype), leaf, v.to(dtype))
+            return torch.autograd.grad(y, leaf, upstream.to(dtype))[0].double().sum(2)
+
+        return of
+
+    exact = gradient(SDPBackend.MATH, F64)
+    own = gradient(SDPBackend.MATH, dtype)(k) - exact(k)
+    found = spread(noisy(exact, k, dtype=dtype, degree=1), own, dtype=dtype)
+    flash = gradient(SDPBackend.FLASH_ATTENTION, dtype)(k) - exact(k)
+    assert float(flash.square().mean()) < float(found.sigma.square().mean())

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,6 +50,42 @@ TINY = {
 }
 
 
+@dataclass(frozen=True)
+class Errors:
+    """What rounding does to the numbers of a tensor: variances, or, once they are drawn from, σ.
+
+    Args:
+        each: of every number's own error.
+        shared: of an error that all numbers along `dim` have in common, up to its size at each.
+    """
+
+    each: Tensor
+    shared: Tensor | None = None
+    dim: int = -1
+
+    def sigma(self, gain: float) -> Errors:
+        """σ, `gain` times as large; 0 where it is not finite."""
+        of = [
+            None if v is None else (v.double().sqrt() * gain).nan_to_num_(0.0, 0.0, 0.0)
+            for v in (self.each, self.shared)
+        ]
+        assert of[0] is not None
+        return Errors(of[0], of[1], self.dim)
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """Errors of these σ."""
+        drawn = _normal(self.each.shape, self.each, generator).mul_(self.each)
+        if self.shared is None:
+            return drawn
+        rows = list(self.each.shape)
+        rows[self.dim] = 1
+        return drawn.addcmul_(_normal(rows, self.each, generator), self.shared)
+
+
+def _normal(shape: Sequence[int], like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, device=like.device, generator=generator)
+
+
 class RoundingNoise(TorchDispatchMode):
     """Runs float64 operations with the rounding errors of `dtype`, split over `degree` ranks.
 
@@ -67,7 +104,7 @@ class RoundingNoise(TorchDispatchMode):
         dtype: torch.dtype,
         degree: int,
         generator: torch.Generator,
-        scales: list[tuple[Any, list[Tensor | None]]] | None = None,
+        scales: list[tuple[Any, list[Errors | None]]] | None = None,
         amplitude: float = 1.0,
     ) -> None:
         super().__init__()
@@ -106,7 +143,7 @@ class RoundingNoise(TorchDispatchMode):
         noisy = [self._perturb(o, s, in_place) for o, s in zip(outs, known, strict=True)]
         return noisy[0] if isinstance(out, Tensor) else type(out)(noisy)
 
-    def _known(self, func: Any) -> list[Tensor | None] | None:
+    def _known(self, func: Any) -> list[Errors | None] | None:
         """σ of this operation from an earlier run, if that ran the same one here."""
         if self._at < len(self.scales) and self.scales[self._at][0] is func:
             return self.scales[self._at][1]
@@ -114,13 +151,11 @@ class RoundingNoise(TorchDispatchMode):
 
     def _scales(
         self, base: str, func: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> list[Tensor | None]:
+    ) -> list[Errors | None]:
         variance = _VARIANCE.get(base, _elementwise)(self, func, inputs, kwargs, out)
         variances = variance if isinstance(variance, (tuple, list)) else [variance]
-        return [
-            None if v is None else (v.double().sqrt() * self.gain).nan_to_num_(0.0, 0.0, 0.0)
-            for v in variances
-        ]
+        errors = [Errors(v) if isinstance(v, Tensor) else v for v in variances]
+        return [None if e is None else e.sigma(self.gain) for e in errors]
 
     def u(self, tensor: Tensor) -> float:
         """The unit roundoff in which `tensor` is stored."""
@@ -134,19 +169,17 @@ class RoundingNoise(TorchDispatchMode):
         """The unit roundoff in which sums of `tensor`'s dtype accumulate."""
         return min(self.u(tensor), UNIT_ROUNDOFF[torch.float32])
 
-    def _perturb(self, out: Any, scale: Tensor | None, in_place: bool) -> Any:
+    def _perturb(self, out: Any, scale: Errors | None, in_place: bool) -> Any:
         if scale is None or not isinstance(out, Tensor) or not out.is_floating_point():
             return out
-        noise = torch.randn(
-            out.shape, dtype=torch.float64, device=out.device, generator=self.generator
-        )
-        noise = noise.mul_(scale).mul_(self.amplitude).to(out.dtype)
+        noise = scale.draw(self.generator).mul_(self.amplitude).to(out.dtype)
         return out.add_(noise) if in_place else out + noise
 
 
-def _same_shapes(scales: list[Tensor | None], outs: list[Any]) -> bool:
+def _same_shapes(scales: list[Errors | None], outs: list[Any]) -> bool:
     return len(scales) == len(outs) and all(
-        scale is None or scale.shape == out.shape for scale, out in zip(scales, outs, strict=True)
+        scale is None or scale.each.shape == out.shape
+        for scale, out in zip(scales, outs, strict=True)
     )
 
 
@@ -268,33 +301,34 @@ def _embedding_backward(
     return torch.where(uses > 1, size, torch.zeros_like(size))
 
 
-def _softmax(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) -> Tensor:
-    count = out.shape[args[1]] if out.ndim else 1
-    x, y = args[0].double(), out.double()
+def _softmax(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) -> Any:
+    x, y, dim = args[0].double(), out.double(), args[1]
     if func.overloadpacket.__name__ == "_log_softmax":
         # x − max − log Σ exp: each term may exceed the result
-        top = x.abs().amax(args[1], keepdim=True)
+        top = x.abs().amax(dim, keepdim=True)
         finite = torch.where(top.isfinite(), top, torch.zeros_like(top))
         return _rounded(mode, out) + (mode.v(out) * (y.abs() + finite)) ** 2
+    count = out.shape[dim] if out.ndim else 1
+    each = _rounded(mode, out) + count * (mode.v(out) * y) ** 2 / 3
     # flash attention stores log Σ exp, and its backward computes exp(x − log Σ exp) anew: what was
     # rounded there is an error of every probability of the row, those near 1 included
-    total = x.logsumexp(args[1], keepdim=True)
+    total = x.logsumexp(dim, keepdim=True)
     total = torch.where(total.isfinite(), total, torch.zeros_like(total))
-    return _rounded(mode, out) + (count + total**2) * (mode.v(out) * y) ** 2 / 3
+    return Errors(each, (mode.v(out) * y * total) ** 2 / 3, dim) if out.ndim else each
 
 
-def _softmax_backward(
-    mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor
-) -> Tensor:
+def _softmax_backward(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) -> Any:
     """dx = y (g − Σ g y): the difference may cancel."""
     g, y, dim = args[0].double(), args[1].double(), args[2]
     if func.overloadpacket.__name__ == "_log_softmax_backward_data":
         total, y = g.sum(dim, keepdim=True), y.exp()  # dx = g − y Σ g
-        inner = g**2 + (y * total) ** 2
-    else:
-        total = (g * y).sum(dim, keepdim=True)
-        inner = y**2 * (g**2 + total**2)
-    return _rounded(mode, out) + 4 * mode.v(out) ** 2 * inner
+        return _rounded(mode, out) + 4 * mode.v(out) ** 2 * (g**2 + (y * total) ** 2)
+    total = (g * y).sum(dim, keepdim=True)
+    each = _rounded(mode, out) + 4 * mode.v(out) ** 2 * y**2 * (g**2 + total**2)
+    # flash attention takes Σ g y from its output, which was rounded when it was stored: one error
+    # for the row, in a half precision, too
+    stored = (g**2 * y).sum(dim, keepdim=True)
+    return Errors(each, (mode.u(out) * y) ** 2 * stored / 3, dim) if out.ndim else each
 
 
 def _layer_norm(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
