@@ -309,3 +309,21 @@ def test_the_spread_is_that_of_flash_attention_where_its_gradient_cancels() -> N
     found = spread(noisy(exact, k, dtype=dtype, degree=1), own, dtype=dtype)
     flash = gradient(SDPBackend.FLASH_ATTENTION, dtype)(k) - exact(k)
     assert float(flash.square().mean()) < float(found.sigma.square().mean())
+
+
+@pytest.mark.parametrize("ranks", [1, 8])
+def test_sums_below_the_normal_range_stay_inside(ranks: int) -> None:
+    """Of numbers so small that float16 has only steps of 2⁻²⁴ for their products."""
+    x, w = matrices(8, torch.float16, 4)
+    x, w = (x.double() * 2**-9).half(), (w.double() * 2**-9).half()
+    exact = x.double() @ w.double()
+    assert float(exact.abs().max()) < torch.finfo(torch.float16).smallest_normal
+    pieces = zip(x.chunk(ranks, 1), w.chunk(ranks, 0), strict=True)
+    parts = [a.double() @ b.double() for a, b in pieces]
+    total = torch.zeros_like(exact).half()
+    for part in parts:
+        total = total + part.half()
+    found = noisy(lambda a, b: a @ b, x.double(), w.double(), dtype=torch.float16, degree=ranks)
+    limits = alone(found)
+    assert judged(total, x, w, limits).mismatch is None
+    assert float(limits.sigma.max()) < 2.0**-22

@@ -217,6 +217,15 @@ def _rounded(mode: RoundingNoise, out: Tensor) -> Tensor:
     return variance + (y != 0).double() * mode.tiny(out) ** 2
 
 
+def _below_normal(mode: RoundingNoise, out: Tensor, size: Tensor) -> Tensor:
+    """Variance of the roundings of a sum that is split over the ranks (each part, and each sum of
+    parts) where they are no longer relative: up to half of the smallest number each. None where
+    every term is zero."""
+    if mode.dtype == torch.float64:
+        return torch.zeros_like(size)
+    return (size != 0).double() * 2 * mode.degree * mode.tiny(out) ** 2 / 12
+
+
 def _elementwise(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
     if isinstance(out, (tuple, list)):
         return [_elementwise(mode, func, args, kwargs, o) for o in out]
@@ -250,7 +259,7 @@ def _product(mode: RoundingNoise, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     stored = (partial**2).sum(0) + (prefix**2).sum(0)
     walk = torch.maximum((a**2) @ (b**2), (prefix**2).amax(0))
     variance = (mode.u(out) ** 2 * stored + mode.v(out) ** 2 * k * walk) / 3
-    return torch.where(overflows, OVERFLOW, variance)
+    return torch.where(overflows, OVERFLOW, variance + _below_normal(mode, out, walk))
 
 
 def _mm(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) -> Tensor:
@@ -271,7 +280,8 @@ def _sum(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) ->
         x**2, *(args[1:3] if len(args) > 1 else ([], False))
     ).reshape(out.shape)
     size = out.double() ** 2 + scale**2 * squares
-    return (3 * mode.u(out) ** 2 + count * mode.v(out) ** 2) * size / 3
+    relative = (3 * mode.u(out) ** 2 + count * mode.v(out) ** 2) * size / 3
+    return relative + _below_normal(mode, out, size)
 
 
 def _prefix(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) -> Tensor:
@@ -297,8 +307,10 @@ def _embedding_backward(
     squares = torch.zeros(rows, flat.shape[-1], dtype=torch.float64)
     squares = squares.to(grad.device).index_add(0, indices, flat)
     uses = torch.bincount(indices, minlength=rows).double().unsqueeze(-1)
-    size = (3 * mode.u(out) ** 2 + uses * mode.v(out) ** 2) * (out.double() ** 2 + squares) / 3
-    return torch.where(uses > 1, size, torch.zeros_like(size))
+    size = out.double() ** 2 + squares
+    relative = (3 * mode.u(out) ** 2 + uses * mode.v(out) ** 2) * size / 3
+    variance = relative + _below_normal(mode, out, size)
+    return torch.where(uses > 1, variance, torch.zeros_like(variance))
 
 
 def _softmax(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) -> Any:
@@ -364,7 +376,8 @@ def _layer_norm_backward(mode: RoundingNoise, func: Any, args: Any, kwargs: Any,
     for slot, d, rows in ((1, dw, grad.double() * x_hat), (2, db, grad.double())):
         if d is not None:
             size = d.double() ** 2 + (rows**2).sum(leading).reshape(d.shape)
-            sigma[slot] = (3 * mode.u(d) ** 2 + count * mode.v(d) ** 2) * size / 3
+            relative = (3 * mode.u(d) ** 2 + count * mode.v(d) ** 2) * size / 3
+            sigma[slot] = relative + _below_normal(mode, d, size)
     return sigma
 
 
