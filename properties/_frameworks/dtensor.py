@@ -91,7 +91,7 @@ dtensor_mlp = dtensor.check(
         KnownFinding(
             package="torch",
             releases="==2.13.*",
-            code="rank-crash",
+            code="wrong-placement",
             case=Case(dims={"batch": 1, "seq": 1, "hidden": 4, "inner": 5, "bias": False}),
             when=lambda case: case["inner"] % case.tp != 0,
             page="docs/findings/torch-uneven-colwise-rowwise.md",
