@@ -226,6 +226,12 @@ def _below_normal(mode: RoundingNoise, out: Tensor, size: Tensor) -> Tensor:
     return (size != 0).double() * 2 * mode.degree * mode.tiny(out) ** 2 / 12
 
 
+def _summed(mode: RoundingNoise, out: Tensor, size: Tensor, count: int | Tensor) -> Tensor:
+    """Variance of a sum of `count` terms, `size` its square and those of its terms together."""
+    relative = (3 * mode.u(out) ** 2 + count * mode.v(out) ** 2) * size / 3
+    return relative + _below_normal(mode, out, size)
+
+
 def _elementwise(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
     if isinstance(out, (tuple, list)):
         return [_elementwise(mode, func, args, kwargs, o) for o in out]
@@ -280,8 +286,7 @@ def _sum(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) ->
         x**2, *(args[1:3] if len(args) > 1 else ([], False))
     ).reshape(out.shape)
     size = out.double() ** 2 + scale**2 * squares
-    relative = (3 * mode.u(out) ** 2 + count * mode.v(out) ** 2) * size / 3
-    return relative + _below_normal(mode, out, size)
+    return _summed(mode, out, size, count)
 
 
 def _prefix(mode: RoundingNoise, func: Any, args: Any, kwargs: Any, out: Tensor) -> Tensor:
@@ -307,9 +312,7 @@ def _embedding_backward(
     squares = torch.zeros(rows, flat.shape[-1], dtype=torch.float64)
     squares = squares.to(grad.device).index_add(0, indices, flat)
     uses = torch.bincount(indices, minlength=rows).double().unsqueeze(-1)
-    size = out.double() ** 2 + squares
-    relative = (3 * mode.u(out) ** 2 + uses * mode.v(out) ** 2) * size / 3
-    variance = relative + _below_normal(mode, out, size)
+    variance = _summed(mode, out, out.double() ** 2 + squares, uses)
     return torch.where(uses > 1, variance, torch.zeros_like(variance))
 
 
@@ -376,8 +379,7 @@ def _layer_norm_backward(mode: RoundingNoise, func: Any, args: Any, kwargs: Any,
     for slot, d, rows in ((1, dw, grad.double() * x_hat), (2, db, grad.double())):
         if d is not None:
             size = d.double() ** 2 + (rows**2).sum(leading).reshape(d.shape)
-            relative = (3 * mode.u(d) ** 2 + count * mode.v(d) ** 2) * size / 3
-            sigma[slot] = relative + _below_normal(mode, d, size)
+            sigma[slot] = _summed(mode, d, size, count)
     return sigma
 
 

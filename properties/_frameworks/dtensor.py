@@ -11,8 +11,8 @@ from torch.distributed.tensor.parallel import (
 )
 
 import tpcheck
-from fixtures.frameworks.torch_findings import singleton, wide
-from tpcheck import Case, KnownFinding, Layout, Plan
+from fixtures.frameworks.torch_findings import finding, singleton, wide
+from tpcheck import Case, Layout, Plan
 from tpcheck.adapters import dtensor
 
 
@@ -88,9 +88,7 @@ dtensor_mlp = dtensor.check(
     cases=lambda space: _cases(space, inner=_any, seq=_few),
     inputs=_x,
     known=[
-        KnownFinding(
-            package="torch",
-            releases="==2.13.*",
+        finding(
             code="wrong-placement",
             case=Case(dims={"batch": 1, "seq": 1, "hidden": 4, "inner": 5, "bias": False}),
             when=lambda case: case["inner"] % case.tp != 0,
@@ -104,9 +102,7 @@ dtensor_mlp_uneven = dtensor.check(
     cases=lambda space: _cases(space, inner=_any, seq=_few),
     inputs=_x,
     known=[
-        KnownFinding(
-            package="torch",
-            releases="==2.13.*",
+        finding(
             code="rank-crash",
             case=Case(
                 dims={"batch": 1, "seq": 1, "hidden": 4, "inner": 1, "bias": False}, step=True
@@ -161,9 +157,7 @@ dtensor_embedding = dtensor.check(
         "ids": draw.integers("ids", 0, case["vocab"], case["batch"], case["seq"])
     },
     known=[
-        KnownFinding(
-            package="torch",
-            releases="==2.13.*",
+        finding(
             code="rank-crash",
             case=Case(dims={"batch": 1, "seq": 1, "vocab": 9, "hidden": 1}, mesh={"tp": 4}),
             when=lambda case: (case.tp - 1) * -(-case["vocab"] // case.tp) >= case["vocab"],
