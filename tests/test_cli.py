@@ -206,6 +206,30 @@ def test_a_mistake_in_one_check_keeps_what_is_finished(
     assert [check["name"] for check in report["checks"]] == ["wrong"]
 
 
+def test_what_cannot_run_here_is_skipped_and_said(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = (
+        CHECKS
+        + """
+from dataclasses import replace
+elsewhere = Check(replace(specs.row_linear(), preload=("no_such_package",)), row)
+"""
+    )
+    (folder / "some.py").write_text(elsewhere)
+    reason = "needs the package no_such_package, which is not installed"
+    assert run("verify", "some.py::right", "some.py::elsewhere", "--examples", "2") == 0
+    said = capsys.readouterr().out
+    assert reason in said and "PASS  1 checks" in said and "1 checks skipped" in said
+    campaign = ("calibrate", "alarms", "--tp", "2", "--dtype", "float32", "--cases", "10")
+    assert run(*campaign, "some.py::right", "some.py::elsewhere") == 0
+    said = capsys.readouterr().out
+    assert reason in said and "right" in said and "10 cases" in said
+    dims = '{"tokens": 4}'
+    assert run("calibrate", "sensitivity", "some.py::elsewhere", "--dims", dims) == 2
+    assert reason in capsys.readouterr().err
+
+
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["calibrate"]):
         assert run(*arguments) == 2

@@ -79,7 +79,7 @@ def verify(
 ) -> None:
     """Collects Check objects, runs them, prints a verdict a check."""
     from tpcheck import canary
-    from tpcheck.collect import collect, heavy_imports
+    from tpcheck.collect import collect, heavy_imports, runnable
     from tpcheck.corpus import Corpus
     from tpcheck.engines import ranks_for
     from tpcheck.engines.pool import Engine
@@ -105,10 +105,7 @@ def verify(
     with ExitStack() as stack:
         ready = stack.enter_context(Engine(engine, size, time_limit=time_limit, preload=preload))
         confirm = stack.enter_context(real_ranks(ready)) if simulated(ready) else None
-        collected = collect(targets or ["properties"])
-        reasons = [(check, check.spec.cannot_run()) for check in collected]
-        checks = [check for check, reason in reasons if reason is None]
-        absent = {check.title: reason for check, reason in reasons if reason is not None}
+        checks, absent = runnable(collect(targets or ["properties"]))
         for name, reason in absent.items():
             console.print(text.skipped(name, reason))
         untrusted = canary.sings(ready)

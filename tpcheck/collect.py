@@ -34,6 +34,13 @@ def collect(targets: Iterable[str]) -> list[Check]:
     return found
 
 
+def runnable(checks: Iterable[Check]) -> tuple[list[Check], dict[str, str]]:
+    """The checks whose spec can run here, and of each other one, title → why it can't."""
+    reasons = [(check, check.spec.cannot_run()) for check in checks]
+    absent = {check.title: reason for check, reason in reasons if reason is not None}
+    return [check for check, reason in reasons if reason is None], absent
+
+
 def heavy_imports(targets: Iterable[str]) -> list[str]:
     """Heavy libraries that the files to be collected mention: ranks load them before they are
     forked, while the driver still imports the files."""

@@ -67,10 +67,10 @@ def alarms(
     """
     from tpcheck import canary
     from tpcheck.calibrate.campaign import STATE, Campaign, Plan, State
-    from tpcheck.collect import collect, heavy_imports
+    from tpcheck.collect import collect, heavy_imports, runnable
     from tpcheck.corpus import Corpus
     from tpcheck.engines import pool, ranks_for
-    from tpcheck.report import calibration, machine
+    from tpcheck.report import calibration, machine, text
     from tpcheck.search import real_ranks, simulated
     from tpcheck.strategies import Space
 
@@ -86,7 +86,9 @@ def alarms(
         untrusted = canary.sings(ready)
         if untrusted:
             raise EngineUnavailable(untrusted)
-        checks = collect(targets or ["properties"])
+        checks, absent = runnable(collect(targets or ["properties"]))
+        for name, reason in absent.items():
+            console.print(text.skipped(name, reason))
         kept = State(state or STATE, plan)
         shared = simulated(ready) and any(check.processes for check in checks)
         real = stack.enter_context(real_ranks(ready)) if shared else ready
@@ -124,7 +126,7 @@ def sensitivity(
 ) -> None:
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
     from tpcheck.calibrate.sensitivity import SUBJECTS, Subject, measure
-    from tpcheck.collect import collect, heavy_imports
+    from tpcheck.collect import collect, heavy_imports, runnable
     from tpcheck.engines import pool
     from tpcheck.report import calibration, machine
     from tpcheck.strategies import Space
@@ -138,9 +140,13 @@ def sensitivity(
     rows = []
     with pool.Engine(engine, max(degrees), time_limit=time_limit, preload=preload) as ready:
         for subject in subjects:
+            checks, absent = runnable(collect([subject.target]))
+            if not checks:
+                reason = "; ".join(absent.values())
+                raise InvalidArgument(f"{subject.target} can't run here: {reason}")
             rows += measure(
                 subject,
-                collect([subject.target])[0],
+                checks[0],
                 ready,
                 degrees=degrees,
                 dtypes=dtypes,
