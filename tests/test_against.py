@@ -105,7 +105,16 @@ def test_side_by_side(gloo: Engine) -> None:
     names = ("row_linear_averaged", "column_linear_without_backward_all_reduce")
     correct = [linear.row_linear.named("right"), linear.column_linear.named("right too")]
     options = Options(dtypes=("float64",), degrees=(2,))
-    found = against([BY_NAME[name] for name in names], correct, gloo, options)
+    lines: list[str] = []
+    found = against(
+        [BY_NAME[name] for name in names],
+        correct,
+        gloo,
+        options,
+        finished=lambda name, by: lines.append(calibration.missed(name, by)),
+    )
+    assert [line.split()[0] for line in lines] == list(names)
+    assert "forward only" not in lines[0] and "missed by: forward only" in lines[1]
     assert found.killed("tpcheck") == 2 and found.killed("forward only") == 1
     assert sum(found.correct.values()) == found.cases and set(found.candidates) == {
         "right",

@@ -237,7 +237,7 @@ def mutants(
     """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
     from tpcheck import against as rules
     from tpcheck import mutation
-    from tpcheck.collect import collect, modules
+    from tpcheck.collect import collect, modules, runnable
     from tpcheck.engines.pool import Engine
     from tpcheck.report import calibration, machine, text
     from tpcheck.search import Options
@@ -260,7 +260,13 @@ def mutants(
         console.print("\n" + text.matrix(matrix))
         report = matrix.to_dict()
         if against:
-            others = rules.against(found, collect([correct]), ready, options)
+            others = rules.against(
+                found,
+                runnable(collect([correct]))[0],
+                ready,
+                options,
+                finished=lambda name, by: console.print(calibration.missed(name, by)),
+            )
             console.print("\n" + calibration.against(others))
             report["against"] = others.to_dict()
     if json:

@@ -44,6 +44,14 @@ def _table(title: str, lines: Mapping[Any, Line]) -> str:
     return "\n".join(rows)
 
 
+def missed(mutant: str, killed_by: set[str]) -> str:
+    """A mutant under all rules: those that let it pass."""
+    from tpcheck.rules import RULES
+
+    by = [rule for rule in RULES if rule not in killed_by]
+    return f"{mutant:<54}" + (f"missed by: {', '.join(by)}" if by else "killed by all")
+
+
 def against(found: Against) -> str:
     """A column a rule: mutants killed, and alarms on correct candidates, by dtype."""
     rules = found.to_dict()["rules"]
