@@ -6,6 +6,7 @@ Letters: R degree, B batch, S sequence, H hidden; n = B·S·H elements of an act
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +15,14 @@ from torch import Tensor
 
 from fixtures.parallel import collectives
 from fixtures.parallel.block import Block
+from fixtures.parallel.linear import RowLinear
 from fixtures.parallel.mlp import MLP
+from tests import faulty
 from tpcheck import Case, Check, specs
 from tpcheck.budget import Budget, audit, kept_for_backward, ring
 from tpcheck.engines.pool import Engine
+from tpcheck.errors import InvalidArgument
+from tpcheck.examine import examine_failure
 from tpcheck.runner import Runner
 from tpcheck.specs.block import block_budget, block_dims
 from tpcheck.verdict import CaseResult, Verdict
@@ -59,6 +64,45 @@ def sent(events: list[dict[str, Any]], phase: str) -> tuple[dict[str, int], int,
     counts = {op: sum(e["op"] == op for e in own) for op in sorted({e["op"] for e in own})}
     moved = sum(ring(e["op"], e["bytes"], len(e["group"])) for e in own)
     return counts, sum(e["bytes"] for e in own), moved
+
+
+class Squares(RowLinear):
+    """Wrong in a way that has no name: every cause is asked for, those in the budget last."""
+
+    def sum_output(self, partial: Tensor) -> Tensor:
+        return super().sum_output(partial) + partial.square()
+
+
+def squares(case: Case, mesh: Any) -> Squares:
+    group = mesh["tp"].get_group()
+    return Squares(case["in_features"], case["out_features"], group=group, bias=case["bias"])
+
+
+def broken(case: Case) -> Budget:
+    raise KeyError("n")
+
+
+@pytest.mark.parametrize("communication", [False, True])
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [(lambda case: 3, r"budget\(case\) returned a int, not a Budget"),
+     (broken, "budget raised KeyError: 'n' at test_budget.py")],
+)  # fmt: skip
+def test_what_is_no_budget_is_refused(
+    gloo: Engine, budget: Any, words: str, communication: bool
+) -> None:
+    spec = replace(specs.row_linear(), budget=budget)
+    runner = Runner(Check(spec, squares, communication=communication), gloo)
+    with pytest.raises(InvalidArgument, match=words):
+        examine_failure(runner, runner.run(faulty.CASE))
+
+
+def test_a_budget_of_none_allows_anything(gloo: Engine) -> None:
+    spec = replace(specs.row_linear(), budget=lambda case: None)
+    runner = Runner(Check(spec, squares, communication=True), gloo)
+    found = runner.run(faulty.CASE)
+    assert found.verdict is Verdict.FAIL
+    assert examine_failure(runner, found).diagnosis.code == "unclassified"
 
 
 @pytest.fixture(scope="module")

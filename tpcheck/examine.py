@@ -55,9 +55,10 @@ def examine_failure(runner: Runner, found: CaseResult) -> Examined:
         place = locate(found, borders) if borders else None
         if borders and place and place.border:
             inside = borders.local(place.border)
-    facts = Facts(
-        posed, found, again, dumps, rerun, runner.check.spec, place, inside, runner.execute
-    )
+    spec = runner.check.spec
+    if runner.budget(found.case) is None:  # a cause may be looked for in it, whether audited or not
+        spec = replace(spec, budget=None)
+    facts = Facts(posed, found, again, dumps, rerun, spec, place, inside, runner.execute)
     where = _where(place) or diagnose.first_divergence(found)
     return Examined(diagnose.diagnose(facts), where, found.mismatches)
 

@@ -64,8 +64,8 @@ class Runner:
             others: say also which other rules alarm (`CaseResult.alarms`).
 
         Raises:
-            InvalidArgument: the case can't be (its spec or layout says so), or the engine is
-                too small; nothing of the candidate has run then.
+            InvalidArgument: the case can't be (its spec, layout or budget says so), or the engine
+                is too small; nothing of the candidate has run then.
         """
         size = case.world_size
         if size > self.engine.ranks:
@@ -93,8 +93,7 @@ class Runner:
             others: say also which other rules alarm (`CaseResult.alarms`).
         """
         self.engine.teach(self._key, self._blob, self._files)
-        budget_of = self.check.spec.budget if self.check.communication else None
-        allowed = budget_of(posed.case) if budget_of else None
+        allowed = self.budget(posed.case) if self.check.communication else None
         plan = self._planned(posed.case)
         epoch = self.engine.next_epoch()
         bundle = self.engine.folder / f"case{epoch}.safetensors"
@@ -137,6 +136,21 @@ class Runner:
             found = [mismatch(finding, 0) for finding in plan.findings]
             result.mismatches = found + result.mismatches
         return result
+
+    def budget(self, case: Case) -> Budget | None:
+        """What the spec allows a microbatch of this case to communicate; None for anything.
+
+        Raises:
+            InvalidArgument: the spec's `budget` raises, or returns something else.
+        """
+        spec = self.check.spec
+        found = oracle.ask(spec, "budget", spec.budget, case) if spec.budget else None
+        if found is None or isinstance(found, Budget):
+            return found
+        raise InvalidArgument(
+            f"spec {spec.name!r}: budget(case) returned a {type(found).__name__}, not a Budget "
+            "(or None, which allows anything)"
+        )
 
     def _planned(self, case: Case) -> Planned | None:
         """The check's plan in this case; it depends on the sizes and the degree alone."""
