@@ -37,6 +37,9 @@ def unreduced(case, mesh):
 
 right = Check(specs.row_linear(), row)
 wrong = Check(specs.row_linear(), unreduced)
+budget_of_three = Check(
+    specs.row_linear(), row, communication=True, overrides={"budget": lambda case: 3}
+)
 
 def plain(layout, cases):
     return Spec(
@@ -122,6 +125,7 @@ def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixtur
     again = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert again.returncode == 1, again.stderr
     assert "identical to the saved evidence, to the last bit" in again.stdout
+    assert f"  reproduce      {found['reproduce']}\n" in again.stdout
     assert f"{found['mismatches'][0]['expected']:.17g}" in again.stdout
 
 
@@ -242,12 +246,18 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"tpcheck {tpcheck.__version__}\n"
 
 
-def test_a_dump_holds_both_sides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_case_from_another_folder_is_dumped_and_says_how_to_see_it_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from safetensors.torch import load_file
 
-    assert run("verify", "checks.py::wrong", "--examples", "2") == 1
-    (saved,) = (folder / ".tpcheck" / "corpus").glob("*.json")
-    assert run("replay", saved.stem, "--dump", "dump") == 1
+    corpus = ["--corpus", "kept here"]
+    assert run("verify", "checks.py::wrong", "--examples", "2", *corpus) == 1
+    (saved,) = (folder / "kept here").glob("*.json")
+    said = capsys.readouterr().out
+    assert run("replay", saved.stem, "--dump", "dump", *corpus) == 1
+    again = f"  reproduce      tpcheck replay {saved.stem} --corpus 'kept here'\n"
+    assert again in said and again in capsys.readouterr().out
     expected = load_file(folder / "dump" / "expected.safetensors")
     ranks = [load_file(folder / "dump" / f"rank{r}.safetensors") for r in (0, 1)]
     total = sum(rank["output/output"].double() for rank in ranks)
@@ -288,6 +298,9 @@ def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFix
     assert "syntax.py does not import: SyntaxError" in said("verify", "syntax.py")
     (folder / "empty.py").write_text("x = 1\n")
     assert "no Check found in empty.py" in said("verify", "empty.py")
+    (folder / "x.json").write_text('{"checks": []}')
+    assert said("verify", "x.json").startswith("tpcheck: x.json is not a Python file: give")
+    assert said("replay", "x.json").startswith("tpcheck: x.json is a report, not a saved case")
     assert "heads=6 is not divisible by tp=4" in said("verify", "checks.py::heads")
     assert "heads=6 is not divisible by tp=4" in said("verify", "checks.py::attention_case")
     assert "'wieght', which the reference does not have (did you mean 'weight'" in said(
@@ -296,6 +309,9 @@ def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFix
     assert "size 5 is not divisible by tp=2" in said("verify", "checks.py::unsplittable")
     assert "names dim 3 of a tensor of shape (4, 4)" in said("verify", "checks.py::no_such_dim")
     assert "needs 8 ranks" in said("verify", "checks.py::too_large")
+    assert "budget(case) returned a int, not a Budget" in said(
+        "verify", "checks.py::budget_of_three"
+    )
     assert "--ranks 8" in said("verify", "checks.py::right", "--tp", "8", "--ranks", "4")
     assert "no CUDA device" in said("verify", "checks.py::right", "--engine", "nccl")
     assert "'glue' is not one of" in said("verify", "checks.py::right", "--engine", "glue")

@@ -112,6 +112,22 @@ def test_an_empty_id_names_no_case(corpus: Corpus) -> None:
         corpus.find("")
 
 
+def test_the_command_to_replay_a_case_names_what_is_not_the_default(corpus: Corpus) -> None:
+    assert Corpus().command("7f3a91") == "tpcheck replay 7f3a91"
+    assert corpus.command("7f3a91") == f"tpcheck replay 7f3a91 --corpus {corpus.folder}"
+    assert corpus.command("a/7f3a91.json") == "tpcheck replay a/7f3a91.json"
+    assert Corpus().command("7f3a91", check="my file.py::row") == (
+        "tpcheck replay 7f3a91 --check 'my file.py::row'"
+    )
+
+
+def test_a_report_is_no_corrupt_case(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"schema_version": 1, "verdict": "FAIL", "checks": []}))
+    text = refused(report)
+    assert text.startswith(f"{report} is a report, not a saved case")
+
+
 def test_a_removed_case_is_gone_and_removing_it_twice_is_fine(corpus: Corpus) -> None:
     corpus.save(ENTRY)
     corpus.remove(ENTRY.id)

@@ -79,6 +79,8 @@ def _files(path: str) -> list[Path]:
         return files
     if not place.is_file():
         raise InvalidArgument(f"no such file or folder: {path}")
+    if place.suffix != ".py":
+        raise InvalidArgument(f"{path} is not a Python file: give a .py file or a folder of them")
     return [place]
 
 

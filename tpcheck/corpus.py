@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,7 @@ class Corpus:
             CaseError: there is none, more than one, or it is corrupt.
         """
         path = Path(id_or_file)
-        if path.suffix == ".json" or len(path.parts) > 1 or not id_or_file.isalnum():
+        if _names_a_file(id_or_file):
             if not _is_file(path):
                 raise CaseError(f"no such case file: {id_or_file}")
             return read(path)
@@ -106,11 +107,23 @@ class Corpus:
             raise CaseError(f"{what} with {id_or_file!r} in {self.folder} (there are: {there})")
         return read(hits[0])
 
+    def command(self, id_or_file: str, *, check: str | None = None) -> str:
+        """What to paste in the working folder to replay a case; `check` where that moved."""
+        words = ["tpcheck", "replay", id_or_file]
+        usual = self.folder.resolve() == Corpus().folder.resolve()
+        if not (usual or _names_a_file(id_or_file)):
+            words += ["--corpus", str(self.folder)]
+        return shlex.join([*words, "--check", check] if check else words)
+
 
 def read(path: Path) -> Saved:
     """Reads one file; `CaseError` names the file and what is wrong with it."""
+    data = _json(path)
+    if isinstance(data, dict) and "checks" in data:
+        raise CaseError(
+            f"{path} is a report, not a saved case: give the `id` of a counterexample in it"
+        )
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
         if data["schema_version"] != _VERSION:
             raise CaseError(f"schema_version {data['schema_version']!r}, this tpcheck reads 1")
         address = data["address"]
@@ -125,9 +138,16 @@ def read(path: Path) -> Saved:
         )
     except CaseError as error:
         raise CaseError(f"corrupt case file {path}: {error}") from None
-    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
         raise CaseError(f"corrupt case file {path}: {reason}") from None
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CaseError(f"corrupt case file {path}: {error}") from None
 
 
 def _replace(path: Path, text: str) -> None:
@@ -142,6 +162,11 @@ def _replace(path: Path, text: str) -> None:
     except OSError:
         os.unlink(temporary)
         raise
+
+
+def _names_a_file(id_or_file: str) -> bool:
+    path = Path(id_or_file)
+    return path.suffix == ".json" or len(path.parts) > 1 or not id_or_file.isalnum()
 
 
 def _is_file(path: Path) -> bool:

@@ -48,7 +48,8 @@ def replay(
         CaseError: no such case, or a corrupt one.
         InvalidArgument: the check is not to be found.
     """
-    saved = Corpus(corpus).find(id_or_file)
+    kept = Corpus(corpus)
+    saved = kept.find(id_or_file)
     found = collect([check or _address(saved)])
     if len(found) != 1:
         raise InvalidArgument(f"--check {check}: names {len(found)} checks; give FILE::NAME")
@@ -75,7 +76,7 @@ def replay(
         diagnosis=examined.diagnosis,
         engine=result.engine,
         first_divergence=examined.first_divergence,
-        reproduce=f"tpcheck replay {id_or_file}",
+        reproduce=kept.command(id_or_file, check=check),
     )
     shown = text.failure(
         CheckResult(saved.check, Verdict.FAIL, result.engine, counterexample=example)

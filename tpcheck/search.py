@@ -368,8 +368,7 @@ class Search:
             return f"run this again with seed {self.options.seed} (not saved: {self.unsaved})"
         if self.check.address() is None:
             return f"run this again: the saved case {identity} comes first"
-        usual = corpus.folder.resolve() == Corpus().folder.resolve()
-        return f"tpcheck replay {identity}" + ("" if usual else f" --corpus {corpus.folder}")
+        return corpus.command(identity)
 
     def _summary(self, seconds: float) -> CheckResult:
         ran = list(self.results.values())
