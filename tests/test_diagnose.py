@@ -390,6 +390,14 @@ def test_outputs_of_other_names_are_named() -> None:
     named = diagnose.diagnose(Facts(posed, found, found, {}, lambda c: None))
     assert named.code == "plan-entry-unmatched"
     assert named.message == "the candidate returns output.0, the reference output"
+    detail["returned"] = []
+    named = diagnose.diagnose(Facts(posed, found, found, {}, lambda c: None))
+    assert "returns nothing that is a tensor, the reference output" in named.message
+
+
+def test_a_nan_is_not_said_to_be_unwritten_memory_for_sure() -> None:
+    found = examine(times(OUT, torch.nan, 1))
+    assert found.code == "unwritten-memory" and "unless arithmetic made them" in found.message
 
 
 def test_evidence_that_changes_from_run_to_run_is_a_stale_buffer() -> None:

@@ -15,6 +15,7 @@ import pytest
 from tests import faulty
 from tpcheck.engines.pool import Engine
 from tpcheck.errors import EngineUnavailable, InvalidArgument
+from tpcheck.report.text import describe
 from tpcheck.runner import Runner
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Verdict
@@ -48,6 +49,16 @@ def test_ranks_are_forked_with_the_parts_of_torch_that_the_driver_has() -> None:
     with Engine("gloo", 2) as engine:
         loaded = engine.call(_loaded, mesh={"tp": 2})
     assert all("torch.distributed.pipelining" in modules for modules in loaded)
+
+
+def _exits(case: object, mesh: object) -> object:
+    sys.exit(3)
+
+
+def test_ranks_that_exit_are_evidence_that_says_when(gloo: Engine) -> None:
+    check = Check(faulty.check(faulty._Row).spec, _exits)
+    first = Runner(check, gloo).run(faulty.CASE).mismatches[0]
+    assert describe(first).startswith("rank 0 exception: SystemExit: 3 (in build)")
 
 
 def test_one_rank_raises(gloo: Engine) -> None:

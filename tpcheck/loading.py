@@ -44,7 +44,8 @@ class Loader:
         fits = True
         for name in self.problem.params:
             if name not in own and self._has(self.work.params[name]):
-                self._sharding(name, "missing", {"reason": f"the candidate has no {name!r}"})
+                reason = f"the candidate has no {name!r}{_instead_of_a_module(module)}"
+                self._sharding(name, "missing", {"reason": reason})
                 fits = False
         for name, tensor in own.items():
             full = self.problem.params.get(name)
@@ -159,6 +160,14 @@ class Loader:
     def _sharding(self, name: str, fault: str, detail: dict[str, Any]) -> None:
         detail = {"fault": fault, **detail}
         self.report.mismatches.append(Mismatch(name, "sharding", self.rank, detail=detail))
+
+
+def _instead_of_a_module(candidate: Any) -> str:
+    """What the candidate's `build` returned, where that can have no parameters."""
+    if isinstance(candidate, nn.Module):
+        return ""
+    what = "None" if candidate is None else f"a {type(candidate).__name__}"
+    return f": its build(case, mesh) returned {what}, not a module"
 
 
 def only(entry: Entry) -> dict[str, Only]:

@@ -148,6 +148,7 @@ class Host:
         except BaseException as error:
             stack = "".join(traceback.format_exception(error))
             detail = {"type": type(error).__name__, "reason": str(error)[:400], "stack": stack}
+            detail["phase"] = recorder.phase
             outcome = Mismatch("exception", "exception", rank, detail=detail)
         self.board.done(rank)
         self.send("outcome", work.epoch, rank, outcome)

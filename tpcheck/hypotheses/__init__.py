@@ -78,7 +78,7 @@ def _obvious(mismatch: Mismatch) -> Diagnosis | None:
         message = f"{name}: no gradient (None) on rank {mismatch.rank}"
         return Diagnosis("gradient-dropped", message, {"rank": mismatch.rank})
     if "returned" in detail:
-        returned = ", ".join(detail["returned"]) or "no tensor"
+        returned = ", ".join(detail["returned"]) or "nothing that is a tensor"
         wanted = ", ".join(detail["wanted"])
         message = f"the candidate returns {returned}, the reference {wanted}"
         return Diagnosis("plan-entry-unmatched", message, dict(detail))
@@ -88,7 +88,10 @@ def _obvious(mismatch: Mismatch) -> Diagnosis | None:
         message = f"{name}: shape {detail['shape']}, expected {detail['expected_shape']}"
         return Diagnosis("wrong-placement", message, dict(detail))
     if detail.get("nan"):
-        message = f"{name}: {detail['nan']} elements are NaN: memory that nobody wrote"
+        message = (
+            f"{name}: {detail['nan']} elements are NaN: memory that nobody wrote, unless "
+            "arithmetic made them (an overflow, 0/0)"
+        )
         return Diagnosis("unwritten-memory", message, {"nan": detail["nan"]})
     if "dtype" in detail:
         message = f"{name} is {detail['dtype']}, expected {detail['expected_dtype']}"
