@@ -17,3 +17,4 @@ def test_the_mutant_is_killed(gloo: Engine, mutant: Mutant) -> None:
     assert found is not None, f"{mutant.name} survived"
     kinds = {m.kind for m in found.mismatches}
     assert kinds & set(mutant.shows_in), (kinds, found.mismatches[0])
+    assert "failed" not in found.diagnosis.evidence, found.diagnosis.message

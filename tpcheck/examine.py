@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,7 +34,21 @@ class Examined:
 
 
 def examine_failure(runner: Runner, found: CaseResult) -> Examined:
-    """Runs a failing case once more, to say where it starts and why it fails."""
+    """Runs a failing case once more, to say where it starts and why it fails. Whatever goes wrong
+    with that: the verdict and its evidence stand."""
+    try:
+        return _examined(runner, found)
+    except Exception as error:  # a fault of tpcheck's, or of a reference under altered numbers
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        message = (
+            f"the diagnosis itself failed ({type(error).__name__} in {at.name} of "
+            f"{Path(at.filename).name}: {str(error).strip()[:200]!r}): please report it"
+        )
+        diagnosis = Diagnosis("unclassified", message, {"failed": True})
+        return Examined(diagnosis, diagnose.first_divergence(found), found.mismatches)
+
+
+def _examined(runner: Runner, found: CaseResult) -> Examined:
     # inside a module only the layout along tp is known: on other axes borders can't be compared
     at = watched_pass(found) if set(found.case.mesh) <= {"dp", "tp"} else None
     posed = oracle.pose(runner.check.spec, found.case, oracle.STUDY, watch=at)

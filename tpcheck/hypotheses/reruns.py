@@ -16,6 +16,16 @@ from tpcheck.verdict import Diagnosis, Mismatch
 # terms. A factor, a missing term or a term too many is of the size of the terms themselves.
 ROUNDINGS = 2 * UNIT_ROUNDOFF[torch.bfloat16]
 
+# What can go wrong between ranks only.
+_BETWEEN_RANKS = {
+    "missing-all-reduce",
+    "summed-twice",
+    "averaged-not-summed",
+    "partial-not-reduced",
+    "wrong-group",
+    "scale-not-shared",
+}
+
 
 def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
     """The same case without the dp axis is right."""
@@ -29,6 +39,33 @@ def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
         )
         return Diagnosis("wrong-group", message, {"mesh": dict(facts.case.mesh)})
     return None
+
+
+def not_between_ranks(facts: Facts, first: list[Mismatch], named: Diagnosis) -> Diagnosis | None:
+    """The same tensor is wrong where one rank computes all of it, in one microbatch: what `named`
+    says is done between ranks is not the cause. A factor of 2 at tp=2 may be just a factor of 2."""
+    if named.code not in _BETWEEN_RANKS:
+        return None
+    alone = replace(facts.case, mesh={"tp": 1}, microbatches=1)
+    requires = facts.spec.requires if facts.spec else None
+    if facts.case.world_size == 1 or (requires and requires(alone)):
+        return None
+    result = facts.rerun(alone)
+    wrong = {(m.kind, _base(m)) for m in result.mismatches} if result else set()
+    if not any((m.kind, _base(m)) in wrong for m in first):
+        return None
+    message = (
+        f"{first[0].kind} {first[0].tensor} is wrong at tp=1, too, where no rank exchanges "
+        "anything with another: the arithmetic is not the reference's"
+    )
+    evidence = {k: v for k, v in named.evidence.items() if k == "factor"}
+    if evidence:
+        message += f" ({evidence['factor']:g} × it)"
+    return Diagnosis("unclassified", message, evidence | {"refuted": named.code})
+
+
+def _base(mismatch: Mismatch) -> str:
+    return mismatch.tensor.partition("@")[0]
 
 
 def right_in_float64(facts: Facts) -> bool:

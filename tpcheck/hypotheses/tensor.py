@@ -165,10 +165,13 @@ def lookups(facts: Facts, local: Local) -> Diagnosis | None:
     tables = [p.double() for p in problem.params.values()]
     if not ids or len(tables) != 1 or tables[0].ndim != 2:
         return None
+    width = tables[0].shape[1]
+    if any(t.ndim == 0 or t.shape[-1] != width for t in local.expected.values()):
+        return None  # no rows of the table: a loss, or a part along its other dim
     rows, held = 0, 0
     for rank in local.ranks:
         both = (local.actual[rank], local.expected[rank])
-        actual, want = (t.reshape(-1, tables[0].shape[1]) for t in both)
+        actual, want = (t.reshape(-1, width) for t in both)
         held += len(actual)
         wrong = ((actual - want).abs() > 1e-9 * (1 + want.abs())).any(1)
         rows += int(wrong.sum())

@@ -1,0 +1,110 @@
+"""Examining a failure on ranks: causes that another case refutes, and a diagnosis that fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fixtures.parallel.collectives import copy_to_tp, reduce_from_tp
+from fixtures.parallel.linear import RowLinear
+from tests import faulty
+from tpcheck import Case, Check, Layout, Shard, Spec
+from tpcheck.engines.pool import Engine
+from tpcheck.examine import Examined, examine_failure
+from tpcheck.runner import Runner
+from tpcheck.verdict import Verdict
+
+CASE = replace(faulty.CASE, mesh={"tp": 2}, microbatches=2)
+
+
+def examined(check: Check, case: Case, engine: Engine) -> Examined:
+    runner = Runner(check, engine)
+    found = runner.run(case)
+    assert found.verdict is Verdict.FAIL
+    return examine_failure(runner, found)
+
+
+class Doubled(RowLinear):
+    def sum_output(self, partial: Tensor) -> Tensor:
+        return 2 * super().sum_output(partial)
+
+
+class ReducedTwice(RowLinear):
+    def sum_output(self, partial: Tensor) -> Tensor:
+        return super().sum_output(super().sum_output(partial))
+
+
+def test_a_factor_that_stays_with_one_rank_is_not_of_a_sum_over_ranks(gloo: Engine) -> None:
+    found = examined(faulty.check(Doubled), CASE, gloo).diagnosis
+    assert found.code == "unclassified" and found.evidence["refuted"] == "summed-twice"
+    assert found.evidence["factor"] == 2.0 and "wrong at tp=1, too" in found.message
+    assert examined(faulty.check(ReducedTwice), CASE, gloo).diagnosis.code == "summed-twice"
+
+
+class Head(nn.Module):
+    """Logits of a vocabulary, the mean of their log Σ exp less that of the labels."""
+
+    def __init__(self, vocab: int, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(Tensor(vocab, hidden))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(x @ self.weight.T, labels)
+
+
+class ShardedHead(Head):
+    """A part of the vocabulary; what e is added to before its logarithm is wrong."""
+
+    def __init__(self, vocab: int, hidden: int, group: dist.ProcessGroup) -> None:
+        super().__init__(vocab // group.size(), hidden)
+        self.group, self.first = group, group.rank() * (vocab // group.size())
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        logits = copy_to_tp(x, self.group) @ self.weight.T
+        own = (labels >= self.first) & (labels < self.first + len(self.weight))
+        index = (labels - self.first).masked_fill(~own, 0)
+        label = logits.gather(1, index[:, None])[:, 0].masked_fill(~own, 0.0)
+        total = reduce_from_tp(logits.exp().sum(1), self.group) + 1e-3
+        return (total.log() - reduce_from_tp(label, self.group)).mean()
+
+
+def head() -> Check:
+    spec = Spec(
+        name="head",
+        cases=[Case(dims={"vocab": 4, "hidden": 2}, mesh={"tp": 2})],
+        reference=lambda case: Head(case["vocab"], case["hidden"]),
+        inputs=lambda case, draw: {
+            "x": draw("x", 3, case["hidden"]),
+            "labels": draw.integers("labels", 0, case["vocab"], 3),
+        },
+        layout=lambda case: Layout(params={"weight": Shard(0)}),
+    )
+
+    def build(case: Case, mesh: Any) -> nn.Module:
+        return ShardedHead(case["vocab"], case["hidden"], mesh["tp"].get_group())
+
+    return Check(spec, build, name="head")
+
+
+def test_a_loss_is_no_row_of_a_table(gloo: Engine) -> None:
+    check = head()
+    found = examined(check, check.spec.cases[0], gloo).diagnosis  # type: ignore[index]
+    assert found.code == "unclassified" and "failed" not in found.evidence
+
+
+def test_a_diagnosis_that_fails_leaves_the_verdict(
+    gloo: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a view of another size")
+
+    monkeypatch.setattr("tpcheck.diagnose.by_values", broken)
+    found = examined(faulty.check(ReducedTwice), CASE, gloo)
+    assert found.diagnosis.code == "unclassified" and found.diagnosis.evidence["failed"]
+    assert "RuntimeError in broken" in found.diagnosis.message
+    assert found.mismatches and found.first_divergence == "output (forward)"
