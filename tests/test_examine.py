@@ -10,10 +10,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fixtures.mutants import attention as attention_mutants
+from fixtures.parallel.attention import Attention
 from fixtures.parallel.collectives import copy_to_tp, reduce_from_tp
 from fixtures.parallel.linear import RowLinear
 from tests import faulty
-from tpcheck import Case, Check, Layout, Shard, Spec
+from tpcheck import Case, Check, Layout, Shard, Spec, specs
 from tpcheck.engines.pool import Engine
 from tpcheck.examine import Examined, examine_failure
 from tpcheck.runner import Runner
@@ -44,6 +46,33 @@ def test_a_factor_that_stays_with_one_rank_is_not_of_a_sum_over_ranks(gloo: Engi
     assert found.code == "unclassified" and found.evidence["refuted"] == "summed-twice"
     assert found.evidence["factor"] == 2.0 and "wrong at tp=1, too" in found.message
     assert examined(faulty.check(ReducedTwice), CASE, gloo).diagnosis.code == "summed-twice"
+
+
+class ScaledKeys(Attention):
+    """Keys are divided by √(query heads / K/V heads), as if their copies added up."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return super().attend(q, k / (q.shape[1] / k.shape[1]) ** 0.5, v)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"), [(ScaledKeys, "unclassified"), (attention_mutants.TiledHeads, "kv-head-map")]
+)
+def test_a_map_of_heads_is_right_where_all_are_equal(
+    gloo: Engine, wrong: type[Attention], code: str
+) -> None:
+    dims = {"batch": 1, "seq": 2, "hidden": 4, "heads": 8, "kv_heads": 4, "head_dim": 2}
+    options = {"norm": "none", "residual": False, "bias": False, "qk_norm": False}
+    flags = {"rotary": False, "causal": False}
+    case = Case(dims=dims | options | flags, mesh={"tp": 2})
+
+    def build(case: Case, mesh: Any) -> nn.Module:
+        named = {name: case[name] for name in (*options, *flags)}
+        sizes = (case[name] for name in ("hidden", "heads", "kv_heads", "head_dim"))
+        return wrong(*sizes, **named, group=mesh["tp"].get_group())
+
+    found = examined(Check(specs.attention(), build, name="attention"), case, gloo)
+    assert found.diagnosis.code == code, found.diagnosis
 
 
 class Head(nn.Module):

@@ -6,9 +6,13 @@ import math
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
+from tpcheck import oracle
+from tpcheck.draw import Draw, state
 from tpcheck.facts import Facts, Local, gather, name_of
 from tpcheck.noise import UNIT_ROUNDOFF
+from tpcheck.placement import Heads, by_axis
 from tpcheck.verdict import Diagnosis, Mismatch
 
 # A value that passes through bfloat16, the coarsest dtype in which sums are sent, is off by at most
@@ -149,10 +153,38 @@ def heads(facts: Facts, local: Local) -> Diagnosis | None:
     if "kv_heads" not in dims or "heads" not in dims or dims["heads"] == dims["kv_heads"]:
         return None
     other = facts.rerun(replace(facts.case, dims={**dims, "kv_heads": dims["heads"]}))
-    if other is not None and not other.mismatches:
+    if other is not None and not other.mismatches and not _wrong_with_equal_kv_heads(facts):
         message = (
             f"{name_of(local)} is wrong with {dims['heads']} query, {dims['kv_heads']} K/V heads "
             f"and right with {dims['heads']} of each"
         )
         return Diagnosis("kv-head-map", message, {"heads": dims["heads"], "kv": dims["kv_heads"]})
     return None
+
+
+def _wrong_with_equal_kv_heads(facts: Facts) -> bool:
+    """Whether an output is wrong also where all K/V heads have the same weights, so that it does
+    not matter which of them a query head meets; False where that can't be asked."""
+    spec, heads = facts.spec, facts.case["kv_heads"]
+    cut = {
+        name: own.dim
+        for name, entry in facts.posed.params.items()
+        for own in by_axis(entry).values()
+        if isinstance(own, Heads) and own.heads == heads
+    }
+    if spec is None or facts.execute is None or not cut:
+        return False
+
+    def first_head(name: str, shape: tuple[int, ...], draw: Draw) -> Tensor | None:
+        given = spec.init(name, shape, draw) if spec.init else None
+        if name not in cut:
+            return given
+        if given is None:
+            given = state(draw, name, torch.empty(shape), buffer=False)
+        dim = cut[name]
+        first = given.narrow(dim, 0, shape[dim] // heads)
+        return torch.cat([first] * heads, dim)
+
+    once = replace(facts.case, microbatches=1, step=False)
+    result = facts.execute(oracle.pose(replace(spec, init=first_head), once))
+    return any(m.kind == "output" for m in result.mismatches)
