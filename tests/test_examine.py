@@ -41,6 +41,24 @@ class ReducedTwice(RowLinear):
         return super().sum_output(super().sum_output(partial))
 
 
+class Bent(RowLinear):
+    def sum_output(self, partial: Tensor) -> Tensor:
+        return super().sum_output(partial).sin()
+
+
+class Averaged(RowLinear):
+    """The mean over all tokens stands in each token's place."""
+
+    def sum_output(self, partial: Tensor) -> Tensor:
+        return super().sum_output(partial).mean(1, keepdim=True).expand_as(partial)
+
+
+@pytest.mark.parametrize("wrong", [Bent, Averaged])
+def test_what_one_rank_gets_wrong_alone_is_no_matter_of_ranks(gloo: Engine, wrong: type) -> None:
+    found = examined(faulty.check(wrong), CASE, gloo).diagnosis
+    assert found.code == "unclassified" and "wrong at tp=1, too" in found.message
+
+
 def test_a_factor_that_stays_with_one_rank_is_not_of_a_sum_over_ranks(gloo: Engine) -> None:
     found = examined(faulty.check(Doubled), CASE, gloo).diagnosis
     assert found.code == "unclassified" and found.evidence["refuted"] == "summed-twice"

@@ -103,7 +103,7 @@ def rows_of_partners(ranks: Ranks, posed: Posed) -> None:
 
 def test_rows_that_are_right_only_where_all_are_alike_meet_other_rows() -> None:
     named = examine(rows_of_partners, case=WEIGHTS, right_posed=rows_alike)
-    assert (named.code, named.evidence) == ("shard-order", {"input": "x", "dim": 1})
+    assert (named.code, named.evidence) == ("shard-order", {"mixed": "x", "dim": 1})
     assert examine(rows_of_partners, case=WEIGHTS).code == "unclassified"
 
 

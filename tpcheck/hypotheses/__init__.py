@@ -42,8 +42,7 @@ def by_values(facts: Facts) -> Diagnosis | None:
         or several.common_factor(facts)
         or _replicas(values)
     )
-    if named is not None:
-        named = reruns.not_between_ranks(facts, first, named) or named
+    named = reruns.not_between_ranks(facts, first, named) or named
     return reruns.in_this_dtype(facts, first, named) if exact else named
 
 

@@ -258,7 +258,7 @@ def mixed_rows(facts: Facts, local: Local) -> Diagnosis | None:
                     f"{name_of(local)} is right where all rows of {name} along dim {dim} are the "
                     "same: rows meet the results of other rows"
                 )
-                return Diagnosis("shard-order", message, {"input": name, "dim": dim})
+                return Diagnosis("shard-order", message, {"mixed": name, "dim": dim})
     return None
 
 

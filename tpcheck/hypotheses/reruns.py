@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,10 +46,13 @@ def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
     return None
 
 
-def not_between_ranks(facts: Facts, first: list[Mismatch], named: Diagnosis) -> Diagnosis | None:
+def not_between_ranks(
+    facts: Facts, first: list[Mismatch], named: Diagnosis | None
+) -> Diagnosis | None:
     """The same tensor is wrong where one rank computes all of it, in one microbatch: what `named`
-    says is done between ranks is not the cause. A factor of 2 at tp=2 may be just a factor of 2."""
-    if named.code not in _BETWEEN_RANKS:
+    says is done between ranks is not the cause. A factor of 2 at tp=2 may be just a factor of 2.
+    None where that is not so, or where `named` is of another kind."""
+    if named is not None and named.code not in _BETWEEN_RANKS and "mixed" not in named.evidence:
         return None
     alone = replace(facts.case, mesh={"tp": 1}, microbatches=1)
     requires = facts.spec.requires if facts.spec else None
@@ -62,10 +66,11 @@ def not_between_ranks(facts: Facts, first: list[Mismatch], named: Diagnosis) -> 
         f"{first[0].kind} {first[0].tensor} is wrong at tp=1, too, where no rank exchanges "
         "anything with another: the arithmetic is not the reference's"
     )
-    evidence = {k: v for k, v in named.evidence.items() if k == "factor"}
-    if evidence:
+    evidence: dict[str, Any] = {"refuted": named.code if named else None}
+    if named is not None and "factor" in named.evidence:
+        evidence["factor"] = named.evidence["factor"]
         message += f" ({evidence['factor']:g} × it)"
-    return Diagnosis("unclassified", message, evidence | {"refuted": named.code})
+    return Diagnosis("unclassified", message, evidence)
 
 
 def _base(mismatch: Mismatch) -> str:
