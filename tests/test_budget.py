@@ -97,6 +97,17 @@ def test_what_is_no_budget_is_refused(
         examine_failure(runner, runner.run(faulty.CASE))
 
 
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [({"forward": 3}, r"Budget\(forward=3\) is a int; give a mapping"),
+     ({"at_least": None}, r"Budget\(at_least=None\) is a NoneType; give a mapping"),
+     ({"saved": "much"}, r"Budget\(saved='much'\) is not a number of elements, nor None")],
+)  # fmt: skip
+def test_a_budget_s_members_are_checked(members: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        Budget(**members)
+
+
 def test_a_budget_of_none_allows_anything(gloo: Engine) -> None:
     spec = replace(specs.row_linear(), budget=lambda case: None)
     runner = Runner(Check(spec, squares, communication=True), gloo)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
 from tpcheck.verdict import Mismatch
 
 _FACTOR = {"all_reduce": 2.0, "barrier": 0.0}
@@ -41,6 +42,9 @@ class Budget:
         dtypes: (phase, op) → the dtype in which it must run, as in `"float32"`.
         saved: elements that autograd may keep for backward in one forward, a rank, besides the
             parameters; None allows anything.
+
+    Raises:
+        InvalidArgument: a member is of another type.
     """
 
     forward: Mapping[str, int] | None = field(default_factory=dict)
@@ -48,6 +52,21 @@ class Budget:
     at_least: Mapping[tuple[str, str], int] = field(default_factory=dict)
     saved: int | None = None
     dtypes: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("forward", "backward", "at_least", "dtypes"):
+            given = getattr(self, name)
+            optional = name in ("forward", "backward")
+            if not isinstance(given, Mapping) and not (optional and given is None):
+                example = '{"all_reduce": 64}' if optional else '{("forward", "all_reduce"): …}'
+                raise InvalidArgument(
+                    f"Budget({name}={given!r}) is a {type(given).__name__}; give a mapping, as in "
+                    f"{example}" + (", or None, which allows anything" if optional else "")
+                )
+        if not isinstance(self.saved, (int, type(None))):
+            raise InvalidArgument(
+                f"Budget(saved={self.saved!r}) is not a number of elements, nor None"
+            )
 
     def __add__(self, other: Budget) -> Budget:
         return Budget(
