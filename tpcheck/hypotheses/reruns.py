@@ -21,15 +21,8 @@ from tpcheck.verdict import Diagnosis, Mismatch
 # terms. A factor, a missing term or a term too many is of the size of the terms themselves.
 ROUNDINGS = 2 * UNIT_ROUNDOFF[torch.bfloat16]
 
-# What can go wrong between ranks only.
-_BETWEEN_RANKS = {
-    "missing-all-reduce",
-    "summed-twice",
-    "averaged-not-summed",
-    "partial-not-reduced",
-    "wrong-group",
-    "scale-not-shared",
-}
+# Evidence of causes in which R stands as a number: what fits R = 2 fits any 2.
+_COINCIDENCES = {"factor", "branch", "tensor", "mixed"}
 
 
 def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
@@ -51,15 +44,18 @@ def not_between_ranks(
 ) -> Diagnosis | None:
     """The same tensor is wrong where one rank computes all of it, in one microbatch: what `named`
     says is done between ranks is not the cause. A factor of 2 at tp=2 may be just a factor of 2.
-    None where that is not so, or where `named` is of another kind."""
-    if named is not None and named.code not in _BETWEEN_RANKS and "mixed" not in named.evidence:
+    None where that is not so, or where `named` says what no other number explains: the sum of what
+    the ranks hold is the reference by no accident."""
+    if named is not None and not _COINCIDENCES & set(named.evidence):
         return None
     alone = replace(facts.case, mesh={"tp": 1}, microbatches=1)
     requires = facts.spec.requires if facts.spec else None
     if facts.case.world_size == 1 or (requires and requires(alone)):
         return None
     result = facts.rerun(alone)
-    wrong = {(m.kind, _base(m)) for m in result.mismatches} if result else set()
+    # values alone count: a case that has no meaning on one rank gives another shape, or raises
+    valued = [m for m in result.mismatches if m.error is not None] if result else []
+    wrong = {(m.kind, _base(m)) for m in valued}
     if not any((m.kind, _base(m)) in wrong for m in first):
         return None
     message = (
