@@ -251,7 +251,7 @@ def mutants(
             found.remove(mutant)
     if not found:
         raise InvalidArgument(f"no mutant found in {', '.join(targets or [FIXTURES])}")
-    options = Options(examples=examples, seed=seed, corpus=None, shrink_seconds=2.0)
+    options = Options(examples=examples, seed=seed, corpus=None, shrink_seconds=1.0)
     preload = {module for mutant in found for module in mutant.spec.preload}
     with Engine(engine, ranks or 4, time_limit=time_limit, preload=preload) as ready:
         matrix = mutation.matrix(
