@@ -245,10 +245,10 @@ def mutants(
     names = {name for t in targets or [] if (name := t.partition("::")[2])}
     found = mutation.collect(modules([t.partition("::")[0] for t in targets or [FIXTURES]]))
     found = [m for m in found if not names or m.name in names]
-    for mutant in list(found):
-        if (reason := mutant.spec.cannot_run()) is not None:
-            console.print(text.skipped(mutant.name, reason))
-            found.remove(mutant)
+    absent = runnable(mutant.check for mutant in found)[1]
+    for name, reason in absent.items():
+        console.print(text.skipped(name, reason))
+    found = [mutant for mutant in found if mutant.name not in absent]
     if not found:
         raise InvalidArgument(f"no mutant found in {', '.join(targets or [FIXTURES])}")
     options = Options(examples=examples, seed=seed, corpus=None, shrink_seconds=1.0)
