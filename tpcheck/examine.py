@@ -19,7 +19,7 @@ from tpcheck.facts import ORDER, Facts, order_of
 from tpcheck.localise import Borders, Place, locate, watched_pass
 from tpcheck.oracle import Posed
 from tpcheck.runner import Runner
-from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
+from tpcheck.verdict import CaseResult, Diagnosis, Mismatch, Verdict
 
 Kept = dict[int, dict[str, Tensor]]  # rank → name → tensor
 
@@ -66,17 +66,18 @@ def _examined(runner: Runner, found: CaseResult) -> Examined:
                 reruns[case.canonical()] = runner.run(case)
         return reruns[case.canonical()]
 
-    place = inside = None
+    place = inside = where = None
     if at is not None and any(t.name.split("|")[1] for t in posed.problems[0].borders):
-        borders = _borders(runner, posed, found, at)
+        watched, borders = _watched(runner, posed, found, at)
         place = locate(found, borders) if borders else None
         if borders and place and place.border:
             inside = borders.local(place.border)
+        where = _only_compiled(found, watched)
     spec = runner.check.spec
     if runner.budget(found.case) is None:  # a cause may be looked for in it, whether audited or not
         spec = replace(spec, budget=None)
     facts = Facts(posed, found, again, dumps, rerun, spec, place, inside, runner.execute)
-    where = _where(place) or diagnose.first_divergence(found)
+    where = where or _where(place) or diagnose.first_divergence(found)
     return Examined(diagnose.diagnose(facts), where, found.mismatches)
 
 
@@ -84,14 +85,22 @@ def _kinds(result: CaseResult) -> set[str]:
     return {m.kind for m in result.mismatches if not m.detail.get("consequence")}
 
 
-def _borders(runner: Runner, posed: Posed, found: CaseResult, at: int | str) -> Borders | None:
-    """The borders of the failing case; None where it does not fail the same way again."""
+def _watched(
+    runner: Runner, posed: Posed, found: CaseResult, at: int | str
+) -> tuple[CaseResult, Borders | None]:
+    """The failing case with its borders watched, and these; None where it fails otherwise then."""
     first = min((m for m in found.mismatches if m.kind in ORDER), key=order_of)
     result, dumps = _kept(runner, posed, watch=at)
     if not any(m.kind == first.kind for m in result.mismatches):
-        return None
+        return result, None
     d = found.case.coordinates(first.rank).get("dp", 0)
-    return Borders(posed, dumps, d, _comparable(runner, posed, at))
+    return result, Borders(posed, dumps, d, _comparable(runner, posed, at))
+
+
+def _only_compiled(found: CaseResult, watched: CaseResult) -> str | None:
+    if watched.verdict is not Verdict.PASS or not watched.uncompiled:
+        return None
+    return f"{diagnose.first_divergence(found)}, only where torch.compile is on"
 
 
 def _comparable(runner: Runner, posed: Posed, at: int | str) -> set[str] | None:

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from tpcheck import compare, placement, rules
+from tpcheck import compare, placement, rules, uncompiled
 from tpcheck.borders import Watch
 from tpcheck.case import Case
 from tpcheck.cleanup import end_case
@@ -75,6 +75,7 @@ class RankReport:
     saved: int = 0  # elements that autograd kept after the first forward, besides parameters
     usage: float = 0.0
     compared: int = 0  # tensors held against their bounds
+    uncompiled: bool = False  # what the candidate compiles ran eagerly
     alarms: set[str] = field(default_factory=set)  # other rules that alarm, where asked for
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -107,7 +108,8 @@ class RankRun:
         if self._in_order(module):
             self._convert(module)
             if self._load(module):
-                self._run(module)
+                with self._uncompiled(module):
+                    self._run(module)
         self.report.events = [e.to_dict() for e in self.recorder.events]
         self.report.seconds["rank"] = time.perf_counter() - start
         if self.work.dump:
@@ -225,6 +227,14 @@ class RankRun:
         for name, leaf in leaves.items():
             if leaf.requires_grad:
                 self._check("input_grad", at(name, m), leaf.grad)
+
+    def _uncompiled(self, module: Any) -> contextlib.AbstractContextManager[Any]:
+        """Where borders are watched, compiled modules run eagerly (not on threads: the switch is
+        the process's)."""
+        if self.work.watch is None or not self.recorder.dispatch:
+            return contextlib.nullcontext()
+        self.report.uncompiled = uncompiled.compiles(module)
+        return uncompiled.eagerly()
 
     @contextlib.contextmanager
     def _watching(self, module: Any, m: int | str) -> Iterator[None]:

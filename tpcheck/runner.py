@@ -223,6 +223,7 @@ def judge(
     for report in reports:
         result.mismatches += report.mismatches
         result.usage = max(result.usage, report.usage)
+        result.uncompiled |= report.uncompiled
     if not failed:
         result.mismatches += _disagreeing_replicas(posed, reports)
         result.mismatches += _disagreeing_traces(reports)

@@ -128,9 +128,9 @@ class CaseResult:
     mismatches: list[Mismatch] = field(default_factory=list)
     unknown: str | None = None  # why nothing could be decided
     trace: list[list[dict[str, Any]]] = field(default_factory=list)  # [rank][event]
-    tensors: dict[str, Any] = field(default_factory=dict)  # dumps, when asked for
     usage: float = 0.0  # the largest error / bound seen among values that agree
     alarms: set[str] = field(default_factory=set)  # other rules that alarm, where asked for
+    uncompiled: bool = False  # whether what the candidate compiles ran eagerly
 
     @property
     def verdict(self) -> Verdict:

@@ -1,0 +1,41 @@
+"""What a candidate compiles, run eagerly: where its modules are watched, Dynamo would trace the
+hooks that watch them, with graph breaks that the candidate does not have."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def compiles(module: Any) -> bool:
+    """Whether the module, or a function that one of its modules holds, is handed to
+    `torch.compile`. A compiled function that lives elsewhere is not seen."""
+    if not isinstance(module, nn.Module) or "torch._dynamo" not in sys.modules:
+        return False
+    return any(_is_compiled(held) for part in module.modules() for held in _held(part))
+
+
+def _held(module: nn.Module) -> Iterator[Any]:
+    yield module
+    yield getattr(module, "_compiled_call_impl", None)  # set by `module.compile()`
+    yield from vars(module).values()
+    for kind in type(module).__mro__:
+        if kind is nn.Module:
+            return
+        yield from vars(kind).values()
+
+
+def _is_compiled(thing: Any) -> bool:
+    return "_torchdynamo_orig_callable" in getattr(thing, "__dict__", {})
+
+
+def eagerly() -> contextlib.AbstractContextManager[Any]:
+    """`torch.compile` does nothing in this process meanwhile."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")
