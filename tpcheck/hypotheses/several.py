@@ -42,6 +42,8 @@ def _misloaded(
         chosen = _rows_of(got, full, dim)
         if chosen is not None:
             message = f"{what} holds the rows {chosen[:12]} of dim {dim}"
+            if not projection and len(set(chosen)) < len(set(_rows_of(want, full, dim) or chosen)):
+                code, message = "wrong-placement", f"{message}, some of them more than once"
             return Diagnosis(code, message, {"dim": dim, "rows": chosen})
     if full.ndim > 1 and set(got.flatten().tolist()) <= set(full.flatten().tolist()):
         message = f"{what} holds elements of the full weight, cut or laid out otherwise"

@@ -32,7 +32,7 @@ def zero(facts: Facts, local: Local) -> Diagnosis | None:
 def scaled(facts: Facts, local: Local) -> Diagnosis | None:
     """actual = c × expected, one c for all ranks: summed too often, or averaged."""
     tp, wrong = local.case.tp, local.wrong()
-    if not wrong:
+    if not wrong or _terms_as_large(local):
         return None
     factors = {float(tp): "summed-twice", float(tp * tp): "summed-twice"}
     factors |= {1.0 / tp: "averaged-not-summed", 1.0 / (tp * tp): "averaged-not-summed"}
@@ -47,6 +47,15 @@ def scaled(facts: Facts, local: Local) -> Diagnosis | None:
                 message += f", which has {passes} microbatches"
             return Diagnosis(code, message, {"factor": factor, "ranks": wrong})
     return None
+
+
+def _terms_as_large(local: Local) -> bool:
+    """Whether replicas differ and add up to the reference: terms of its sum, by chance about as
+    large as each other. What every rank scales alike is the same on all of them, to the bit."""
+    terms = list(local.actual.values())
+    if not local.alike() or all(torch.equal(term, terms[0]) for term in terms):
+        return False
+    return local.fits(torch.stack(terms).sum(0), local.ranks[0])
 
 
 def summed(facts: Facts, local: Local) -> Diagnosis | None:
