@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -10,7 +13,10 @@ from fixtures.mutants import MUTANTS
 from tpcheck.case import Case
 from tpcheck.corpus import Corpus
 from tpcheck.engines.pool import Engine
-from tpcheck.mutation import Matrix, Row, collect
+from tpcheck.errors import InvalidArgument
+from tpcheck.examine import examine_failure
+from tpcheck.mutation import Matrix, Row, collect, matrix
+from tpcheck.runner import Runner
 from tpcheck.search import Options, Search
 from tpcheck.verdict import Verdict
 
@@ -96,3 +102,44 @@ def test_mutants_are_collected_from_modules_once() -> None:
     import fixtures.mutants
 
     assert {m.name for m in collect([fixtures.mutants, fixtures.mutants])} == set(BY_NAME)
+
+
+THREE = [
+    BY_NAME[name]
+    for name in ("row_linear_averaged", "row_linear_reduced_twice", "bias_added_on_every_rank")
+]
+QUICKLY = Options(examples=5, corpus=None, shrink_seconds=0.0)
+
+
+def test_two_mutants_at_a_time_come_to_what_one_does() -> None:
+    told: list[Row] = []
+    start = partial(Engine, "gloo", 2)
+    options = Options(examples=5, degrees=(2,), corpus=None, shrink_seconds=0.0)
+    found = matrix(THREE, start, options, jobs=2, finished=told.append)
+    alone = matrix(THREE, start, options)
+    assert {row.mutant for row in told} == {mutant.name for mutant in THREE}
+
+    def fates(of: Matrix) -> Any:
+        return {row.mutant: (row.killed, row.kinds, row.examples, row.diagnosis) for row in of.rows}
+
+    assert fates(found) == fates(alone)
+    assert all(row.killed for row in found.rows), fates(found)
+
+
+def test_an_engine_that_can_not_start_is_refused_in_its_own_words() -> None:
+    with pytest.raises(InvalidArgument, match="time_limit=0: give a positive"):
+        matrix(THREE, partial(Engine, "gloo", 2, time_limit=0.0), QUICKLY, jobs=2)
+
+
+def test_a_process_that_is_killed_is_one_clear_line() -> None:
+    with pytest.raises(InvalidArgument, match="give less than --jobs 2"):
+        matrix(THREE, partial(os._exit, 1), QUICKLY, jobs=2)  # type: ignore[arg-type]
+
+
+def test_a_bias_that_is_one_row_twice_is_no_order_of_rows(gloo: Engine) -> None:
+    runner = Runner(BY_NAME["row_bias_loaded_sharded"].check, gloo)
+    dims = {"batch": 1, "seq": 1, "in_features": 4, "out_features": 2, "bias": True}
+    found = runner.run(Case(dims))
+    assert found.verdict is Verdict.FAIL
+    diagnosis = examine_failure(runner, found).diagnosis
+    assert diagnosis.code == "wrong-placement" and "more than once" in diagnosis.message

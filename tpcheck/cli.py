@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -226,6 +228,13 @@ def mutants(
     seed: Seed = 0,
     ranks: Ranks = 4,
     time_limit: TimeLimit = 10.0,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Mutants at a time; default: one a core, four at most, one on a GPU.",
+            **whole_number(1),
+        ),
+    ] = None,
     against: Annotated[
         bool, typer.Option("--against", help="Also under the rules of others, side by side.")
     ] = False,
@@ -253,22 +262,27 @@ def mutants(
         raise InvalidArgument(f"no mutant found in {', '.join(targets or [FIXTURES])}")
     options = Options(examples=examples, seed=seed, corpus=None, shrink_seconds=1.0)
     preload = {module for mutant in found for module in mutant.spec.preload}
-    with Engine(engine, ranks or 4, time_limit=time_limit, preload=preload) as ready:
-        matrix = mutation.matrix(
-            found, ready, options, finished=lambda row: console.print(text.kill_line(row))
-        )
-        console.print("\n" + text.matrix(matrix))
-        report = matrix.to_dict()
-        if against:
+    ready = partial(Engine, engine, ranks or 4, time_limit=time_limit, preload=preload)
+    matrix = mutation.matrix(
+        found,
+        ready,
+        options,
+        jobs=jobs or (1 if engine == "nccl" else min(4, os.cpu_count() or 1)),
+        finished=lambda row: console.print(text.kill_line(row)),
+    )
+    console.print("\n" + text.matrix(matrix))
+    report = matrix.to_dict()
+    if against:
+        with ready() as one:
             others = rules.against(
                 found,
                 runnable(collect([correct]))[0],
-                ready,
+                one,
                 options,
                 finished=lambda name, by: console.print(calibration.missed(name, by)),
             )
-            console.print("\n" + calibration.against(others))
-            report["against"] = others.to_dict()
+        console.print("\n" + calibration.against(others))
+        report["against"] = others.to_dict()
     if json:
         machine.write(json, machine.dumps(report))
     raise typer.Exit(0 if all(row.killed for row in matrix.rows) else 1)

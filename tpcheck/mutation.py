@@ -7,12 +7,19 @@ expected of it.
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.util
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tpcheck.engines.zygote import die_with_parent
+from tpcheck.errors import InvalidArgument
 from tpcheck.spec import Check, Spec
 
 if TYPE_CHECKING:
@@ -148,21 +155,66 @@ def kill(mutant: Mutant, engine: Engine, options: Options) -> Row:
 
 def matrix(
     mutants: Sequence[Mutant],
-    engine: Engine,
+    start: Callable[[], Engine],
     options: Options,
     *,
+    jobs: int = 1,
     finished: Callable[[Row], None] | None = None,
 ) -> Matrix:
-    """The kill matrix of `mutants`."""
+    """The kill matrix of `mutants`.
+
+    Args:
+        start: makes an engine.
+        jobs: how many mutants at a time, each in a process and on an engine of its own: while
+            one's ranks wait for its driver, another's run.
+        finished: is told of each.
+    """
     begun = time.monotonic()
     out = Matrix()
-    for mutant in mutants:
-        row = kill(mutant, engine, options)
-        out.rows.append(row)
-        if finished:
-            finished(row)
+    forked = multiprocessing.get_context("fork")  # mutants are made of functions: they are not sent
+    with ProcessPoolExecutor(jobs, forked, _begin, (mutants, start, options)) as pool:
+        rows = [pool.submit(_run_job, index) for index in range(len(mutants))]
+        try:
+            for done in as_completed(rows):
+                out.rows.append(row := done.result())
+                if finished:
+                    finished(row)
+        except BrokenProcessPool:
+            raise InvalidArgument(
+                f"a process that ran mutants was killed, for want of memory perhaps: give less "
+                f"than --jobs {jobs}"
+            ) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
     out.seconds = time.monotonic() - begun
     return out
+
+
+_job: Callable[[int], Row]  # of a process of `matrix`
+
+
+def _begin(mutants: Sequence[Mutant], start: Callable[[], Engine], options: Options) -> None:
+    global _job
+    die_with_parent()
+    try:
+        engine = start()
+    except InvalidArgument as error:  # raised here it would be a broken pool
+        _job = partial(_refuse, error)
+        return
+    multiprocessing.util.Finalize(None, engine.close, exitpriority=1)
+    _job = partial(_kill_nth, mutants, engine, options)
+
+
+def _kill_nth(mutants: Sequence[Mutant], engine: Engine, options: Options, index: int) -> Row:
+    return kill(mutants[index], engine, options)
+
+
+def _refuse(error: InvalidArgument, index: int) -> Row:
+    raise error
+
+
+def _run_job(index: int) -> Row:
+    return _job(index)
 
 
 def collect(modules: Iterable[Any]) -> list[Mutant]:

@@ -73,7 +73,7 @@ def _answer(control: socket.socket, own: tuple[int, int]) -> bool:
 def _become_host(fd: int, request: dict[str, Any]) -> None:
     code = 1
     try:
-        _die_with_parent()
+        die_with_parent()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -92,7 +92,8 @@ def _become_host(fd: int, request: dict[str, Any]) -> None:
         os._exit(code)  # no interpreter teardown: gloo's aborts now and then
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """The kernel kills this process when the one that forked it ends, however that ends."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
