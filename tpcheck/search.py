@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.errors import HypothesisException, Unsatisfiable
-from hypothesis.strategies import SearchStrategy
+from hypothesis.errors import HypothesisException
 
 from tpcheck import canary, strategies
 from tpcheck.case import Case
@@ -27,6 +25,7 @@ from tpcheck.known import Ledger
 from tpcheck.runner import Runner
 from tpcheck.spec import Check
 from tpcheck.strategies import Space
+from tpcheck.stream import Stream
 from tpcheck.verdict import (
     CaseResult,
     CheckResult,
@@ -49,7 +48,8 @@ class Options:
 
     Args:
         examples: cases a check.
-        seed: of the search; the same seed draws the same cases.
+        seed: of the search; the same seed draws the same cases, as long as the code is the same
+            (Hypothesis takes some of its numbers from it).
         degrees, dtypes: what cases may have.
         time_budget: seconds for all checks together, or None.
         corpus: where counterexamples are kept, or None for nowhere.
@@ -63,10 +63,6 @@ class Options:
     time_budget: float | None = None
     corpus: Corpus | None = field(default_factory=Corpus)
     shrink_seconds: float = 20.0
-
-
-class _Failing(Exception):
-    """A case failed: what Hypothesis shrinks on."""
 
 
 def timed_out(result: CaseResult) -> bool:
@@ -193,88 +189,77 @@ class Search:
         return None, f"{self.engine.name} fails and {real.engine.name} passes: {case}"
 
     def _draw(self) -> CaseResult | None:
-        """Each degree gets its share of the examples, the smallest first."""
+        """Each degree gets its share of the examples; they take turns, the smallest first."""
         degrees = sorted(set(self.options.degrees))
         if not callable(self.check.spec.cases):
             degrees = degrees[:1]  # a list of cases says its degrees itself
         share, more = divmod(self.options.examples, len(degrees))
-        drawn = False
-        for index, degree in enumerate(degrees):
-            count = share + (index < more)
-            self._allot(index, len(degrees))
-            drawn = (self._draw_at(degree, count) if count else False) or drawn
-            if self.failing:
-                self._look_lower(degrees[:index])
-                return min(self.failing, key=_size)
-        if not drawn:
+        left = {degree: share + (index < more) for index, degree in enumerate(degrees)}
+        streams = {degree: self._stream(degree) for degree in degrees if left[degree]}
+        while turn := [degree for degree in streams if left[degree]]:
+            for index, degree in enumerate(turn):
+                self._allot(index, len(turn))
+                count = min(SLICE, left[degree])
+                left[degree] = left[degree] - count if self._search(streams[degree], count) else 0
+                if self.failing:
+                    self._look_lower([streams[d] for d in degrees if d < degree])
+                    return min(self.failing, key=_size)
+        self.impossible = {degree for degree, stream in streams.items() if stream.empty}
+        if len(self.impossible) == len(streams):
             raise InvalidArgument(
                 f"{self.check.title}: no case exists at tp={_list(degrees)}, "
                 f"dtype={_list(self.options.dtypes)}; give other degrees or dtypes"
             )
         return None
 
-    def _allot(self, index: int, degrees: int) -> None:
-        """Each degree may take its share of the time that is left."""
-        now = time.monotonic()
-        if self.deadline is not None:
-            self.degree_until = now + max(0.0, self.deadline - now) / (degrees - index)
-
-    def _draw_at(self, degree: int, count: int) -> bool:
-        """Draws `count` cases at one degree; False where there are none at that degree."""
+    def _stream(self, degree: int) -> Stream:
         space = Space((degree,), self.options.dtypes, self.engine.ranks)
         strategy = strategies.of(self.check.spec, space)
-        # Hypothesis spends a long run on near copies of a few cases: short ones spread wider
-        slices = range(0, count, SLICE)
-        for index, start in enumerate(slices):
-            if self.degree_until is not None and time.monotonic() > self.degree_until:
-                break
-            try:
-                with strategies.quiet():
-                    self._examine(strategy, min(SLICE, count - start), (degree, index))
-            except _Failing:
-                break
-            except Unsatisfiable:
-                self.impossible |= {degree} if index == 0 else set()
-                return index > 0
-            except HypothesisException as error:
-                if self.failing:
-                    break
-                raise InvalidArgument(f"{self.check.title}: {str(error).splitlines()[0]}") from None
+        return Stream(strategy, f"{self.options.seed} {degree}")
+
+    def _allot(self, index: int, turns: int) -> None:
+        """Each turn may take its share of the time that is left."""
+        now = time.monotonic()
+        if self.deadline is not None:
+            self.degree_until = now + max(0.0, self.deadline - now) / (turns - index)
+
+    def _search(self, stream: Stream, count: int) -> bool:
+        """Runs the next `count` cases of a stream up to one that fails, and shrinks that; False
+        where there are no more, or no more time."""
+        try:
+            cases = stream.take(count)
+        except HypothesisException as error:
+            raise InvalidArgument(f"{self.check.title}: {str(error).splitlines()[0]}") from None
+        for case in cases:
+            if self._result(case) is None:
+                return False
+            if self._fails_alike(case):
+                stream.shrink(case, self._fails_alike)
+                return True
+        return len(cases) == count
+
+    def _fails_alike(self, case: Case) -> bool:
+        """Whether the case fails in the way of the first one that did."""
+        result = self._result(case)
+        if result is None or not self._fails(result):
+            return False
+        if self.failing and family(result) != family(self.failing[0]):
+            return False
+        if not any(result is known for known in self.failing):
+            self._note(result)
         return True
 
-    def _look_lower(self, degrees: list[int]) -> None:
+    def _look_lower(self, streams: list[Stream]) -> None:
         """What failed at a high degree may fail at a lower one too, only more rarely there."""
         first, self.failing = self.failing, []
-        for degree in degrees:
+        for stream in streams:
             seconds = min(LOOK_LOWER_SECONDS, self.options.shrink_seconds)
             self.degree_until = time.monotonic() + seconds
-            self._draw_at(degree, 5 * self.options.examples)
+            while not self.failing and self._search(stream, SLICE):
+                pass
             if self.failing and family(self.failing[0]) == family(first[0]):
                 break
         self.failing = first + [r for r in self.failing if family(r) == family(first[0])]
-
-    def _examine(self, strategy: SearchStrategy[Case], count: int, where: tuple[int, int]) -> None:
-        @seed(f"{self.options.seed} {where}")
-        @settings(
-            max_examples=count,
-            database=None,
-            deadline=None,
-            phases=[Phase.generate, Phase.shrink],
-            suppress_health_check=list(HealthCheck),
-            report_multiple_bugs=False,
-        )
-        @given(strategy)
-        def examine(case: Case) -> None:
-            result = self._result(case)
-            if result is None or not self._fails(result):
-                return
-            if self.failing and family(result) != family(self.failing[0]):
-                return
-            if not any(result is known for known in self.failing):
-                self._note(result)
-            raise _Failing
-
-        examine()
 
     def _result(self, case: Case) -> CaseResult | None:
         """The case's result; None once the time is up (known results stay)."""

@@ -163,6 +163,12 @@ def sizes(low: int = 1, high: int = 9) -> SearchStrategy[int]:
     return st.integers(low, high)
 
 
+def at_least(dim: str, high: int) -> Callable[[Dims], SearchStrategy[int]]:
+    """Sizes from another dim to `high`, or to twice that dim: of what `tp` ranks share by plain
+    chunking, where only the last ones may hold nothing."""
+    return lambda dims: sizes(dims[dim], max(high, 2 * dims[dim]))
+
+
 def multiples(of: str | int, *, most: int = 3) -> Callable[[Dims], SearchStrategy[int]]:
     """Small multiples of another dim (or of a number): what must divide evenly."""
 
@@ -175,15 +181,18 @@ def multiples(of: str | int, *, most: int = 3) -> Callable[[Dims], SearchStrateg
 
 def head_counts(dims: Dims) -> SearchStrategy[tuple[int, int]]:
     """(query heads, K/V heads) that a TP degree allows: whole query heads a rank, and K/V heads
-    that divide by the degree or into it (K/V replicas), MHA, GQA and MQA alike."""
+    that divide by the degree or into it (K/V replicas). MQA, MHA and GQA, with K/V heads below the
+    degree, as many and more, are all as frequent."""
     tp = dims["tp"]
-    pairs = [
-        (heads, kv)
-        for heads in (tp, 2 * tp, 4 * tp)
-        for kv in range(1, heads + 1)
-        if heads % kv == 0 and (kv % tp == 0 or tp % kv == 0) and heads <= max(16, tp)
-    ]
-    return st.sampled_from(sorted(pairs))
+    kinds: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
+    for heads in (tp, 2 * tp, 4 * tp):
+        for kv in range(1, heads + 1):
+            if heads % kv == 0 and (kv % tp == 0 or tp % kv == 0) and heads <= max(16, tp):
+                kind = (kv > 1, kv >= tp, kv > tp, heads > kv)
+                kinds.setdefault(kind, []).append((heads, kv))
+    # always two choices: Hypothesis takes a case with fewer for the duller one
+    drawn = st.tuples(st.sampled_from(sorted(map(sorted, kinds.values()))), st.integers(0, 11))
+    return drawn.map(lambda of: of[0][of[1] % len(of[0])])
 
 
 def sample(strategy: SearchStrategy[Case], count: int, key: str) -> list[Case]:
@@ -193,22 +202,36 @@ def sample(strategy: SearchStrategy[Case], count: int, key: str) -> list[Case]:
     and the first case of every sample is the dullest.
     """
     found: list[Case] = []
+    with contextlib.suppress(Unsatisfiable):
+        each(strategy, count, key, found.append)
+    return reseeded(found[:count], key)
+
+
+def each(
+    strategy: SearchStrategy[Case], count: int, key: str, examine: Callable[[Case], None]
+) -> None:
+    """`examine` is called with up to `count` cases, the same for the same `key`; where it raises,
+    with ever duller ones for which it may raise again, and then it has raised.
+
+    Raises:
+        HypothesisException: the strategy can't be drawn from; `Unsatisfiable` where it has no case.
+    """
 
     @seed(key)
     @settings(
         max_examples=count,
         database=None,
         deadline=None,
-        phases=[Phase.generate],
+        phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
     )
     @given(strategy)
-    def collect(case: Case) -> None:
-        found.append(case)
+    def run(case: Case) -> None:
+        examine(case)
 
-    with quiet(), contextlib.suppress(Unsatisfiable):
-        collect()
-    return reseeded(found[:count], key)
+    with quiet():
+        run()
 
 
 def reseeded(cases: Sequence[Case], key: str) -> list[Case]:

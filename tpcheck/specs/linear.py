@@ -29,7 +29,7 @@ def column_linear(
 
         from tpcheck import strategies
 
-        wide = strategies.multiples("tp") if even else strategies.sizes(1, 13)
+        wide = strategies.multiples("tp") if even else strategies.at_least("tp", 13)
         seq = strategies.multiples("tp") if sequence_parallel else strategies.sizes(1, 5)
         return strategies.cases(
             space,
@@ -40,8 +40,6 @@ def column_linear(
                 "out_features": wide,
                 "bias": st.booleans(),
             },
-            # under plain chunking every rank but the last ones must hold something
-            valid=lambda d: d["out_features"] >= d["tp"],
         )
 
     def layout(case: Case) -> Layout:
@@ -81,7 +79,7 @@ def row_linear(
 
         from tpcheck import strategies
 
-        deep = strategies.multiples("tp") if even else strategies.sizes(1, 13)
+        deep = strategies.multiples("tp") if even else strategies.at_least("tp", 13)
         seq = strategies.multiples("tp") if sequence_parallel else strategies.sizes(1, 5)
         return strategies.cases(
             space,
@@ -92,7 +90,6 @@ def row_linear(
                 "out_features": strategies.sizes(),
                 "bias": st.booleans(),
             },
-            valid=lambda d: d["in_features"] >= d["tp"],
         )
 
     def layout(case: Case) -> Layout:

@@ -36,13 +36,12 @@ def mlp(*, sequence_parallel: bool = False) -> Spec:
                 if sequence_parallel
                 else strategies.sizes(1, 5),
                 "hidden": strategies.sizes(2, 9),
-                "intermediate": strategies.sizes(2, 13),
+                "intermediate": strategies.at_least("tp", 13),
                 "activation": st.sampled_from(["gelu", "swiglu"]),
                 "norm": st.sampled_from(["none", "layer", "rms"]),
                 "residual": st.booleans(),
                 "bias": st.booleans(),
             },
-            valid=lambda d: d["intermediate"] >= d["tp"],
         )
 
     def layout(case: Case) -> Layout:
