@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from tpcheck import compare, placement, rules, uncompiled
+from tpcheck import compare, compiled, placement, rules
 from tpcheck.borders import Watch
 from tpcheck.case import Case
 from tpcheck.cleanup import end_case
@@ -233,8 +233,8 @@ class RankRun:
         the process's)."""
         if self.work.watch is None or not self.recorder.dispatch:
             return contextlib.nullcontext()
-        self.report.uncompiled = uncompiled.compiles(module)
-        return uncompiled.eagerly()
+        self.report.uncompiled = compiled.compiles(module)
+        return compiled.eagerly()
 
     @contextlib.contextmanager
     def _watching(self, module: Any, m: int | str) -> Iterator[None]:
@@ -425,6 +425,10 @@ def run_case(
         return Mismatch("exception", "exception", recorder.rank, detail=detail)
     finally:
         end_case()
+        if (
+            recorder.dispatch
+        ):  # threads share a compiler, and a candidate that compiles can't be there
+            compiled.forget()
         gc.collect(0)
 
 

@@ -1,5 +1,4 @@
-"""What a candidate compiles, run eagerly: where its modules are watched, Dynamo would trace the
-hooks that watch them, with graph breaks that the candidate does not have."""
+"""What a candidate compiles: whether it does, a switch to run it eagerly, and its end."""
 
 from __future__ import annotations
 
@@ -35,7 +34,16 @@ def _is_compiled(thing: Any) -> bool:
 
 
 def eagerly() -> contextlib.AbstractContextManager[Any]:
-    """`torch.compile` does nothing in this process meanwhile."""
+    """`torch.compile` does nothing in this process meanwhile: where modules are watched, Dynamo
+    would trace the hooks that watch them, with graph breaks that the candidate does not have."""
     if "torch._dynamo" not in sys.modules:
         return contextlib.nullcontext()
     return torch.compiler.set_stance("force_eager")
+
+
+def forget() -> None:
+    """What was compiled for one case is not for the next: on warm ranks the same code would be
+    compiled once more for each case's shapes, up to Dynamo's limit, and then fail or run eagerly.
+    """
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()

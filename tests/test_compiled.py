@@ -10,14 +10,15 @@ from torch import nn
 
 from fixtures.compositions import transformer, wrapped
 from fixtures.mutants import compiled
-from tpcheck import Case, Check
+from tpcheck import Case, Check, specs
+from tpcheck.compiled import compiles, eagerly
 from tpcheck.engines.pool import Engine
 from tpcheck.examine import examine_failure
 from tpcheck.runner import Runner
-from tpcheck.uncompiled import compiles, eagerly
+from tpcheck.verdict import Verdict
 
 DIMS = {
-    "batch": 2, "seq": 3, "layers": 3, "hidden": 4, "head_dim": 2, "kv_heads": 2, "heads": 4,
+    "batch": 2, "seq": 3, "layers": 2, "hidden": 4, "head_dim": 2, "kv_heads": 2, "heads": 4,
     "intermediate": 4, "bias": True,
 }  # fmt: skip
 
@@ -91,3 +92,18 @@ def test_a_faulty_layer_of_a_compiled_model_is_named(gloo: Engine) -> None:
 def test_a_fault_of_the_compiled_graph_is_said_to_be_there_alone(gloo: Engine) -> None:
     found = where(gloo, compiled.reductions_removed)
     assert found == "output (forward), only where torch.compile is on"
+
+
+def compiled_in_one_graph(case: Case, mesh: Any) -> Any:
+    linear = nn.Linear(case["in_features"], case["out_features"], bias=False)
+    return torch.compile(linear, backend="eager", fullgraph=True, dynamic=False)
+
+
+def test_cases_of_many_shapes_do_not_share_a_limit_of_compilations(gloo: Engine) -> None:
+    from torch._dynamo import config
+
+    runner = Runner(Check(specs.row_linear(), compiled_in_one_graph), gloo)
+    for batch in range(1, config.recompile_limit + 3):
+        dims = {"batch": batch, "seq": 2, "in_features": 2, "out_features": 2, "bias": False}
+        result = runner.run(Case(dims, mesh={"tp": 1}))
+        assert result.verdict is Verdict.PASS, (batch, result.mismatches)
