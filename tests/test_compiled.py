@@ -35,6 +35,12 @@ class Holds(nn.Module):
         self.run = torch.compile(lambda x: x + 1, backend="eager")
 
 
+class Disabled(nn.Module):
+    @torch.compiler.disable
+    def forward(self, x: Any) -> Any:
+        return x + 1
+
+
 def compiled_in_place() -> nn.Module:
     linear = nn.Linear(2, 2)
     linear.compile(backend="eager")
@@ -53,7 +59,7 @@ def compiled_in_place() -> nn.Module:
 )
 def test_what_is_compiled_is_seen(make: Any) -> None:
     assert compiles(make())
-    assert not compiles(nn.Sequential(nn.Linear(2, 2)))
+    assert not compiles(nn.Sequential(nn.Linear(2, 2), Disabled()))
 
 
 def test_nothing_is_compiled_meanwhile() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from functools import partial
@@ -132,8 +133,24 @@ def test_an_engine_that_can_not_start_is_refused_in_its_own_words() -> None:
 
 
 def test_a_process_that_is_killed_is_one_clear_line() -> None:
-    with pytest.raises(InvalidArgument, match="give less than --jobs 2"):
+    with pytest.raises(InvalidArgument, match="was killed, perhaps"):
         matrix(THREE, partial(os._exit, 1), QUICKLY, jobs=2)  # type: ignore[arg-type]
+
+
+def test_an_error_ends_the_matrix_and_its_processes() -> None:
+    told: list[Row] = []
+
+    def stop(row: Row) -> None:
+        told.append(row)
+        raise KeyboardInterrupt
+
+    start = partial(Engine, "gloo", 2)
+    with pytest.raises(KeyboardInterrupt):
+        matrix(10 * THREE, start, QUICKLY, jobs=2, finished=stop)
+    assert len(told) == 1
+    for process in multiprocessing.active_children():
+        process.join(10)
+    assert not multiprocessing.active_children()
 
 
 def test_a_bias_that_is_one_row_twice_is_no_order_of_rows(gloo: Engine) -> None:

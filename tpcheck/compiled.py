@@ -30,7 +30,8 @@ def _held(module: nn.Module) -> Iterator[Any]:
 
 
 def _is_compiled(thing: Any) -> bool:
-    return "_torchdynamo_orig_callable" in getattr(thing, "__dict__", {})
+    marks = getattr(thing, "__dict__", {})
+    return "_torchdynamo_orig_callable" in marks and not marks.get("_torchdynamo_disable")
 
 
 def eagerly() -> contextlib.AbstractContextManager[Any]:
@@ -44,6 +45,7 @@ def eagerly() -> contextlib.AbstractContextManager[Any]:
 def forget() -> None:
     """What was compiled for one case is not for the next: on warm ranks the same code would be
     compiled once more for each case's shapes, up to Dynamo's limit, and then fail or run eagerly.
+    What a library compiles when it is imported is compiled anew for every case, too.
     """
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()

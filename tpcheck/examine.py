@@ -72,7 +72,12 @@ def _examined(runner: Runner, found: CaseResult) -> Examined:
         place = locate(found, borders) if borders else None
         if borders and place and place.border:
             inside = borders.local(place.border)
-        where = _only_compiled(found, watched)
+        if (
+            watched.uncompiled
+            and watched.verdict is Verdict.PASS
+            and _kinds(again) == _kinds(found)
+        ):
+            where = _only_compiled(runner, posed, found)
     spec = runner.check.spec
     if runner.budget(found.case) is None:  # a cause may be looked for in it, whether audited or not
         spec = replace(spec, budget=None)
@@ -97,8 +102,9 @@ def _watched(
     return result, Borders(posed, dumps, d, _comparable(runner, posed, at))
 
 
-def _only_compiled(found: CaseResult, watched: CaseResult) -> str | None:
-    if watched.verdict is not Verdict.PASS or not watched.uncompiled:
+def _only_compiled(runner: Runner, posed: Posed, found: CaseResult) -> str | None:
+    """Said of a case that failed twice, and passes where nothing but the compiler is off."""
+    if runner.execute(posed, eager=True).verdict is not Verdict.PASS:
         return None
     return f"{diagnose.first_divergence(found)}, only where torch.compile is on"
 

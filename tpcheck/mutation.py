@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.util
+import signal
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -171,21 +172,25 @@ def matrix(
     """
     begun = time.monotonic()
     out = Matrix()
+    jobs = min(jobs, len(mutants))  # each is started, whether it is needed or not
+    others = set(multiprocessing.active_children())
     forked = multiprocessing.get_context("fork")  # mutants are made of functions: they are not sent
-    with ProcessPoolExecutor(jobs, forked, _begin, (mutants, start, options)) as pool:
+    pool = ProcessPoolExecutor(jobs, forked, _begin, (mutants, start, options))
+    try:
         rows = [pool.submit(_run_job, index) for index in range(len(mutants))]
-        try:
-            for done in as_completed(rows):
-                out.rows.append(row := done.result())
-                if finished:
-                    finished(row)
-        except BrokenProcessPool:
-            raise InvalidArgument(
-                f"a process that ran mutants was killed, for want of memory perhaps: give less "
-                f"than --jobs {jobs}"
-            ) from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        for done in as_completed(rows):
+            out.rows.append(row := done.result())
+            if finished:
+                finished(row)
+    except BaseException as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()  # its ranks end with it
+        if isinstance(error, BrokenProcessPool):
+            reason = "a process that ran mutants was killed, perhaps for want of memory"
+            raise InvalidArgument(f"{reason}; --jobs 1 needs the least of it") from None
+        raise
+    pool.shutdown()
     out.seconds = time.monotonic() - begun
     return out
 
@@ -196,6 +201,7 @@ _job: Callable[[int], Row]  # of a process of `matrix`
 def _begin(mutants: Sequence[Mutant], start: Callable[[], Engine], options: Options) -> None:
     global _job
     die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     try:
         engine = start()
     except InvalidArgument as error:  # raised here it would be a broken pool

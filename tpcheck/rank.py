@@ -57,6 +57,7 @@ class Work:
     saved: bool = False  # whether to count what autograd saves
     watch: int | str | None = None  # the microbatch whose module borders are dumped, too
     follow: bool = False  # whether collectives in backward are to carry their module
+    eager: bool = False  # whether what the candidate compiles is to run eagerly
     rules: bool = False  # whether to hold other rules against the tensors, too
     epoch: int = 0
 
@@ -229,9 +230,9 @@ class RankRun:
                 self._check("input_grad", at(name, m), leaf.grad)
 
     def _uncompiled(self, module: Any) -> contextlib.AbstractContextManager[Any]:
-        """Where borders are watched, compiled modules run eagerly (not on threads: the switch is
-        the process's)."""
-        if self.work.watch is None or not self.recorder.dispatch:
+        """Runs compiled modules eagerly, where that is asked for (not on threads: the switch is the
+        process's)."""
+        if not self.work.eager or not self.recorder.dispatch:
             return contextlib.nullcontext()
         self.report.uncompiled = compiled.compiles(module)
         return compiled.eagerly()

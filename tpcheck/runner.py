@@ -61,6 +61,7 @@ class Runner:
         Args:
             dump: a folder for every rank's tensors.
             ones: cotangents of ones, in place of random ones.
+            eager: run what the candidate compiles eagerly, as is done where borders are watched.
             others: say also which other rules alarm (`CaseResult.alarms`).
 
         Raises:
@@ -82,6 +83,7 @@ class Runner:
         dump: Path | None = None,
         watch: int | str | None = None,
         follow: bool = False,
+        eager: bool = False,
         others: bool = False,
     ) -> CaseResult:
         """Runs a posed case: the same one may run on several engines.
@@ -114,6 +116,7 @@ class Runner:
             saved=allowed is not None and allowed.saved is not None,
             watch=watch,
             follow=follow,
+            eager=eager or watch is not None,
             rules=others,
             epoch=epoch,
         )

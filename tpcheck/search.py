@@ -195,11 +195,13 @@ class Search:
             degrees = degrees[:1]  # a list of cases says its degrees itself
         share, more = divmod(self.options.examples, len(degrees))
         left = {degree: share + (index < more) for index, degree in enumerate(degrees)}
-        streams = {degree: self._stream(degree) for degree in degrees if left[degree]}
-        while turn := [degree for degree in streams if left[degree]]:
+        streams: dict[int, Stream] = {}
+        while turn := [degree for degree in degrees if left[degree]]:
             for index, degree in enumerate(turn):
                 self._allot(index, len(turn))
                 count = min(SLICE, left[degree])
+                if degree not in streams:
+                    streams[degree] = self._stream(degree)
                 left[degree] = left[degree] - count if self._search(streams[degree], count) else 0
                 if self.failing:
                     self._look_lower([streams[d] for d in degrees if d < degree])
@@ -215,7 +217,8 @@ class Search:
     def _stream(self, degree: int) -> Stream:
         space = Space((degree,), self.options.dtypes, self.engine.ranks)
         strategy = strategies.of(self.check.spec, space)
-        return Stream(strategy, f"{self.options.seed} {degree}")
+        listed = () if callable(self.check.spec.cases) else self.check.spec.cases
+        return Stream(strategy, f"{self.options.seed} {degree}", listed)
 
     def _allot(self, index: int, turns: int) -> None:
         """Each turn may take its share of the time that is left."""
@@ -226,6 +229,8 @@ class Search:
     def _search(self, stream: Stream, count: int) -> bool:
         """Runs the next `count` cases of a stream up to one that fails, and shrinks that; False
         where there are no more, or no more time."""
+        if self.degree_until is not None and time.monotonic() > self.degree_until:
+            return False
         try:
             cases = stream.take(count)
         except HypothesisException as error:
@@ -234,7 +239,8 @@ class Search:
             if self._result(case) is None:
                 return False
             if self._fails_alike(case):
-                stream.shrink(case, self._fails_alike)
+                with contextlib.suppress(InvalidArgument):  # of a duller case: the failure stands
+                    stream.shrink(case, self._fails_alike)
                 return True
         return len(cases) == count
 

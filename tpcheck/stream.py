@@ -1,8 +1,8 @@
 """A stream of cases: drawn by Hypothesis, run in the order that shows most.
 
-Three times as many cases are drawn as are run. Of those that wait, the next is the one that has
-most pairs of features (dtype and step, fewer K/V heads than ranks and a second microbatch) that no
-case before it had, as in Cohen, Dalal, Fredman and Patton, "The AETG System", IEEE Transactions on
+Cases are drawn ahead of those that are run. Of those that wait, the next is the one of whose pairs
+of features (dtype and step, fewer K/V heads than ranks and a second microbatch) the largest share
+is new, as in Cohen, Dalal, Fredman and Patton, "The AETG System", IEEE Transactions on
 Software Engineering 23(7), 1997. Few cases then cover what chance alone would leave out.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from hypothesis.errors import HypothesisException, Unsatisfiable
 from hypothesis.strategies import SearchStrategy
@@ -20,9 +20,9 @@ from tpcheck.case import Case
 
 ROUND = 10  # Hypothesis spends a longer run on near copies of a few cases
 AHEAD = 3  # cases drawn for one that is run
+BARREN = 4  # rounds without a new case, after which there are no more
 
 Feature = tuple[str, object]
-Pair = tuple[Feature, Feature]
 
 
 class _Failing(Exception):
@@ -33,18 +33,27 @@ class Stream:
     """Cases of one strategy, each once; the same ones for the same `key`.
 
     The first is the dullest, unless the strategy throws that one away.
+
+    Args:
+        strategy: what Hypothesis draws and shrinks.
+        key: of the draws.
+        listed: all cases there are, where the strategy chooses from a list.
     """
 
-    def __init__(self, strategy: SearchStrategy[Case], key: str) -> None:
+    def __init__(
+        self, strategy: SearchStrategy[Case], key: str, listed: Sequence[Case] = ()
+    ) -> None:
         self.strategy, self.key = strategy, key
-        self._round_of: dict[Case, int] = {}
-        self._waiting: dict[Case, set[Pair]] = {}
-        self._shown: set[Pair] = set()
+        self._round_of = dict.fromkeys(listed, 0)
+        self._waiting = {case: shows(case) for case in listed}
+        self._shown: set[object] = set()
+        self._rounds = 0
+        self._barren = BARREN if listed else 0  # rounds without a new case, the last ones
 
     @property
     def empty(self) -> bool:
-        """Whether no case has been found: before the first `take`, or since there is none."""
-        return not self._round_of
+        """Whether there is no case, as far as drawing can tell."""
+        return self._barren == BARREN and not self._round_of
 
     def take(self, count: int) -> list[Case]:
         """The next `count` cases; fewer where there are no more, and none at the end.
@@ -55,36 +64,38 @@ class Stream:
         self._draw(AHEAD * count)
         taken: list[Case] = []
         while self._waiting and len(taken) < count:
-            best = max(self._waiting, key=lambda case: len(self._waiting[case] - self._shown))
+            best = max(self._waiting, key=self._news)
             self._shown |= self._waiting.pop(best)
             taken.append(best)
         return taken
 
+    def _news(self, case: Case) -> float:
+        """The share of what it shows that no case before it showed: of cases with other dims, those
+        with few are not less worth."""
+        of = self._waiting[case]
+        return len(of - self._shown) / len(of)
+
     def _draw(self, wanted: int) -> None:
-        """Draws until as many wait as are wanted, or a round brings nothing new."""
-        drawn: list[Case] = []
-        for number in itertools.count(1 + max(self._round_of.values(), default=-1)):
-            drawn.clear()
+        """Draws until as many wait as are wanted, or nothing new comes any more."""
+        while len(self._waiting) < wanted and self._barren < BARREN:
+            drawn: list[Case] = []
             with contextlib.suppress(Unsatisfiable):
-                self._each(number, drawn.append)
+                self._each(self._rounds, drawn.append)
             fresh = [case for case in dict.fromkeys(drawn) if case not in self._round_of]
-            self._round_of |= dict.fromkeys(fresh, number)
-            self._waiting |= {case: pairs(case) for case in fresh}
-            if not fresh or len(self._waiting) >= wanted:
-                return
+            self._round_of |= dict.fromkeys(fresh, self._rounds)
+            self._waiting |= {case: shows(case) for case in fresh}
+            self._barren = 0 if fresh else self._barren + 1
+            self._rounds += 1
 
     def shrink(self, case: Case, fails: Callable[[Case], bool]) -> None:
         """Makes a case that was taken, and fails, smaller: `fails` is asked of ever duller ones.
 
         Hypothesis shrinks only what it has just drawn: the round that the case is from is drawn
-        once more, up to it.
+        once more, and the first case in it that fails is shrunk.
         """
-        reached = False
 
         def examine(drawn: Case) -> None:
-            nonlocal reached
-            reached = reached or drawn == case
-            if reached and fails(drawn):
+            if fails(drawn):
                 raise _Failing
 
         with contextlib.suppress(_Failing, HypothesisException):
@@ -94,24 +105,32 @@ class Stream:
         strategies.each(self.strategy, ROUND, f"{self.key} {number}", examine)
 
 
-def pairs(case: Case) -> set[Pair]:
-    """Every two features of a case."""
-    return set(itertools.combinations(features(case), 2))
+def shows(case: Case) -> set[object]:
+    """Every two features of a case, and which of its sizes are equal (square weights, as many K/V
+    heads as query heads)."""
+    equal = {
+        (one, other)
+        for (one, size), (other, another) in itertools.combinations(_sizes(case).items(), 2)
+        if size == another
+    }
+    return {*itertools.combinations(features(case), 2), *equal}
 
 
 def features(case: Case) -> Iterator[Feature]:
-    """What kind of case it is, whatever the sizes: how each lies to the degree, and which are equal
-    (square weights, as many K/V heads as query heads)."""
+    """What kind of case it is, whatever the sizes: of a size only how it lies to the degree."""
     yield "dtype", case.dtype
-    yield "dp", case.dp
     yield "microbatches", case.microbatches
     yield "step", case.step
     yield "memory", case.memory
     yield "magnitude", (case.magnitude > 0) - (case.magnitude < 0)
     yield "integers", case.integers
-    sizes = {n: v for n, v in sorted(case.dims.items()) if not isinstance(v, (bool, str))}
+    yield from ((f"mesh.{axis}", size) for axis, size in {"dp": 1, **case.mesh}.items())
+    sizes = _sizes(case)
     yield from ((name, value) for name, value in case.dims.items() if name not in sizes)
     for name, size in sizes.items():
         yield name, (size == 1, (size > case.tp) - (size < case.tp), size % case.tp == 0)
-    for (one, size), (other, another) in itertools.combinations(sizes.items(), 2):
-        yield f"{one} = {other}", size == another
+
+
+def _sizes(case: Case) -> dict[str, int | float]:
+    dims = sorted(case.dims.items())
+    return {name: value for name, value in dims if not isinstance(value, (bool, str))}
