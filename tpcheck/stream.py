@@ -20,6 +20,9 @@ from tpcheck.case import Case
 
 ROUND = 10  # Hypothesis spends a longer run on near copies of a few cases
 AHEAD = 3  # cases drawn for one that is run
+FEW = (
+    8  # sizes of a case that are held against each other: the pairs of that grow as their 4th power
+)
 BARREN = 4  # rounds without a new case, after which there are no more
 
 Feature = tuple[str, object]
@@ -106,18 +109,13 @@ class Stream:
 
 
 def shows(case: Case) -> set[object]:
-    """Every two features of a case, and which of its sizes are equal (square weights, as many K/V
-    heads as query heads)."""
-    equal = {
-        (one, other)
-        for (one, size), (other, another) in itertools.combinations(_sizes(case).items(), 2)
-        if size == another
-    }
-    return {*itertools.combinations(features(case), 2), *equal}
+    """Every two features of a case."""
+    return set(itertools.combinations(features(case), 2))
 
 
 def features(case: Case) -> Iterator[Feature]:
-    """What kind of case it is, whatever the sizes: of a size only how it lies to the degree."""
+    """What kind of case it is, whatever the sizes: of a size only how it lies to the degree, and,
+    unless there are many, to the others (square weights, as many K/V heads as query heads)."""
     yield "dtype", case.dtype
     yield "microbatches", case.microbatches
     yield "step", case.step
@@ -125,12 +123,10 @@ def features(case: Case) -> Iterator[Feature]:
     yield "magnitude", (case.magnitude > 0) - (case.magnitude < 0)
     yield "integers", case.integers
     yield from ((f"mesh.{axis}", size) for axis, size in {"dp": 1, **case.mesh}.items())
-    sizes = _sizes(case)
+    sizes = {n: v for n, v in sorted(case.dims.items()) if not isinstance(v, (bool, str))}
     yield from ((name, value) for name, value in case.dims.items() if name not in sizes)
     for name, size in sizes.items():
         yield name, (size == 1, (size > case.tp) - (size < case.tp), size % case.tp == 0)
-
-
-def _sizes(case: Case) -> dict[str, int | float]:
-    dims = sorted(case.dims.items())
-    return {name: value for name, value in dims if not isinstance(value, (bool, str))}
+    if len(sizes) <= FEW:
+        for (one, size), (other, another) in itertools.combinations(sizes.items(), 2):
+            yield f"{one} = {other}", size == another
