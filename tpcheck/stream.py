@@ -20,9 +20,7 @@ from tpcheck.case import Case
 
 ROUND = 10  # Hypothesis spends a longer run on near copies of a few cases
 AHEAD = 3  # cases drawn for one that is run
-FEW = (
-    8  # sizes of a case that are held against each other: the pairs of that grow as their 4th power
-)
+FEW = 8  # sizes, at most, that are held against each other: pairs of that grow as the 4th power
 BARREN = 4  # rounds without a new case, after which there are no more
 
 Feature = tuple[str, object]
