@@ -376,6 +376,11 @@ def test_terms_as_large_as_each_other_are_no_average(ulps: int, code: str) -> No
     assert examine(change(DB, term)).code == code
 
 
+def test_parts_of_different_sizes_may_have_a_common_factor() -> None:
+    uneven = replace(CASE, dims={**DIMS, "in_features": 10})  # 3, 3, 3 and 1 columns
+    assert examine(times(DW, 0.25), case=uneven).code == "averaged-not-summed"
+
+
 def test_a_factor_on_one_rank_must_hold_for_other_numbers() -> None:
     posed = pose(ROW, CASE)
     ranks = expected(posed)

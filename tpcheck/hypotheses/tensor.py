@@ -53,9 +53,11 @@ def _terms_as_large(local: Local) -> bool:
     """Whether replicas differ and add up to the reference: terms of its sum, by chance about as
     large as each other. What every rank scales alike differs by rounding at most, where each rank
     adds up in an order of its own."""
+    if not local.alike():
+        return False
     terms = torch.stack(list(local.actual.values()))
     rounding = len(terms) * UNIT_ROUNDOFF[local.target.dtype] * terms.abs().max()
-    if not local.alike() or bool(((terms - terms[0]).abs() <= rounding).all()):
+    if bool(((terms - terms[0]).abs() <= rounding).all()):
         return False
     return local.fits(terms.sum(0), local.ranks[0])
 
