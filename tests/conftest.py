@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tpcheck.corpus import Corpus
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
+from tpcheck.search.corpus import Corpus
 
 pytest_plugins = ["pytester"]
 

@@ -10,10 +10,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 from tpcheck import Case
 from tpcheck.adapters import dtensor
-from tpcheck.engines.pool import Engine
+from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
-from tpcheck.examine import examine_failure
-from tpcheck.runner import Runner
+from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
 
 CASE = Case(dims={"hidden": 4, "inner": 8}, mesh={"tp": 2})

@@ -12,14 +12,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tpcheck import Case, Check, oracle
+from tpcheck import Case, Check
 from tpcheck.adapters import megatron
-from tpcheck.collect import collect
-from tpcheck.corpus import Corpus
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
-from tpcheck.runner import Runner
-from tpcheck.search import Options, Search
+from tpcheck.oracle.pose import pose
+from tpcheck.runner.runner import Runner
+from tpcheck.search.collect import collect
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.search import Options, Search
 from tpcheck.verdict import Verdict
 
 if importlib.util.find_spec("megatron") is None:
@@ -120,7 +121,7 @@ def test_the_driver_is_left_as_it_was() -> None:
     import sys
 
     hook, device = sys.excepthook, torch.cuda.current_device
-    posed = oracle.pose(mcore.mlp_spec(False), _mlp_case())
+    posed = pose(mcore.mlp_spec(False), _mlp_case())
     assert posed.problems[0].targets
     from megatron.core import parallel_state
 
@@ -141,7 +142,7 @@ def test_a_driver_in_a_process_group_is_refused_in_one_line() -> None:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     try:
         with pytest.raises(InvalidArgument, match="init_process_group already"):
-            oracle.pose(mcore.mlp_spec(False), _mlp_case())
+            pose(mcore.mlp_spec(False), _mlp_case())
     finally:
         dist.destroy_process_group()
 

@@ -9,11 +9,11 @@ import pytest
 
 from tpcheck import Case, Check
 from tpcheck.adapters import tiny, transformers
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Blocks, Shard
-from tpcheck.runner import Runner
-from tpcheck.search import Options, Search
+from tpcheck.runner.runner import Runner
+from tpcheck.search.search import Options, Search
 from tpcheck.verdict import Verdict
 
 if importlib.util.find_spec("transformers") is None:
@@ -95,7 +95,7 @@ def test_a_packed_placement_is_read_as_blocks() -> None:
     from torch.distributed.tensor.placement_types import _StridedShard
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    from tpcheck.declared import live_entry
+    from tpcheck.tensors.live import live_entry
 
     dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
     try:

@@ -11,18 +11,19 @@ from fixtures.mutants import MUTANTS
 from fixtures.mutants.build import column, row
 from fixtures.parallel.linear import RowLinear
 from properties import linear
-from tpcheck import Check, rules
-from tpcheck.against import against, draw, judge
+from tpcheck import Check
+from tpcheck.bounds import other_rules
+from tpcheck.bounds.other_rules import RULES
+from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
+from tpcheck.mutation.against import against, draw, judge
+from tpcheck.oracle.problem import Target
 from tpcheck.placement import Replicate
-from tpcheck.problem import Target
 from tpcheck.report import calibration
-from tpcheck.rules import RULES
-from tpcheck.runner import Runner
-from tpcheck.search import Options
-from tpcheck.tolerance import Spread
+from tpcheck.runner.runner import Runner
+from tpcheck.search.search import Options
 
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 DIMS = {"batch": 2, "seq": 3, "in_features": 8, "out_features": 6, "bias": True}
@@ -38,24 +39,24 @@ def test_rules_on_one_tensor() -> None:
     value = torch.linspace(1.0, 2.0, 7, dtype=torch.float64)
     own = value.to(torch.bfloat16)
     about = target(own, value)
-    assert rules.alarms(own, value, own, about) == set()
+    assert other_rules.alarms(own, value, own, about) == set()
     slightly = (value * 1.02).to(torch.bfloat16)  # beyond 1.6 %, the default, and the roundings
-    assert rules.alarms(slightly, value, own, about) == {"assert_close", "twice own error"}
+    assert other_rules.alarms(slightly, value, own, about) == {"assert_close", "twice own error"}
     grossly = (value * 1.2).to(torch.bfloat16)
     every = {"assert_close", "twice own error", "frobenius 8.3 %"}
-    assert rules.alarms(grossly, value, own, about) == every
-    assert rules.alarms(None, value, own, about) == every
-    assert rules.alarms(own[:3], value, own, about) == every
-    assert rules.alarms(torch.full_like(own, torch.nan), value, own, about) == every
-    assert rules.alarms(own.float(), value, own, about) == {"assert_close"}  # the dtype
-    assert rules.alarms(own[:0], value[:0], own[:0], target(own[:0], value[:0])) == set()
+    assert other_rules.alarms(grossly, value, own, about) == every
+    assert other_rules.alarms(None, value, own, about) == every
+    assert other_rules.alarms(own[:3], value, own, about) == every
+    assert other_rules.alarms(torch.full_like(own, torch.nan), value, own, about) == every
+    assert other_rules.alarms(own.float(), value, own, about) == {"assert_close"}  # the dtype
+    assert other_rules.alarms(own[:0], value[:0], own[:0], target(own[:0], value[:0])) == set()
 
 
 def test_twice_own_error_is_of_the_full_tensor_and_its_roundings() -> None:
     value = torch.tensor([1.0, 1.0 + 2.0**-9], dtype=torch.float64)
     own = value.to(torch.bfloat16)
     rounding = float((own + 0.3 - 0.3 - own).abs().max())
-    assert rules.twice_own_error(target(own, value)) == 2 * 2.0**-9 + 2 * rounding
+    assert other_rules.twice_own_error(target(own, value)) == 2 * 2.0**-9 + 2 * rounding
 
 
 @pytest.mark.parametrize(

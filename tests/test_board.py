@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpcheck.board import SLOTS, TEXT, Board, Post, digest
+from tpcheck.comms.board import SLOTS, TEXT, Board, Post, digest
 
 EPOCH = 7
 WORLD = (0, 1, 2)
@@ -52,7 +52,7 @@ def test_another_process_reads_the_same_board(tmp_path: Path) -> None:
     board.begin(0, EPOCH)
     board.post(0, EPOCH, post(0, "barrier"))
     code = (
-        "import sys; from pathlib import Path; from tpcheck.board import Board\n"
+        "import sys; from pathlib import Path; from tpcheck.comms.board import Board\n"
         f"print(Board(Path(sys.argv[1]), 2).last(0, {EPOCH})[0].text)"
     )
     there = subprocess.run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tpcheck.borders import Border, Watch
+from tpcheck.tensors.boundaries import Border, Watch
 
 
 class Residual(nn.Module):

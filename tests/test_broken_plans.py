@@ -11,10 +11,10 @@ import pytest
 from fixtures.mutants import plan_splits, plans
 from fixtures.mutants.broken import BrokenPlan
 from tpcheck import Case, audit
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
 from tpcheck.plan import Audit
-from tpcheck.plan.probe import fake_mesh, quiet
-from tpcheck.runner import Runner
+from tpcheck.plan.unknown_style import fake_mesh, quiet
+from tpcheck.runner.runner import Runner
 
 BROKEN = (*plans.BROKEN, *plan_splits.BROKEN)
 SIZES = {

@@ -20,10 +20,10 @@ from fixtures.parallel.mlp import MLP
 from tests import faulty
 from tpcheck import Case, Check, specs
 from tpcheck.budget import Budget, audit, kept_for_backward, ring
-from tpcheck.engines.pool import Engine
+from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
-from tpcheck.examine import examine_failure
-from tpcheck.runner import Runner
+from tpcheck.runner.runner import Runner
 from tpcheck.specs.block import block_budget, block_dims
 from tpcheck.verdict import CaseResult, Verdict
 

@@ -14,10 +14,10 @@ from properties.linear import row_linear
 from tests import faulty
 from tpcheck import Case, Check, specs
 from tpcheck.calibrate.campaign import UNIT, Campaign, Plan, State, Unit, summary
-from tpcheck.corpus import Corpus
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import calibration
+from tpcheck.search.corpus import Corpus
 
 PLAN = Plan(degrees=(1, 2), dtypes=("float32", "float16"))
 RIGHT = [row_linear.named("row_linear"), embedding.named("embedding")]
@@ -148,7 +148,7 @@ def test_reseeded_cases_differ_in_their_seed_alone() -> None:
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tpcheck.cli import main
+    from tpcheck.cli.main import main
 
     options = ["--cases", "5", "--tp", "2", "--dtype", "float16", "--json", "out.json"]
     check = str(Path("properties/linear.py").resolve())

@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 import pytest
 
 import tpcheck
-from tpcheck import options
-from tpcheck.cli import main
+from tpcheck.cli import options
+from tpcheck.cli.main import main
 from tpcheck.errors import InvalidArgument
-from tpcheck.search import Search
+from tpcheck.search.search import Search
 
 CHECKS = """
 import torch, tpcheck
@@ -121,7 +121,7 @@ def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixtur
     assert suite is not None and suite.get("failures") == "1"
 
     # a new process sees the same mismatch to the last bit
-    command = [sys.executable, "-m", "tpcheck.cli", "replay", found["id"]]
+    command = [sys.executable, "-m", "tpcheck", "replay", found["id"]]
     again = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert again.returncode == 1, again.stderr
     assert "identical to the saved evidence, to the last bit" in again.stdout
@@ -131,7 +131,7 @@ def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("option", ["--json", "--junit"])
 def test_a_report_may_go_to_a_device_or_a_pipe(folder: Path, option: str) -> None:
-    command = [sys.executable, "-m", "tpcheck.cli", "verify", "checks.py::right", "--examples", "2"]
+    command = [sys.executable, "-m", "tpcheck", "verify", "checks.py::right", "--examples", "2"]
     for place in ("/dev/null", "/dev/stdout"):
         done = subprocess.run([*command, option, place], capture_output=True, text=True, cwd=folder)
         assert done.returncode == 0, done.stderr
@@ -156,7 +156,7 @@ def test_a_report_may_go_to_a_device_in_a_folder_that_is_not_ours(
 
 
 def test_a_reader_that_leaves_is_no_counterexample(folder: Path) -> None:
-    command = f"{sys.executable} -m tpcheck.cli verify checks.py::right --examples 2"
+    command = f"{sys.executable} -m tpcheck verify checks.py::right --examples 2"
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -280,7 +280,7 @@ def test_a_saved_counterexample_is_replayed_first_and_forgotten_when_it_passes(
         .replace("return partial", "return super().sum_output(partial)")
     )
     (folder / "checks.py").write_text(source)
-    command = [sys.executable, "-m", "tpcheck.cli", "verify", "checks.py::wrong", "--examples", "2"]
+    command = [sys.executable, "-m", "tpcheck", "verify", "checks.py::wrong", "--examples", "2"]
     fixed = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert not saved.exists()
@@ -342,8 +342,8 @@ sys.exit(7 if heavy else 0)
 """
     imports = {
         "import tpcheck.pytest_plugin": 0,
-        "from tpcheck.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass": 0,
-        "import tpcheck.search": 7,  # the twin: this test can fail
+        "from tpcheck.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass": 0,
+        "import tpcheck.search.search": 7,  # the twin: this test can fail
     }
     for text, expected in imports.items():
         command = [sys.executable, "-c", code.format(imports=text)]

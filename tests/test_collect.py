@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tpcheck.collect import collect, heavy_imports, load
 from tpcheck.errors import InvalidArgument
+from tpcheck.search.collect import collect, heavy_imports, load
 
 SOURCE = """
 from tpcheck import Check, specs

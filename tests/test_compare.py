@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tpcheck.compare import Comparison, compare, fingerprint
-from tpcheck.tolerance import Spread, elementwise_limit
+from tpcheck.bounds.compare import Comparison, compare, fingerprint
+from tpcheck.bounds.spread import Spread, elementwise_limit
 
 F64 = torch.float64
 UNIT = 2.0**-53

@@ -11,10 +11,10 @@ from torch import nn
 from fixtures.compositions import transformer, wrapped
 from fixtures.mutants import compiled
 from tpcheck import Case, Check, specs
-from tpcheck.compiled import compiles, eagerly
-from tpcheck.engines.pool import Engine
-from tpcheck.examine import examine_failure
-from tpcheck.runner import Runner
+from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.engines.engine import Engine
+from tpcheck.ranks.compiled import compiles, eagerly
+from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
 
 DIMS = {

@@ -11,11 +11,11 @@ import torch
 from fixtures.compositions import pipeline
 from properties._frameworks.compositions import tp_pipeline
 from tpcheck.case import Case
-from tpcheck.collect import collect
-from tpcheck.engines.pool import Engine
-from tpcheck.runner import Runner
-from tpcheck.search import Options, Search
-from tpcheck.trace import Recorder
+from tpcheck.comms.trace import Recorder
+from tpcheck.engines.engine import Engine
+from tpcheck.runner.runner import Runner
+from tpcheck.search.collect import collect
+from tpcheck.search.search import Options, Search
 from tpcheck.verdict import Verdict
 
 COMPILE = Path(__file__).parent.parent / "properties" / "_frameworks" / "compile.py"

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpcheck.case import Case
-from tpcheck.corpus import Corpus, Saved, read
 from tpcheck.errors import CaseError, InvalidArgument
+from tpcheck.search.corpus import Corpus, Saved, read
 from tpcheck.verdict import Mismatch
 
 ENTRY = Saved(
@@ -257,7 +257,7 @@ def test_a_folder_that_can_not_be_written_is_one_line(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tpcheck.corpus.os.fsync", full)
+    monkeypatch.setattr("tpcheck.search.corpus.os.fsync", full)
     with pytest.raises(InvalidArgument, match="No space left on device"):
         Corpus(tmp_path / "full").save(ENTRY)
     assert list((tmp_path / "full").iterdir()) == [], "nothing is left behind"

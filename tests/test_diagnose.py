@@ -11,14 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tpcheck import compare, diagnose, specs
+from tpcheck import specs
+from tpcheck.bounds import compare
 from tpcheck.case import Case
-from tpcheck.diagnose import CODES, Facts, first_divergence
-from tpcheck.oracle import Posed, pose
+from tpcheck.diagnosis import diagnose
+from tpcheck.diagnosis.diagnose import CODES, Facts, first_divergence
+from tpcheck.oracle.pose import Posed, pose
+from tpcheck.oracle.problem import Problem, Target
 from tpcheck.placement import Layout, take
-from tpcheck.problem import Problem, Target
-from tpcheck.rank import RankReport
-from tpcheck.runner import judge
+from tpcheck.ranks.run import RankReport
+from tpcheck.runner.runner import judge
 from tpcheck.spec import Spec
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from fixtures.compositions import pipeline
 from tests.test_diagnose import CASE, COLUMN, DW, OUT, Edit, Ranks, examine, times
-from tpcheck import diagnose, oracle
 from tpcheck.case import Case
-from tpcheck.facts import Facts, Local
-from tpcheck.hypotheses import microbatches
-from tpcheck.oracle import Posed
-from tpcheck.problem import Problem
+from tpcheck.diagnosis import diagnose
+from tpcheck.diagnosis.evidence import Facts, Local
+from tpcheck.diagnosis.hypotheses import microbatches
+from tpcheck.oracle.pose import Posed, evaluate, pose
+from tpcheck.oracle.problem import Problem
 from tpcheck.verdict import CaseResult, Mismatch
 
 THREE = replace(CASE, mesh={"tp": 2}, microbatches=3)
@@ -74,7 +74,7 @@ def kept(*passes: int) -> Edit:
 def _put(ranks: Ranks, posed: Posed, problem: Problem, *kinds: str) -> None:
     from tpcheck.placement import take
 
-    values = oracle.evaluate(COLUMN, posed.case, problem)[0]
+    values = evaluate(COLUMN, posed.case, problem)[0]
     for target in posed.problems[0].targets:
         if "grad" in target.kind and (not kinds or target.kind in kinds):
             for rank, held in ranks.items():
@@ -108,7 +108,7 @@ def test_a_pass_that_is_used_twice_is_no_order() -> None:
 
 
 def test_of_a_tensor_inside_the_passes_are_not_compared() -> None:
-    posed = oracle.pose(COLUMN, THREE)
+    posed = pose(COLUMN, THREE)
     result = CaseResult(THREE, "gloo")
     facts = Facts(posed, result, result, {}, lambda case: None, COLUMN)
     for name, value in (("output", 2.0), ("layer|out", 2.0)):

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tpcheck import draw as drawing
 from tpcheck.case import DTYPES, Case
-from tpcheck.draw import Draw, torch_dtype
+from tpcheck.tensors import draw as drawing
+from tpcheck.tensors.draw import Draw, torch_dtype
 
 CASE = Case(dims={"n": 4}, seed=3)
 

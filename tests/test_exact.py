@@ -10,11 +10,12 @@ import torch
 from fixtures.mutants.build import row
 from fixtures.parallel.linear import RowLinear
 from properties import embedding, fused, linear
-from tpcheck import Check, oracle, specs, strategies
+from tpcheck import Check, specs, strategies
 from tpcheck.case import DTYPES, Case
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import CaseError
-from tpcheck.runner import Runner
+from tpcheck.oracle.pose import pose
+from tpcheck.runner.runner import Runner
 from tpcheck.spec import Spec
 from tpcheck.strategies import Space
 from tpcheck.verdict import Verdict
@@ -43,7 +44,7 @@ def test_a_correct_candidate_is_exact(gloo: Engine, check: Check, dtype: str) ->
     exact = 0
     for case in drawn(check.spec, dtype, 4):
         assert runner.run(case).verdict is Verdict.PASS, case.describe()
-        for target in oracle.pose(check.spec, case).problems[0].targets:
+        for target in pose(check.spec, case).problems[0].targets:
             assert target.own is not None
             if not target.spread.sigma.any():
                 assert torch.equal(target.own.double(), target.value)
@@ -71,14 +72,14 @@ def test_sums_too_large_for_the_dtype_keep_their_bounds() -> None:
     wide = replace(CASE, dims={**DIMS, "in_features": 200})
     by_dtype = {}
     for dtype in ("bfloat16", "float32"):
-        problem = oracle.pose(row.spec, replace(wide, dtype=dtype)).problems[0]
+        problem = pose(row.spec, replace(wide, dtype=dtype)).problems[0]
         by_dtype[dtype] = {t.kind: bool(t.spread.sigma.any()) for t in problem.targets}
     assert by_dtype["bfloat16"]["output"] and not by_dtype["bfloat16"]["param_grad"]
     assert not by_dtype["float32"]["output"]
 
 
 def test_after_a_step_there_are_bounds_again() -> None:
-    problem = oracle.pose(row.spec, replace(CASE, step=True)).problems[0]
+    problem = pose(row.spec, replace(CASE, step=True)).problems[0]
     loose = {t.name for t in problem.targets if t.kind == "param" or "@step" in t.name}
     assert {"weight", "bias", "output@step"} <= loose
     sigma = {t.name: t.spread.sigma for t in problem.targets if t.kind in ("param", "output")}

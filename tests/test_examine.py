@@ -16,9 +16,9 @@ from fixtures.parallel.collectives import copy_to_tp, reduce_from_tp
 from fixtures.parallel.linear import RowLinear
 from tests import faulty
 from tpcheck import Case, Check, Layout, Shard, Spec, specs
-from tpcheck.engines.pool import Engine
-from tpcheck.examine import Examined, examine_failure
-from tpcheck.runner import Runner
+from tpcheck.diagnosis.examine import Examined, examine_failure
+from tpcheck.engines.engine import Engine
+from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
 
 CASE = replace(faulty.CASE, mesh={"tp": 2}, microbatches=2)
@@ -150,7 +150,7 @@ def test_a_diagnosis_that_fails_leaves_the_verdict(
     def broken(*_: object) -> None:
         raise RuntimeError("a view of another size")
 
-    monkeypatch.setattr("tpcheck.diagnose.by_values", broken)
+    monkeypatch.setattr("tpcheck.diagnosis.diagnose.by_values", broken)
     found = examined(faulty.check(ReducedTwice), CASE, gloo)
     assert found.diagnosis.code == "unclassified" and found.diagnosis.evidence["failed"]
     assert "RuntimeError in broken" in found.diagnosis.message

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from properties.linear import row_linear
-from tpcheck import gain, oracle
+from tpcheck.bounds import projection
+from tpcheck.bounds.compare import Comparison, compare
 from tpcheck.case import Case
-from tpcheck.compare import Comparison, compare
-from tpcheck.problem import Target
+from tpcheck.oracle.pose import STUDY, Look, pose
+from tpcheck.oracle.problem import Target
 
 CASE = Case(
     dims={"batch": 2, "seq": 8, "in_features": 64, "out_features": 64, "bias": True},
@@ -21,8 +22,8 @@ CASE = Case(
 )
 
 
-def target(case: Case = CASE, look: oracle.Look = oracle.STUDY) -> Target:
-    problem = oracle.pose(row_linear.spec, case, look).problems[0]
+def target(case: Case = CASE, look: Look = STUDY) -> Target:
+    problem = pose(row_linear.spec, case, look).problems[0]
     return next(t for t in problem.targets if t.kind == "output")
 
 
@@ -68,13 +69,15 @@ def test_the_spread_is_measured_on_correlated_errors() -> None:
     sigma = torch.full_like(value, 1e-3)
     factors = torch.randn(200, generator=rng, dtype=torch.float64) * 1e-3
     zero = torch.zeros_like(value)
-    common, samples = gain.scale(value, sigma, [value * f for f in factors], zero, [], repeats=1)
-    assert gain.relative(value, sigma, common) == pytest.approx(1e-3, rel=0.2)
+    common, samples = projection.scale(
+        value, sigma, [value * f for f in factors], zero, [], repeats=1
+    )
+    assert projection.relative(value, sigma, common) == pytest.approx(1e-3, rel=0.2)
     apart = [torch.randn(value.shape, generator=rng, dtype=torch.float64) * 1e-3 for _ in factors]
     assert samples == len(factors)
-    single, _ = gain.scale(value, sigma, apart, zero, [], repeats=1)
-    assert gain.relative(value, sigma, single) == pytest.approx(1e-3 / 32, rel=0.2)
-    doubled, _ = gain.scale(value, sigma, apart, zero, [], repeats=4)
+    single, _ = projection.scale(value, sigma, apart, zero, [], repeats=1)
+    assert projection.relative(value, sigma, single) == pytest.approx(1e-3 / 32, rel=0.2)
+    doubled, _ = projection.scale(value, sigma, apart, zero, [], repeats=4)
     assert doubled == pytest.approx(2 * single)
 
 
@@ -82,25 +85,28 @@ def test_floors() -> None:
     value, sigma = torch.ones(4, dtype=torch.float64), torch.ones(4, dtype=torch.float64)
     zero, own = torch.zeros_like(value), torch.full_like(value, 0.5)
     # a real rounding is a sample like the others, and half of it a floor
-    assert gain.scale(value, sigma, [zero], own, [], repeats=1) == (pytest.approx(2**0.5), 2)
-    many = gain.scale(value, sigma, [zero] * 99, own, [], repeats=1)
+    assert projection.scale(value, sigma, [zero], own, [], repeats=1) == (pytest.approx(2**0.5), 2)
+    many = projection.scale(value, sigma, [zero] * 99, own, [], repeats=1)
     assert many == (pytest.approx(1.0), 100)
     jump = (value * 3, -value)  # they don't cancel: 4 · 2 in common
-    assert gain.scale(value, sigma, [zero], zero, [jump], repeats=1) == (pytest.approx(8.0), 1)
+    assert projection.scale(value, sigma, [zero], zero, [jump], repeats=1) == (
+        pytest.approx(8.0),
+        1,
+    )
     cancels = (value, -value)
-    assert gain.scale(value, sigma, [zero], zero, [cancels], repeats=1) == (0.0, 1)
+    assert projection.scale(value, sigma, [zero], zero, [cancels], repeats=1) == (0.0, 1)
 
 
 def test_exact_and_unjudged_elements_count_for_nothing() -> None:
     value = torch.ones(3, dtype=torch.float64)
     sigma = torch.tensor([1.0, 0.0, math.inf], dtype=torch.float64)
-    assert gain.project(value, sigma, torch.tensor([2.0, 5.0, math.inf]).double()) == 2.0
-    assert gain.relative(value, torch.zeros_like(sigma), 1.0) == math.inf
+    assert projection.project(value, sigma, torch.tensor([2.0, 5.0, math.inf]).double()) == 2.0
+    assert projection.relative(value, torch.zeros_like(sigma), 1.0) == math.inf
 
 
 def test_equal_numbers_in_the_inputs_are_counted() -> None:
     ids = torch.tensor([[3, 3, 1], [3, 0, 1]])
     x = torch.ones(5, 2, dtype=torch.float64)
-    assert gain.repeats_of({"ids": ids, "x": x}, expanded=False) == 3
-    assert gain.repeats_of({"ids": ids, "x": x}, expanded=True) == 5
-    assert gain.repeats_of({"x": x}, expanded=False) == 1
+    assert projection.repeats_of({"ids": ids, "x": x}, expanded=False) == 3
+    assert projection.repeats_of({"ids": ids, "x": x}, expanded=True) == 5
+    assert projection.repeats_of({"x": x}, expanded=False) == 1

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tests.test_diagnose import CASE, DIMS, OUT, Edit, Ranks, examine
 from tpcheck.case import Case
-from tpcheck.hypotheses.altered import _regrouped
-from tpcheck.oracle import Posed
+from tpcheck.diagnosis.hypotheses.altered import _regrouped
+from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Layout, Shard
 from tpcheck.spec import Spec
 

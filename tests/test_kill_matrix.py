@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fixtures.mutants import MUTANTS
-from tpcheck.engines.pool import Engine
-from tpcheck.mutation import Mutant
-from tpcheck.search import Options, Search
+from tpcheck.engines.engine import Engine
+from tpcheck.mutation.mutant import Mutant
+from tpcheck.search.search import Options, Search
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)

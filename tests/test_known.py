@@ -14,11 +14,11 @@ from fixtures.mutants import MUTANTS
 from fixtures.parallel.linear import RowLinear
 from tests import faulty
 from tpcheck import Case, Check, KnownFinding
-from tpcheck.corpus import Corpus
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import text
-from tpcheck.search import Options, Search, verify
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.search import Options, Search, verify
 from tpcheck.verdict import CheckResult, Verdict
 
 VERSION = importlib.metadata.version("torch").partition("+")[0]
@@ -193,7 +193,7 @@ def _no_engine() -> Any:
 
 
 def test_every_finding_that_the_properties_declare_is_written_up() -> None:
-    from tpcheck.collect import collect
+    from tpcheck.search.collect import collect
 
     root = Path(__file__).parent.parent
     folders = [str(root / "properties" / name) for name in ("", "_frameworks", "_sweeps")]

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from tests import faulty
 from tpcheck import Check
-from tpcheck.engines.pool import Engine
-from tpcheck.examine import examine_failure
-from tpcheck.runner import Runner
+from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.engines.engine import Engine
+from tpcheck.runner.runner import Runner
 
 SPEC = faulty.check(faulty._Row).spec
 

@@ -15,15 +15,15 @@ from torch import nn
 from fixtures.parallel import collectives
 from fixtures.parallel.block import Stack
 from tpcheck import Case, Check, specs
-from tpcheck.engines.pool import Engine
-from tpcheck.examine import examine_failure
-from tpcheck.localise import fit
-from tpcheck.oracle import Posed
+from tpcheck.bounds.spread import Spread
+from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.diagnosis.localise import fit
+from tpcheck.engines.engine import Engine
+from tpcheck.oracle.pose import Posed
+from tpcheck.oracle.problem import Target
 from tpcheck.placement import Heads, Replicate
-from tpcheck.problem import Target
-from tpcheck.runner import Runner
+from tpcheck.runner.runner import Runner
 from tpcheck.specs.block import block_dims
-from tpcheck.tolerance import Spread
 from tpcheck.verdict import Verdict
 
 LAYERS = 8

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tpcheck.case import MEMORY_FORMATS
-from tpcheck.memory import lay_out, repeat_first_row
+from tpcheck.tensors.strides import lay_out, repeat_first_row
 
 SHAPES = [(), (1,), (5,), (3, 4), (1, 4), (2, 3, 4), (0, 3), (3, 0)]
 

@@ -12,13 +12,13 @@ import pytest
 
 from fixtures.mutants import MUTANTS
 from tpcheck.case import Case
-from tpcheck.corpus import Corpus
-from tpcheck.engines.pool import Engine
+from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
-from tpcheck.examine import examine_failure
-from tpcheck.mutation import Matrix, Row, collect, matrix
-from tpcheck.runner import Runner
-from tpcheck.search import Options, Search
+from tpcheck.mutation.mutant import Matrix, Row, collect, matrix
+from tpcheck.runner.runner import Runner
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.search import Options, Search
 from tpcheck.verdict import Verdict
 
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
@@ -71,7 +71,7 @@ def test_found_in_a_run_of_the_whole_search_with_time_to_spare(gloo: Engine) -> 
 
 
 def test_every_mutant_says_what_it_should_show() -> None:
-    from tpcheck.diagnose import CODES
+    from tpcheck.diagnosis.diagnose import CODES
     from tpcheck.verdict import KINDS
 
     assert len(BY_NAME) == len(MUTANTS) >= 70

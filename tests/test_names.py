@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-from tpcheck.names import parameters_of, tensors_of, unwrapped
+from tpcheck.tensors.names import parameters_of, tensors_of, unwrapped
 
 
 class Model(nn.Module):

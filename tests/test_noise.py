@@ -16,15 +16,15 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tpcheck.compare import Comparison, compare
-from tpcheck.noise import RoundingNoise
-from tpcheck.oracle import STUDY
-from tpcheck.specs.reference import rms_normalise
-from tpcheck.tolerance import (
+from tpcheck.bounds.compare import Comparison, compare
+from tpcheck.bounds.noise import RoundingNoise
+from tpcheck.bounds.spread import (
     Spread,
     elementwise_limit,
     spread,
 )
+from tpcheck.oracle.pose import STUDY
+from tpcheck.specs.reference import rms_normalise
 
 F64 = torch.float64
 NAMES = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tpcheck.operands import awaited, exchanged_by, full_elements, written
+from tpcheck.comms.operands import awaited, exchanged_by, full_elements, written
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from tpcheck import specs
 from tpcheck.case import Case
 from tpcheck.errors import CaseError, InvalidArgument, LayoutError
-from tpcheck.oracle import Posed, pose
-from tpcheck.passes import LEARNING_RATE, named_outputs
+from tpcheck.oracle.passes import LEARNING_RATE, named_outputs
+from tpcheck.oracle.pose import Posed, pose
+from tpcheck.oracle.problem import Target, read_bundle, write_bundle
 from tpcheck.placement import Layout, Partial, Replicate, Shard
-from tpcheck.problem import Target, read_bundle, write_bundle
 from tpcheck.spec import Spec
 
 MLP = {

@@ -12,11 +12,11 @@ from fixtures.parallel import collectives
 from fixtures.parallel.block import Stack
 from tests.test_localise import SMALL
 from tpcheck import Case, Check, specs
-from tpcheck.engines.pool import Engine
-from tpcheck.examine import examine_failure
-from tpcheck.origin import Origin
+from tpcheck.comms.callsite import Origin
+from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.engines.engine import Engine
 from tpcheck.report.text import describe
-from tpcheck.runner import Runner
+from tpcheck.runner.runner import Runner
 from tpcheck.specs.block import block_dims
 from tpcheck.verdict import Verdict
 

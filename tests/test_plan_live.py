@@ -19,10 +19,10 @@ from torch.distributed.tensor.parallel import (
 
 from fixtures.plans import qwen, subjects
 from tpcheck import Case, Check, InvalidArgument, Plan, audit, specs
-from tpcheck.engines.pool import Engine
-from tpcheck.plan.checked import planned
-from tpcheck.plan.probe import fake_mesh, quiet
-from tpcheck.runner import Runner
+from tpcheck.engines.engine import Engine
+from tpcheck.plan.in_check import planned
+from tpcheck.plan.unknown_style import fake_mesh, quiet
+from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
 
 SIZES = {"batch": 1, "seq": 4, "vocab": 8, "layers": 2, "kv_heads": 2, "heads": 4, "head_dim": 4}

@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from tpcheck.plan.match import Match, Tree, alike, candidates, match, wrapper_on
-from tpcheck.plan.probe import fake_mesh, quiet
+from tpcheck.plan.unknown_style import fake_mesh, quiet
 
 
 def block() -> nn.Module:

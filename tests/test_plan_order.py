@@ -12,11 +12,11 @@ from torch import nn
 
 from fixtures.compositions import fsdp, orders, routed
 from fixtures.mutants.exchanges import EmptyRankCutsTheGraph
-from tpcheck import Case, Check, oracle
-from tpcheck.engines.pool import Engine
-from tpcheck.examine import examine_failure
-from tpcheck.plan import order
-from tpcheck.runner import Runner
+from tpcheck import Case, Check, order
+from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.engines.engine import Engine
+from tpcheck.oracle.pose import pose
+from tpcheck.runner.runner import Runner
 from tpcheck.verdict import CaseResult, Verdict
 
 DIMS = {
@@ -149,7 +149,7 @@ def without_tokens(case: Case) -> list[list[list[int]]]:
     """For each dp coordinate and each of the two choices: the ranks of the experts' axis whose
     experts no token chose."""
     out = []
-    for problem in oracle.pose(ROUTED_UNNAMED, case).problems:
+    for problem in pose(ROUTED_UNNAMED, case).problems:
         block = routed.reference(case).double()
         block.load_state_dict(problem.params)
         chosen, _ = block.mlp.route(problem.inputs[0]["x"])  # type: ignore[operator]

@@ -12,8 +12,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor import parallel as tensor_parallel
 
 from tpcheck import InvalidArgument, audit
-from tpcheck.plan.probe import fake_mesh, placements, quiet
 from tpcheck.plan.styles import STRINGS, read
+from tpcheck.plan.unknown_style import fake_mesh, placements, quiet
 
 MODULES = {
     "linear": nn.Linear(4, 8),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tpcheck.cli import main
+from tpcheck.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 QWEN = f"{ROOT}/fixtures/plans/qwen.py"

@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import SequenceParallel
 
 from fixtures.plans import qwen, transformer
 from tpcheck import audit
-from tpcheck.plan.probe import fake_mesh, quiet
+from tpcheck.plan.unknown_style import fake_mesh, quiet
 
 QWEN = qwen.QwenConfig(
     vocab_size=16,

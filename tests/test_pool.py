@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests import faulty
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.report.text import describe
-from tpcheck.runner import Runner
+from tpcheck.runner.runner import Runner
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Verdict
 
@@ -184,8 +184,8 @@ def test_a_candidate_that_the_ranks_cannot_import(gloo: Engine) -> None:
 DRIVER = """
 import sys, time
 from tests import faulty
-from tpcheck.engines.pool import Engine
-from tpcheck.runner import Runner
+from tpcheck.engines.engine import Engine
+from tpcheck.runner.runner import Runner
 engine = Engine("gloo", 2)
 engine.start()
 print(engine.folder, engine._zygote.pid, *[h.pid for h in engine.hosts], flush=True)

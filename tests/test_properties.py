@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tpcheck import oracle, strategies
+from tpcheck import strategies
 from tpcheck.case import Case
-from tpcheck.collect import collect
-from tpcheck.corpus import Corpus
-from tpcheck.engines.pool import Engine
-from tpcheck.runner import Runner
-from tpcheck.search import Options, Search
+from tpcheck.engines.engine import Engine
+from tpcheck.oracle.pose import pose
+from tpcheck.runner.runner import Runner
+from tpcheck.search.collect import collect
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.search import Options, Search
 from tpcheck.spec import Check
 from tpcheck.strategies import Space, quiet
 from tpcheck.verdict import CaseResult, Verdict
@@ -84,7 +85,7 @@ OWN = [name for name in CHECKS if name not in {"llama_tp_plan", *COMPOSED, *DTEN
 @pytest.mark.parametrize("name", OWN)
 def test_both_engines_see_the_same(gloo: Engine, threads: Engine, name: str) -> None:
     for case in draw(CHECKS[name], 6):
-        posed = oracle.pose(CHECKS[name].spec, case)
+        posed = pose(CHECKS[name].spec, case)
         results = [Runner(CHECKS[name], engine).execute(posed) for engine in (gloo, threads)]
         assert [r.verdict for r in results] == [Verdict.PASS] * 2, case.describe()
         traces = [
@@ -105,7 +106,7 @@ def test_both_engines_see_the_same_mismatch_to_the_last_bit(gloo: Engine, thread
     for mutant in (m for m in MUTANTS if m.name in names):
         seen = 0
         for case in draw(mutant.check, 6):
-            posed = oracle.pose(mutant.spec, case)
+            posed = pose(mutant.spec, case)
             found = [Runner(mutant.check, e).execute(posed) for e in (gloo, threads)]
             assert evidence(found[0]) == evidence(found[1])
             seen += found[0].verdict is Verdict.FAIL

@@ -22,11 +22,11 @@ from fixtures.compositions import moe, routed
 from fixtures.mutants.exchanges import EveryExpertEverywhere
 from fixtures.parallel.linear import ColumnLinear
 from tpcheck import Case, Check, Layout, Replicate, Spec, specs
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Only
-from tpcheck.runner import Runner
-from tpcheck.search import Options, Search
+from tpcheck.runner.runner import Runner
+from tpcheck.search.search import Options, Search
 from tpcheck.verdict import CaseResult, CheckResult
 
 CASE = Case(dims={"n": 4}, mesh={"tp": 2})
@@ -338,7 +338,7 @@ def test_a_script_that_verifies_when_imported_starts_no_ranks_in_ranks(tmp_path:
     (tmp_path / "script.py").write_text(SCRIPT)
     root = str(Path(__file__).parent.parent)
     environment = os.environ | {"PYTHONPATH": root}
-    command = [sys.executable, "-m", "tpcheck.cli", "verify", "script.py", "--examples", "4"]
+    command = [sys.executable, "-m", "tpcheck", "verify", "script.py", "--examples", "4"]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )
@@ -354,7 +354,7 @@ def test_each_degree_has_its_share_of_the_time(
 
     looks = itertools.count()  # a clock of which each look takes a tenth of a second
     clock = types.SimpleNamespace(monotonic=lambda: next(looks) / 10)
-    monkeypatch.setattr("tpcheck.search.time", clock)
+    monkeypatch.setattr("tpcheck.search.search.time", clock)
     search = Search(faulty.check(faulty._Row), gloo, Options(examples=4000, corpus=None))
     result = search.run(deadline=20.0)
     assert result.tp_degrees == [2, 4] and result.examples < 200

@@ -12,10 +12,11 @@ import torch
 from fixtures.parallel.linear import RowLinear
 from properties.block import stack
 from properties.linear import row_linear
-from tpcheck import Check, Layout, Replicate, Spec, oracle
+from tpcheck import Check, Layout, Replicate, Spec
 from tpcheck.case import Case
-from tpcheck.engines.pool import Engine
-from tpcheck.runner import Runner
+from tpcheck.engines.engine import Engine
+from tpcheck.oracle.pose import GLANCE, STUDY, Look, Posed, pose
+from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
 
 LINEAR = Case(
@@ -43,24 +44,21 @@ def threads() -> Iterator[Engine]:
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[oracle.Look]:
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Look]:
     """The looks that were taken, where the first suspects everything that rounds."""
-    taken: list[oracle.Look] = []
-    pose = oracle.pose
+    taken: list[Look] = []
 
-    def strict(
-        spec: Any, case: Case, look: oracle.Look = oracle.GLANCE, **more: Any
-    ) -> oracle.Posed:
+    def strict(spec: Any, case: Case, look: Look = GLANCE, **more: Any) -> Posed:
         taken.append(look)
         posed = pose(spec, case, look, **more)
-        if look is oracle.GLANCE:
+        if look is GLANCE:
             for problem in posed.problems:
                 for i, target in enumerate(problem.targets):
                     tight = replace(target.spread, sigma=target.spread.sigma / 100)
                     problem.targets[i] = replace(target, spread=tight)
         return posed
 
-    monkeypatch.setattr(oracle, "pose", strict)
+    monkeypatch.setattr("tpcheck.runner.runner.pose", strict)
     return taken
 
 
@@ -76,33 +74,31 @@ def build_slightly(case: Case, mesh: Any) -> Slightly:
     return Slightly(case["in_features"], case["out_features"], bias=case["bias"], group=group)
 
 
-def test_right_tensors_under_suspicion_are_cleared(
-    threads: Engine, looks: list[oracle.Look]
-) -> None:
+def test_right_tensors_under_suspicion_are_cleared(threads: Engine, looks: list[Look]) -> None:
     runner = Runner(row_linear, threads)
     for seed in range(6):
         result = runner.run(replace(LINEAR, seed=seed))
         assert result.verdict is Verdict.PASS and 0 < result.usage <= 1
-    assert looks.count(oracle.STUDY) >= 3
+    assert looks.count(STUDY) >= 3
     assert not list(threads.folder.glob("*.suspects"))
 
 
-def test_wrong_ones_are_not(threads: Engine, looks: list[oracle.Look]) -> None:
+def test_wrong_ones_are_not(threads: Engine, looks: list[Look]) -> None:
     runner = Runner(Check(row_linear.spec, build_slightly), threads)
     result = runner.run(LINEAR)
-    assert oracle.STUDY in looks and result.verdict is Verdict.FAIL
+    assert STUDY in looks and result.verdict is Verdict.FAIL
     wrong = {m.tensor for m in result.mismatches}
     assert "output" in wrong and not any("bias" in name for name in wrong)
     assert all(m.error > m.bound or "norm_error" in m.detail for m in result.mismatches)
 
 
 def test_far_from_its_bound_float64_needs_no_second_look(
-    threads: Engine, looks: list[oracle.Look]
+    threads: Engine, looks: list[Look]
 ) -> None:
     result = Runner(Check(row_linear.spec, build_slightly), threads).run(
         replace(LINEAR, dtype="float64")
     )
-    assert oracle.STUDY not in looks and result.verdict is Verdict.FAIL
+    assert STUDY not in looks and result.verdict is Verdict.FAIL
 
 
 def test_what_rounding_can_turn_over_is_not_judged_by_a_few_runs(threads: Engine) -> None:

@@ -12,10 +12,10 @@ from fixtures.mutants import MUTANTS
 from fixtures.parallel.linear import RowLinear
 from tests import faulty
 from tpcheck import Case, Check, specs
-from tpcheck.corpus import Corpus
-from tpcheck.engines.pool import Engine
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import CheckFailed, InvalidArgument
-from tpcheck.search import Options, Search, verify
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.search import Options, Search, verify
 from tpcheck.verdict import Verdict
 
 RIGHT = faulty.check(RowLinear)

@@ -13,8 +13,8 @@ from properties.linear import column_linear, row_linear
 from tests import faulty
 from tpcheck import Check
 from tpcheck.calibrate.sensitivity import HIGHEST, STEPS, SUBJECTS, Subject, Threshold, measure
-from tpcheck.cli import main
-from tpcheck.engines.pool import Engine
+from tpcheck.cli.main import main
+from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import calibration
 

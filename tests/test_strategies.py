@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 
-from tpcheck import oracle, placement, specs, strategies
+from tpcheck import placement, specs, strategies
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.pose import build_reference, pose
 from tpcheck.spec import Spec
 from tpcheck.strategies import Space
 
@@ -91,7 +92,7 @@ def test_every_drawn_case_can_be(name: str) -> None:
         assert case.world_size <= 4 and case.tp in ALL.degrees and case.dtype in ALL.dtypes
         assert spec.requires is None or spec.requires(case) is None
         assert Case.from_dict(case.to_dict()) == case
-        module = oracle.build_reference(spec, case)
+        module = build_reference(spec, case)
         state = dict(module.named_parameters())
         for tensor, entry in placement.resolve("p", spec.layout(case).params, [*state]).items():
             placement.check(tensor, state[tensor], entry, case=case)
@@ -103,7 +104,7 @@ def test_a_drawn_case_can_be_posed() -> None:
     @settings(QUICK, max_examples=5)
     @given(strategies.of(specs.attention(), ALL))
     def check(case: Case) -> None:
-        assert oracle.pose(specs.attention(), case).problems
+        assert pose(specs.attention(), case).problems
 
     check()
 

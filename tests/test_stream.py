@@ -7,8 +7,8 @@ from itertools import combinations
 from hypothesis import strategies as st
 
 from tpcheck import Case, specs, strategies
+from tpcheck.search.stream import Stream, features, shows
 from tpcheck.strategies import Space
-from tpcheck.stream import Stream, features, shows
 
 FOUR = Space((4,))
 

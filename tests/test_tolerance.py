@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tpcheck.tolerance import Spread, elementwise_limit, inflation, norm_limit, spread
+from tpcheck.bounds.spread import Spread, elementwise_limit, inflation, norm_limit, spread
 
 F64 = torch.float64
 

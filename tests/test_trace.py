@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tpcheck.board import Board
+from tpcheck.comms.board import Board
+from tpcheck.comms.operands import exchanged_by
+from tpcheck.comms.trace import Event, Recorder, name_of
 from tpcheck.errors import CollectiveMismatch
-from tpcheck.operands import exchanged_by
-from tpcheck.trace import Event, Recorder, name_of
 
 EVENT = Event("all_reduce", "sum", (0, 1), "float32", (4, 8), 32, 128, "forward", "mlp.py:41")
 Pair = tuple[Recorder, Recorder]
@@ -239,7 +239,7 @@ def test_a_gather_writes_into_its_output_and_not_into_its_input() -> None:
 
 
 def test_a_real_collective_is_seen_once_with_its_reduce_op(tmp_path: Path) -> None:
-    from tpcheck.trace import watch_reduce_ops
+    from tpcheck.comms.trace import watch_reduce_ops
 
     watch_reduce_ops()
     watch_reduce_ops()  # twice is once

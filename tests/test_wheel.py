@@ -89,7 +89,7 @@ def test_the_installed_tpcheck_is_the_wheels(user: Path) -> None:
 
 
 def test_a_users_file_on_the_command_line(user: Path) -> None:
-    done = run(user, "tpcheck.cli", "verify", "my_checks.py", "--examples", "6")
+    done = run(user, "tpcheck", "verify", "my_checks.py", "--examples", "6")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS    column" in done.stdout
 
@@ -112,7 +112,7 @@ def test_a_failure_is_one_section_without_a_traceback(user: Path) -> None:
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(user: Path) -> None:
-    command = [str(user / "env" / "bin" / "python"), "-m", "tpcheck.cli", "verify", "my_checks.py"]
+    command = [str(user / "env" / "bin" / "python"), "-m", "tpcheck", "verify", "my_checks.py"]
     runs = [
         subprocess.Popen(command, cwd=user / "work", stdout=subprocess.PIPE, text=True)
         for _ in range(2)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tpcheck.case import Case
-    from tpcheck.engines.pool import Engine
+    from tpcheck.engines.engine import Engine
     from tpcheck.errors import CheckFailed, InvalidArgument
     from tpcheck.known import KnownFinding
     from tpcheck.placement import Blocks, Heads, Layout, Partial, Replicate, Shard
     from tpcheck.plan.audit import audit
     from tpcheck.plan.plan import Plan
-    from tpcheck.search import verify
+    from tpcheck.search.search import verify
     from tpcheck.spec import Check, Spec
     from tpcheck.verdict import Verdict
 
@@ -25,7 +25,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Case": "case",
-    "Engine": "engines.pool",
+    "Engine": "engines.engine",
     "CheckFailed": "errors",
     "InvalidArgument": "errors",
     "KnownFinding": "known",
@@ -40,7 +40,7 @@ _HOME = {
     "Check": "spec",
     "Spec": "spec",
     "Verdict": "verdict",
-    "verify": "search",
+    "verify": "search.search",
 }
 
 __all__ = [
@@ -68,6 +68,5 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'tpcheck' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"tpcheck.{_HOME[name]}"), name)
-    # `verify` is a function and a module: the function must win after the import, too
     globals()[name] = value
     return value

@@ -102,7 +102,7 @@ class Ledger:
     _settled: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from tpcheck.diagnose import CODES
+        from tpcheck.diagnosis.diagnose import CODES
 
         for finding in self.findings:
             for code in finding.codes:

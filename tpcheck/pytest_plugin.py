@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tpcheck.engines.pool import Engine
+    from tpcheck.engines.engine import Engine
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A warm engine for the whole session (one a worker under pytest-xdist)."""
-    from tpcheck.engines.pool import Engine
+    from tpcheck.engines.engine import Engine
     from tpcheck.errors import InvalidArgument
 
     option = request.config.getoption

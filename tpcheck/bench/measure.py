@@ -18,15 +18,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tpcheck import oracle
-from tpcheck import passes as walk
-from tpcheck import runner as running
 from tpcheck.bench import mlp
 from tpcheck.bench.report import BenchReport, Degree, Start, Suite, Timing
 from tpcheck.case import Case
-from tpcheck.engines.pool import Engine
-from tpcheck.rank import RankReport
-from tpcheck.runner import Runner
+from tpcheck.engines.engine import Engine
+from tpcheck.oracle import passes as walk
+from tpcheck.ranks.run import RankReport
+from tpcheck.runner import runner as running
+from tpcheck.runner.runner import Runner
 
 RANKS = 4
 DEGREES = (2, 4)
@@ -190,7 +189,7 @@ def _one(runner: Runner, case: Case) -> dict[str, float]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(spans.around(walk.Passes, "__call__", which))
-        stack.enter_context(spans.around(oracle, "pose", lambda *_: "pose"))
+        stack.enter_context(spans.around(running, "pose", lambda *_: "pose"))
         stack.enter_context(spans.around(running, "write_bundle", lambda *_: SAVE))
         stack.enter_context(spans.around(Engine, "run", sent))
         began = time.perf_counter()

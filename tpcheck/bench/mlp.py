@@ -20,9 +20,9 @@ from torch.nn import functional as F
 
 from tpcheck import specs
 from tpcheck.case import Case, Dim
-from tpcheck.draw import torch_dtype
 from tpcheck.spec import Check
 from tpcheck.specs import reference
+from tpcheck.tensors.draw import torch_dtype
 
 SHARDED = {"up.weight": 0, "up.bias": 0, "down.weight": 1}  # parameter → the dim that is cut
 

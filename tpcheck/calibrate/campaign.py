@@ -20,21 +20,21 @@ from hypothesis.errors import HypothesisException
 
 from tpcheck import strategies
 from tpcheck.case import Case
-from tpcheck.corpus import Corpus, Saved
 from tpcheck.errors import InvalidArgument
-from tpcheck.runner import Runner
-from tpcheck.search import timed_out
+from tpcheck.runner.runner import Runner
+from tpcheck.search.corpus import Corpus, Saved
+from tpcheck.search.search import timed_out
 from tpcheck.spec import Check
 from tpcheck.strategies import Space
 from tpcheck.verdict import CaseResult, Verdict
 
 if TYPE_CHECKING:
-    from tpcheck.engines.pool import Engine
+    from tpcheck.engines.engine import Engine
 
 STATE = Path(".tpcheck") / "campaign.jsonl"
 UNIT = 10  # cases of one (check, degree, dtype) in a row
 # What decides where a bound lies: figures taken before and after a change of it don't mix.
-_BOUNDS = ("compare", "draw", "exact", "gain", "memory", "noise", "oracle", "passes", "tolerance")
+_BOUNDS = ("tensors", "bounds", "oracle", "runner", "ranks")  # folders of tpcheck
 _VERSION = 1
 
 
@@ -128,7 +128,8 @@ class State:
 def digest_of_bounds() -> str:
     """A digest of the code that derives bounds."""
     folder = Path(__file__).parent.parent
-    code = b"".join((folder / f"{name}.py").read_bytes() for name in _BOUNDS)
+    files = sorted(file for name in _BOUNDS for file in (folder / name).glob("*.py"))
+    code = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(code).hexdigest()[:12]
 
 

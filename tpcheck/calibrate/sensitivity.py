@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tpcheck import oracle, strategies
+from tpcheck import strategies
 from tpcheck.case import Case, Dim
 from tpcheck.errors import InvalidArgument
-from tpcheck.oracle import Posed
-from tpcheck.runner import Runner
-from tpcheck.search import timed_out
+from tpcheck.oracle.pose import Posed, pose
+from tpcheck.runner.runner import Runner
+from tpcheck.search.search import timed_out
 from tpcheck.spec import Check
 from tpcheck.verdict import Verdict
 
 if TYPE_CHECKING:
-    from tpcheck.engines.pool import Engine
+    from tpcheck.engines.engine import Engine
 
 FAULTS = ("whole", "row")
 STEPS = 8  # of the grid, a decade
@@ -111,7 +111,7 @@ def measure(
         for dtype in dtypes:
             least: dict[str, list[float]] = {fault: [] for fault in FAULTS}
             for case in _cases(subject, tp, dtype, runs, seed):
-                posed = oracle.pose(check.spec, case)
+                posed = pose(check.spec, case)
                 _must_pass(runner, posed)
                 for fault, known in least.items():
                     known.append(_least(runner, posed, fault, known[-1] if known else 1e-3))

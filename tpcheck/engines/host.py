@@ -27,11 +27,11 @@ from typing import Any
 import cloudpickle
 import torch
 
-from tpcheck import rank as rank_side
-from tpcheck.board import Board
+from tpcheck.comms.board import Board
+from tpcheck.comms.trace import Recorder, watch_reduce_ops
 from tpcheck.engines.worlds import ProcessWorlds, ThreadWorlds, set_recorder
-from tpcheck.rank import Work
-from tpcheck.trace import Recorder, watch_reduce_ops
+from tpcheck.ranks import run as rank_side
+from tpcheck.ranks.run import Work
 from tpcheck.verdict import Mismatch
 
 

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from tpcheck.operands import exchanged_by
-from tpcheck.trace import Recorder, name_of
+from tpcheck.comms.operands import exchanged_by
+from tpcheck.comms.trace import Recorder, name_of
 
 # The driver decides when a case takes too long; c10d's own limit must not come first.
 _FOREVER = timedelta(days=1)

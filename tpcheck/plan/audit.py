@@ -12,11 +12,11 @@ from torch.nn.parameter import is_lazy
 
 from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Shard
-from tpcheck.plan import flow, heads, live
+from tpcheck.plan import flow, heads, parallelized
 from tpcheck.plan.findings import Audit, Entry, Finding, Parameter, brief, generic, ordered
+from tpcheck.plan.followed import Promise, bytes_held, promise, text, uneven
 from tpcheck.plan.match import Match, Tree, alike, candidates, join, owner_of, wrapper_on
 from tpcheck.plan.plan import as_plan
-from tpcheck.plan.promise import Promise, bytes_held, promise, text, uneven
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -61,13 +61,13 @@ def audit(
         )
     given = as_plan(plan)
     given = replace(given, whole=(*given.whole, *whole), optional=(*given.optional, *optional))
-    degree = live.degree_of(mesh) if mesh is not None else tp
+    degree = parallelized.degree_of(mesh) if mesh is not None else tp
     if not isinstance(degree, int) or degree < 1:
         raise InvalidArgument(f"tp={degree!r} is not a degree")
     found = promise(Tree(model, unwrapped=mesh is not None), given, degree)
     faults = faults_of(found)
     if mesh is not None:
-        faults += live.findings(model, live.promised(found))
+        faults += parallelized.findings(model, parallelized.promised(found))
     return _report(found, [*faults, *_uncovered(found, faults)], mesh)
 
 
@@ -111,7 +111,7 @@ def _ties(found: Promise) -> Iterator[Finding]:
 def _open(found: Promise, name: str) -> bool:
     """Whether a parameter is whole though nothing says that it should be."""
     meant = name in found.placed or name in found.whole or name in found.reduced
-    return not meant and not isinstance(live.placement(found.tree.parameters[name]), Shard)
+    return not meant and not isinstance(parallelized.placement(found.tree.parameters[name]), Shard)
 
 
 def _partly_matched(found: Promise) -> Iterator[Finding]:
@@ -214,7 +214,7 @@ def _report(found: Promise, faults: list[Finding], mesh: DeviceMesh | None) -> A
         out.parameters.append(row)
         if id(tensor) not in counted:
             counted.add(id(tensor))
-            out.whole_bytes += live.full_bytes(tensor)
+            out.whole_bytes += parallelized.full_bytes(tensor)
         if (id(tensor), row.placement) not in seen:  # a tied weight that is split counts twice
             seen.add((id(tensor), row.placement))
             out.held_bytes += row.held
@@ -246,7 +246,7 @@ def _parameter(found: Promise, name: str, mesh: DeviceMesh | None) -> Parameter:
         where = text(placement) if placement else "whole"
         held = bytes_held(tensor, placement, found.tp)
     else:
-        where, held = live.where(tensor, mesh), live.held_bytes(tensor)
+        where, held = parallelized.where(tensor, mesh), parallelized.held_bytes(tensor)
     return Parameter(
         name=name,
         shape=tuple(tensor.shape),

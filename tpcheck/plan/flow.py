@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from tpcheck.plan.findings import Finding, brief
+from tpcheck.plan.followed import Promise
 from tpcheck.plan.heads import KEY_VALUE, QUERY
 from tpcheck.plan.match import join, owner_of
-from tpcheck.plan.promise import Promise
 from tpcheck.plan.styles import Style
 
 HEAD_NORM = re.compile(r"(^|_)(q|k|v|query|key|value)(_layer)?_?norm$|^norm_(q|k)$")

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from tpcheck.placement import Shard
 from tpcheck.plan.findings import Finding, brief, generic
+from tpcheck.plan.followed import Promise
 from tpcheck.plan.match import Tree, join, owner_of
-from tpcheck.plan.promise import Promise
 
 QUERY = {"q_proj", "wq", "query", "q", "to_q", "q_lin"}
 KEY_VALUE = {"k_proj", "v_proj", "wk", "wv", "key", "value", "k", "v", "to_k", "to_v"}

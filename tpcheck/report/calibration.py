@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tpcheck.against import Against
     from tpcheck.calibrate.campaign import Line, Summary, Unit
     from tpcheck.calibrate.sensitivity import Threshold
+    from tpcheck.mutation.against import Against
 
 
 def unit(ran: Unit) -> str:
@@ -46,7 +46,7 @@ def _table(title: str, lines: Mapping[Any, Line]) -> str:
 
 def missed(mutant: str, killed_by: set[str]) -> str:
     """A mutant under all rules: those that let it pass."""
-    from tpcheck.rules import RULES
+    from tpcheck.bounds.other_rules import RULES
 
     by = [rule for rule in RULES if rule not in killed_by]
     return f"{mutant:<54}" + (f"missed by: {', '.join(by)}" if by else "killed by all")

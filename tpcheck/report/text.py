@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tpcheck.comms import frames
 from tpcheck.verdict import CheckResult, Counterexample, FindingResult, Mismatch, Verdict
 
 if TYPE_CHECKING:
-    from tpcheck.mutation import Matrix, Row
+    from tpcheck.mutation.mutant import Matrix, Row
 
 _SHOWN = 4
 
@@ -135,11 +136,9 @@ def _stack(stack: str) -> list[str]:
     lines = [text for text in stack.strip().splitlines() if set(text.strip()) - set("^~")]
     if "most recent call first" not in stack:
         return lines[-4:]
-    frames = [text for text in lines if text.lstrip().startswith("File")]
-    own_modules = ("engines/", "rank.py", "loading.py", "trace.py")
-    noise = ("/torch/", *(f"/tpcheck/{name}" for name in own_modules))
-    own = [text for text in frames if not any(part in text for part in noise)]
-    return (own or frames)[:4]
+    shown = [text for text in lines if text.lstrip().startswith("File")]
+    own = [text for text in shown if frames.is_users(text.split('"')[1])]
+    return (own or shown)[:4]
 
 
 def _event(mismatch: Mismatch) -> str:

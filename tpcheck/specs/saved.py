@@ -9,8 +9,8 @@ from torch import nn
 
 from tpcheck.budget import kept_for_backward
 from tpcheck.case import Case
-from tpcheck.draw import torch_dtype
 from tpcheck.specs import reference
+from tpcheck.tensors.draw import torch_dtype
 
 
 def saved_by_a_rank(

@@ -1,0 +1,88 @@
+"""Whose frame is it: packages installed beside torch, named alike, are users'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tpcheck
+from tpcheck.comms import callsite, frames
+from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.pose import ask
+from tpcheck.report.text import _stack
+from tpcheck.specs.linear import row_linear
+
+SITE = Path(torch.__file__).parent.parent
+OURS = Path(tpcheck.__file__).parent
+BESIDE = [
+    str(SITE / "torchtitan" / "linear.py"),
+    str(SITE / "torchao" / "linear.py"),
+    str(SITE / "torchrec" / "linear.py"),
+    str(SITE / "torchvision.py"),
+    str(OURS.parent / "tpcheck_checks.py"),
+    str(OURS.parent / "tpcheckers" / "linear.py"),
+]
+LIBRARY = [
+    str(SITE / "torch" / "nn" / "functional.py"),
+    str(OURS / "ranks" / "run.py"),
+    "<frozen importlib._bootstrap>",
+]
+
+
+def function_in(file: str, body: str) -> Any:
+    """`call(f)` whose code says that it lives in `file`."""
+    scope: dict[str, Any] = {}
+    exec(compile(f"def call(f):\n    {body}\n", file, "exec"), scope)
+    return scope["call"]
+
+
+@pytest.mark.parametrize("file", BESIDE)
+def test_the_line_of_a_call_is_in_the_package_beside_torch(file: str) -> None:
+    assert frames.is_users(file)
+    assert function_in(file, "return f()")(callsite.line) == f"{Path(file).name}:2"
+
+
+@pytest.mark.parametrize("file", LIBRARY)
+def test_frames_of_torch_and_of_tpcheck_are_passed_over(file: str) -> None:
+    assert not frames.is_users(file)
+    assert function_in(file, "return f()")(callsite.line).startswith("test_frames.py:")
+
+
+@pytest.mark.parametrize("file", BESIDE)
+def test_a_raising_package_beside_torch_keeps_its_traceback(file: str) -> None:
+    raises = function_in(LIBRARY[0], "return f()")
+    with pytest.raises(ZeroDivisionError) as caught:
+        function_in(file, "return f(lambda: 1 / 0)")(raises)
+    assert f'File "{file}", line 2, in call' in frames.stack(caught.value)
+    assert LIBRARY[0] not in frames.stack(caught.value)
+
+
+def test_a_traceback_without_a_users_frame_is_shown_whole() -> None:
+    error = ValueError("nowhere")
+    error.__traceback__ = None
+    assert frames.stack(error) == ""
+    try:
+        function_in(LIBRARY[0], "raise ValueError(f)")("here")
+    except ValueError as caught:
+        caught.__traceback__ = caught.__traceback__.tb_next  # type: ignore[union-attr]
+        assert LIBRARY[0] in frames.stack(caught)
+
+
+@pytest.mark.parametrize("file", BESIDE)
+def test_the_place_of_a_specs_mistake_is_in_the_package_beside_torch(file: str) -> None:
+    broken = function_in(file, "return 1 / 0")
+    with pytest.raises(InvalidArgument, match=rf" at {Path(file).name}:2$"):
+        ask(row_linear(), "layout", broken, None)
+
+
+@pytest.mark.parametrize("file", BESIDE)
+def test_the_stack_of_a_waiting_rank_shows_the_package_beside_torch(file: str) -> None:
+    dump = "\n".join(
+        ["Thread 1 (most recent call first):", *(f'  File "{f}", line 2 in g' for f in LIBRARY[:2])]
+    )
+    assert _stack(f'{dump}\n  File "{file}", line 7 in forward') == [
+        f'  File "{file}", line 7 in forward'
+    ]

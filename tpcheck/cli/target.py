@@ -1,0 +1,130 @@
+"""What `tpcheck audit` is given on the command line: `MODULE:NAME`, read and called."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tpcheck.errors import InvalidArgument, did_you_mean
+from tpcheck.plan.audit import audit
+from tpcheck.plan.findings import Audit
+from tpcheck.plan.plan import Plan, as_plan
+from tpcheck.plan.unknown_style import fake_mesh, quiet
+from tpcheck.search import collect
+
+
+def audit_target(
+    factory: str,
+    *,
+    plan: str | None,
+    tp: int,
+    whole: Sequence[str] = (),
+    optional: Sequence[str] = (),
+) -> Audit:
+    """Builds a model on the meta device and audits it.
+
+    A factory without arguments gives the unsharded model, and the plan is held against that. One
+    that takes a mesh parallelizes the model itself: it is given a mesh of `tp` ranks that are
+    not there, and its result is audited as it stands. Without `plan`, a transformers model is
+    audited under its own `tp_plan`.
+
+    Args:
+        factory: `MODULE:NAME`, where MODULE is a dotted name or a file.
+        plan: `MODULE:NAME` of entries, of a `Plan`, or of a function model → either.
+
+    Raises:
+        InvalidArgument: what is named does not exist, raises, or is no model or plan.
+    """
+    build = resolve(factory)
+    declared: dict[str, Any] = {"whole": tuple(whole), "optional": tuple(optional)}
+    if isinstance(build, nn.Module):
+        return audit(build, _plan(plan, build), tp=tp, **declared)
+    if not callable(build):
+        raise InvalidArgument(f"{factory} is a {type(build).__name__}; name a function or a class")
+    if _takes_mesh(build):
+        with fake_mesh(tp) as mesh, quiet():
+            model = _build(factory, build, mesh)
+            return audit(model, _plan(plan, model, {}), mesh=mesh, **declared)
+    model = _build(factory, build)
+    return audit(model, _plan(plan, model), tp=tp, **declared)
+
+
+def resolve(target: str) -> Any:
+    """The object behind `MODULE:NAME`.
+
+    Raises:
+        InvalidArgument: no such module, file or name.
+    """
+    module_name, _, name = target.rpartition(":")
+    if not module_name or not name:
+        raise InvalidArgument(f"{target!r} is not MODULE:NAME, such as models.py:build")
+    if module_name.endswith(".py"):
+        (module,) = collect.modules([module_name])
+    else:
+        if str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as error:
+            kind = type(error).__name__
+            raise InvalidArgument(f"{module_name} does not import: {kind}: {error}") from error
+    value: Any = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            raise InvalidArgument(
+                f"{module_name} has no {part!r}{did_you_mean(part, _public(value))}"
+            )
+        value = getattr(value, part)
+    return value
+
+
+def _public(value: Any) -> list[str]:
+    return [name for name in vars(value) if not name.startswith("_")]
+
+
+def _takes_mesh(build: Any) -> bool:
+    """Whether the factory has one argument to fill: the mesh to parallelize over."""
+    with contextlib.suppress(TypeError, ValueError):
+        given = inspect.signature(build).parameters.values()
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return [p.kind in kinds for p in given if p.default is inspect.Parameter.empty] == [True]
+    return False
+
+
+def _call(target: str, function: Any, *given: Any) -> Any:
+    """Calls what the user named; what it raises is theirs to mend: one line."""
+    try:
+        return function(*given)
+    except InvalidArgument:
+        raise
+    except (Exception, SystemExit) as error:
+        kind = type(error).__name__
+        raise InvalidArgument(f"{target} raised {kind}: {error}") from error
+
+
+def _build(factory: str, build: Any, *given: Any) -> nn.Module:
+    with torch.device("meta"):
+        model = _call(factory, build, *given)
+    if not isinstance(model, nn.Module):
+        raise InvalidArgument(f"{factory} returned a {type(model).__name__}, not an nn.Module")
+    return model
+
+
+def _plan(target: str | None, model: nn.Module, default: Any = None) -> Plan:
+    if target is not None:
+        value = resolve(target)
+        return as_plan(_call(target, value, model) if inspect.isfunction(value) else value)
+    own = getattr(model, "tp_plan", None)
+    if own or default is not None:
+        return as_plan(own or default)
+    raise InvalidArgument(
+        f"{type(model).__name__} ships no tp_plan; give --plan MODULE:NAME with the plan's entries"
+    )

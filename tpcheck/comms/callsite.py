@@ -1,0 +1,86 @@
+"""Where in the candidate the operation of this moment belongs: the line, and the module.
+
+In forward the stack says both. In backward autograd calls from outside the candidate's code: there
+the node that runs was made while some module's forward ran, and nodes are numbered as they are
+made. Following those numbers takes hooks on the candidate's modules, which is for the runs that
+examine a failure.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+from tpcheck.comms import frames
+from tpcheck.tensors.names import unwrapped
+
+
+def line() -> str:
+    """`file.py:line` of the innermost frame that is neither torch's nor tpcheck's."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if frames.is_users(path):
+            return f"{path.rsplit('/', 1)[-1]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+class Origin:
+    """The modules of one candidate on one rank."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}  # id of a module → its qualified name
+        self._owners: dict[int, str] = {}  # id of a parameter → its module's name
+        self._open: list[int] = []
+        self._spans: list[tuple[int, int, str]] = []  # numbers of nodes, from and to; inner first
+
+    def know(self, module: nn.Module) -> None:
+        """Notes the names of `module`'s modules."""
+        for name, inner in module.named_modules():
+            self._names[id(inner)] = unwrapped(name)
+            for parameter in inner.parameters(recurse=False):
+                self._owners[id(parameter)] = unwrapped(name)
+
+    def follow(self, module: nn.Module) -> None:
+        """Notes from now on which autograd nodes each of `module`'s modules makes."""
+        for inner in module.modules():
+            inner.register_forward_pre_hook(self._enter)
+            inner.register_forward_hook(self._leave)
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        self._open.append(_next_node())
+
+    def _leave(self, module: nn.Module, args: Any, result: Any) -> None:
+        if self._open:
+            self._spans.append((self._open.pop(), _next_node(), self._names.get(id(module), "")))
+
+    def module(self) -> str:
+        """The qualified name of the innermost module that this moment belongs to; empty where
+        that is the outermost one, or not known."""
+        node = torch._C._current_autograd_node()
+        return self._on_the_stack() or ("" if node is None else self._made_in(node))
+
+    def _on_the_stack(self) -> str:
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_varnames[:1] == ("self",):
+                name = self._names.get(id(frame.f_locals.get("self")))
+                if name is not None:
+                    return name
+            frame = frame.f_back
+        return ""
+
+    def _made_in(self, node: Any) -> str:
+        variable = getattr(node, "variable", None)  # where a gradient is accumulated
+        if variable is not None:
+            return self._owners.get(id(variable), "")
+        number = node._sequence_nr()
+        return next((name for start, end, name in self._spans if start <= number < end), "")
+
+
+def _next_node() -> int:
+    return int(torch._C._autograd._get_sequence_nr())

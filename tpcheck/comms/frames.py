@@ -1,0 +1,45 @@
+"""Whose frame is it? The one place that tells a user's code from torch's and tpcheck's.
+
+Imports no torch, so that reports can ask without it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+import traceback
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+@cache
+def _library() -> tuple[str, ...]:
+    """Beginnings of file names that are no user's. Folders end with a separator: torchtitan,
+    torchao and torchrec are installed beside torch, and `tpcheck_checks.py` may be beside tpcheck.
+    """
+    torch = importlib.util.find_spec("torch")
+    folders = [str(Path(__file__).parent.parent)]
+    folders += list(torch.submodule_search_locations or ()) if torch else []
+    standard = Path(threading.__file__).parent
+    files = [str(standard / name) for name in ("contextlib.py", "threading.py")]
+    return (*(folder + os.sep for folder in folders), *files, "<")
+
+
+def is_users(path: str) -> bool:
+    """Whether a frame of the file `path` is the user's: neither torch's, nor tpcheck's, nor
+    generated code's."""
+    return not path.startswith(_library())
+
+
+def users(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of `error`'s traceback that are the user's, the outermost first."""
+    return [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
+
+
+def stack(error: BaseException) -> str:
+    """The traceback in the user's own code; all of it where none of it is."""
+    frames: Iterable[Any] = users(error) or traceback.extract_tb(error.__traceback__)
+    return "".join(traceback.format_list(list(frames)))

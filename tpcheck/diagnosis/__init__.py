@@ -1,0 +1,1 @@
+"""Why a case fails: run again, located, named. Runs in the driver."""

@@ -1,0 +1,1 @@
+"""Mutants and the kill matrix: what shows that the checks can fail."""

@@ -1,0 +1,53 @@
+"""A candidate as it was built, on its rank: are its parallelisms in order?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from tpcheck import order, placement
+from tpcheck.case import Case
+from tpcheck.placement import Entry, by_axis, take
+from tpcheck.plan.in_check import mismatch
+from tpcheck.tensors.names import tensors_of
+from tpcheck.verdict import Mismatch
+
+
+def disorder(
+    module: Any,
+    *,
+    case: Case,
+    rank: int,
+    layout: Mapping[str, Entry],
+    full: Mapping[str, Tensor],
+) -> list[Mismatch]:
+    """What the order of parallelisms broke, as evidence of kind `sharding`; empty if nothing.
+
+    Args:
+        module: what `build(case, mesh)` returned, before anything was loaded or moved.
+        layout: parameter → where it is meant to lie.
+        full: parameter → the whole tensor.
+    """
+    if not isinstance(module, nn.Module):
+        return []
+    own = tensors_of(module)
+    cut = {
+        name: _axes(entry, own[name].shape, full[name], case=case, rank=rank)
+        for name, entry in layout.items()
+        if name in own and name in full
+    }
+    found = order.broken(module, cut=cut, mesh=case.mesh)
+    return [mismatch(broken.finding, rank) for broken in found]
+
+
+def _axes(entry: Entry, shape: Any, full: Tensor, *, case: Case, rank: int) -> list[str]:
+    """The axes along which a parameter is meant to be cut and, by its shape, is not cut by hand:
+    a module written for its shard has no plan that could have missed it."""
+    axes = [axis for axis in case.mesh if placement.is_sharded(entry, case, axis=axis)]
+    if "tp" in axes:
+        part = take(full, {"tp": by_axis(entry)["tp"]}, case=case, rank=rank)
+        if shape == part.shape:
+            axes.remove("tp")
+    return axes

@@ -1,0 +1,1 @@
+"""One case, whole: posed, run on an engine, judged. Runs in the driver."""

@@ -1,0 +1,1 @@
+"""Many cases: collected, drawn, shrunk, saved. Runs in the driver."""
