@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from tpcheck.budget import Budget
-    from tpcheck.case import Case
+    from tpcheck.case import Case, Space
     from tpcheck.known import KnownFinding
-    from tpcheck.strategies import Space
 
     Reference = Callable[..., Any]
     Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]

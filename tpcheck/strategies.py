@@ -10,11 +10,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import itertools
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -23,7 +20,7 @@ from hypothesis.errors import Unsatisfiable
 from hypothesis.reporting import with_reporter
 from hypothesis.strategies import SearchStrategy
 
-from tpcheck.case import DTYPES, MEMORY_FORMATS, Case, Dim
+from tpcheck.case import DTYPES, MEMORY_FORMATS, Case, Dim, Space
 from tpcheck.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -32,46 +29,6 @@ if TYPE_CHECKING:
 Dims = dict[str, Any]
 # A dim is a strategy, a constant, or a function of the dims drawn so far (mesh axes among them).
 DimStrategy = SearchStrategy[Any] | Dim | Callable[[Dims], Any]
-
-
-@dataclass(frozen=True)
-class Space:
-    """What a run asks for: degrees, dtypes, and how many ranks there are.
-
-    Raises:
-        InvalidArgument: nothing can be drawn from it.
-    """
-
-    degrees: tuple[int, ...] = (2, 4)
-    dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16")
-    ranks: int = 4
-
-    def __post_init__(self) -> None:
-        for dtype in self.dtypes:
-            if dtype not in DTYPES:
-                raise InvalidArgument(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
-        for degree in self.degrees:
-            if degree < 1:
-                raise InvalidArgument(f"tp degree {degree} is not a positive number")
-            if degree > self.ranks:
-                raise InvalidArgument(
-                    f"tp degree {degree} needs {degree} ranks and the engine has {self.ranks}; "
-                    f"give --ranks {degree} or a smaller degree"
-                )
-        if not self.degrees or not self.dtypes:
-            raise InvalidArgument("no degree, or no dtype, is left to draw from")
-
-    def meshes(self) -> list[dict[str, int]]:
-        """Meshes in order of size: each degree alone, and under a dp axis where ranks allow."""
-        return self.meshes_of({}) + self.meshes_of({"dp": (2,)})
-
-    def meshes_of(self, axes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
-        """Meshes of `axes` (name → sizes that it may have, outermost first) with tp innermost, in
-        order of size; none where they need more ranks than there are."""
-        sizes = [*axes.values(), sorted(self.degrees)]
-        found = [dict(zip([*axes, "tp"], mesh, strict=True)) for mesh in itertools.product(*sizes)]
-        found = [mesh for mesh in found if math.prod(mesh.values()) <= self.ranks]
-        return sorted(found, key=lambda mesh: math.prod(mesh.values()))
 
 
 @st.composite

@@ -23,7 +23,7 @@ from tpcheck.bench.report import BenchReport, Degree, Start, Suite, Timing
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
 from tpcheck.oracle import passes as walk
-from tpcheck.ranks.run import RankReport
+from tpcheck.protocol.messages import RankReport
 from tpcheck.runner import runner as running
 from tpcheck.runner.runner import Runner
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from tpcheck.oracle.problem import Target
-    from tpcheck.ranks.run import RankReport
+    from tpcheck.protocol.messages import RankReport
+    from tpcheck.protocol.problem import Target
     from tpcheck.verdict import Mismatch
 
 RULES = {

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 from hypothesis.errors import HypothesisException
 
 from tpcheck import strategies
-from tpcheck.case import Case
+from tpcheck.case import Case, Space
 from tpcheck.errors import InvalidArgument
 from tpcheck.runner.runner import Runner
 from tpcheck.search.corpus import Corpus, Saved
 from tpcheck.search.search import timed_out
 from tpcheck.spec import Check
-from tpcheck.strategies import Space
 from tpcheck.verdict import CaseResult, Verdict
 
 if TYPE_CHECKING:

@@ -66,6 +66,7 @@ def alarms(
     `tpcheck replay`. Exit code 1 where any did.
     """
     from tpcheck.calibrate.campaign import STATE, Campaign, Plan, State
+    from tpcheck.case import Space
     from tpcheck.engines import ranks_for
     from tpcheck.engines.engine import Engine
     from tpcheck.report import calibration, machine, text
@@ -73,7 +74,6 @@ def alarms(
     from tpcheck.search.collect import collect, heavy_imports, runnable
     from tpcheck.search.corpus import Corpus
     from tpcheck.search.search import real_ranks, simulated
-    from tpcheck.strategies import Space
 
     until = time.monotonic() + duration(time_budget) if time_budget else None
     plan = Plan(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
@@ -125,10 +125,10 @@ def sensitivity(
 ) -> None:
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
     from tpcheck.calibrate.sensitivity import SUBJECTS, Subject, measure
+    from tpcheck.case import Space
     from tpcheck.engines.engine import Engine
     from tpcheck.report import calibration, machine
     from tpcheck.search.collect import collect, heavy_imports, runnable
-    from tpcheck.strategies import Space
 
     if (target is None) != (dims is None):
         raise InvalidArgument("give a check and its --dims together, or neither")

@@ -80,6 +80,7 @@ def verify(
     corpus: CorpusDir = None,
 ) -> None:
     """Collects Check objects, runs them, prints a verdict a check."""
+    from tpcheck.case import Space
     from tpcheck.engines import ranks_for
     from tpcheck.engines.engine import Engine
     from tpcheck.report import machine, text
@@ -87,7 +88,6 @@ def verify(
     from tpcheck.search.collect import collect, heavy_imports, runnable
     from tpcheck.search.corpus import Corpus
     from tpcheck.search.search import Options, real_ranks, simulated, verify_all
-    from tpcheck.strategies import Space
     from tpcheck.verdict import CheckResult, Verdict, worst
 
     degrees = integers(tp, "--tp")

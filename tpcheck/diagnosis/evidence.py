@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tpcheck.case import Case
 from tpcheck.oracle.pose import Posed
-from tpcheck.oracle.problem import Target
 from tpcheck.placement import Partial, Replicate, by_axis, holds, take
+from tpcheck.protocol.problem import Target
 from tpcheck.spec import Spec
 from tpcheck.verdict import CaseResult, Mismatch
 

@@ -26,8 +26,8 @@ from tpcheck.case import Case
 from tpcheck.diagnosis.evidence import ORDER, Local, order_of
 from tpcheck.errors import LayoutError
 from tpcheck.oracle.pose import Posed
-from tpcheck.oracle.problem import Target
 from tpcheck.placement import Replicate, Sharded, by_axis, take
+from tpcheck.protocol.problem import Target
 from tpcheck.tensors.boundaries import Border
 from tpcheck.verdict import CaseResult
 

@@ -34,7 +34,7 @@ from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.verdict import Mismatch
 
 if TYPE_CHECKING:
-    from tpcheck.ranks.run import RankReport, Work
+    from tpcheck.protocol.messages import RankReport, Work
 
 START_LIMIT = 120.0
 PARTS_LIMIT = 180.0
@@ -121,7 +121,7 @@ class Engine:
         arguments = [str(theirs.fileno()), str(os.getpid()), str(self.folder), imports]
         self._zygote = subprocess.Popen(
             # -P: a file of the user's called like one of the standard library must not win
-            [sys.executable, "-P", "-m", "tpcheck.engines.zygote", *arguments],
+            [sys.executable, "-P", "-m", "tpcheck.ranks.zygote", *arguments],
             pass_fds=[theirs.fileno()],
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from tpcheck.verdict import Mismatch
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine, Host
-    from tpcheck.ranks.run import RankReport, Work
+    from tpcheck.protocol.messages import RankReport, Work
 
 GRACE = 0.5  # after one rank failed, how long its peers have to finish by themselves
 SETTLE = 0.1  # how long a rank must wait in vain before it is given up

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck import strategies
 from tpcheck.bounds.other_rules import RULES, VALUES
-from tpcheck.case import Case
+from tpcheck.case import Case, Space
 from tpcheck.errors import InvalidArgument
 from tpcheck.runner.runner import Runner
 from tpcheck.spec import Check
-from tpcheck.strategies import Space
 from tpcheck.verdict import CaseResult, Verdict
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.engines.zygote import die_with_parent
 from tpcheck.errors import InvalidArgument
+from tpcheck.ranks.zygote import die_with_parent
 from tpcheck.spec import Check, Spec
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ names and how it steps are the ranks' too (`rank`).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,58 +15,27 @@ from torch import Tensor, nn
 
 from tpcheck.bounds import integers
 from tpcheck.case import Case
-from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.problem import Problem, Values
+from tpcheck.protocol.conventions import (
+    at,
+    differentiable,
+    float_buffers,
+    named_outputs,
+    output_kind,
+    sgd_step,
+)
+from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors import draw as drawing
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.draw import Draw, torch_dtype
-from tpcheck.tensors.names import buffers_of, tensors_of
+from tpcheck.tensors.names import tensors_of
 from tpcheck.tensors.strides import repeat_first_row
-
-LEARNING_RATE = 2.0**-4
-
-
-def named_outputs(result: Any) -> dict[str, Tensor]:
-    """A module's result as name → tensor: `output`, `output.0` …, or the keys of a mapping;
-    nested ones by path (`output.1.aux`). What is no tensor is left out."""
-    if isinstance(result, Tensor):
-        return {"output": result}
-    if isinstance(result, (Mapping, tuple, list)):
-        return dict(_flattened(result, "" if isinstance(result, Mapping) else "output"))
-    raise InvalidArgument(
-        f"forward returned a {type(result).__name__}; return a tensor, a tuple or a dict of tensors"
-    )
-
-
-def _flattened(result: Any, path: str) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(result, Tensor):
-        yield path, result
-    elif isinstance(result, (Mapping, tuple, list)):
-        pairs = result.items() if isinstance(result, Mapping) else enumerate(result)
-        for key, value in pairs:
-            yield from _flattened(value, f"{path}.{key}" if path else str(key))
 
 
 def forward(spec: Spec, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """One forward as the spec says, reference and candidate alike."""
     result = spec.forward(module, inputs) if spec.forward else module(*inputs.values())
     return named_outputs(result)
-
-
-def at(name: str, pass_: int | str) -> str:
-    """`x`, `x@1`, `x@step`: a tensor's name in one pass."""
-    return name if pass_ == 0 else f"{name}@{pass_}"
-
-
-def differentiable(outputs: Mapping[str, Tensor]) -> list[str]:
-    """The outputs that take a cotangent."""
-    return [name for name, t in outputs.items() if t.is_floating_point()]
-
-
-def output_kind(name: str) -> str:
-    """The mismatch kind of an output: a loss is told apart by its name."""
-    return "loss" if name.split("@")[0].split(".")[-1] == "loss" else "output"
 
 
 class Passes:
@@ -168,21 +137,6 @@ class Passes:
                 outputs = forward(self.spec, module, leaves)
         values = {(output_kind(k), at(k, "step")): t for k, t in outputs.items()}
         return values | {("border", key): t for key, t in seen.items()}
-
-
-def float_buffers(module: Any) -> list[tuple[str, Tensor]]:
-    """A module's floating-point buffers by name: what a forward may leave behind."""
-    if not isinstance(module, nn.Module):
-        return []
-    return [(n, b) for n, b in buffers_of(module).items() if b.is_floating_point()]
-
-
-def sgd_step(params: Iterable[Tensor]) -> None:
-    """p ← p − lr · grad, in place, where there is a gradient; tied ones once."""
-    with torch.no_grad():
-        for p in {id(p): p for p in params}.values():
-            if p.grad is not None:
-                p.add_(p.grad, alpha=-LEARNING_RATE)
 
 
 def _gradient(tensor: Tensor) -> Tensor:

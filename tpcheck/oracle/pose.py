@@ -26,8 +26,8 @@ from tpcheck.case import Case
 from tpcheck.comms import frames
 from tpcheck.errors import CaseError, InvalidArgument, LayoutError
 from tpcheck.oracle.passes import Passes
-from tpcheck.oracle.problem import Problem, Target, Values
 from tpcheck.placement import Entry, Layout
+from tpcheck.protocol.problem import Problem, Target, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors import draw as drawing
 from tpcheck.tensors.draw import Draw, torch_dtype

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from tpcheck import placement
 from tpcheck.case import Case
 from tpcheck.comms.trace import Recorder
-from tpcheck.oracle.problem import Problem
 from tpcheck.placement import Entry, Only, Replicate, by_axis, take
 from tpcheck.plan.in_check import mismatch
 from tpcheck.plan.parallelized import findings as unlike_plan
+from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.live import cut_by_hand, is_dtensor, live_entry, local, partition_entry
 from tpcheck.tensors.names import parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
 
 if TYPE_CHECKING:
-    from tpcheck.ranks.run import RankReport, Work
+    from tpcheck.protocol.messages import RankReport, Work
 
 
 class Loader:

@@ -10,7 +10,7 @@ import contextlib
 import gc
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,15 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck import placement
 from tpcheck.bounds import compare, other_rules
-from tpcheck.case import Case
 from tpcheck.cleanup import end_case
 from tpcheck.comms import frames
 from tpcheck.comms.trace import Recorder
 from tpcheck.errors import CollectiveMismatch, InvalidArgument
-from tpcheck.oracle.passes import at, float_buffers, named_outputs, sgd_step
-from tpcheck.oracle.problem import Problem, Target, read_bundle
 from tpcheck.placement import Entry, Partial, Replicate, by_axis, take
-from tpcheck.plan.parallelized import Promised
+from tpcheck.protocol.bundle import read_bundle
+from tpcheck.protocol.conventions import at, float_buffers, named_outputs, sgd_step
+from tpcheck.protocol.messages import RankReport, Work
+from tpcheck.protocol.problem import Problem, Target
 from tpcheck.ranks import compiled
 from tpcheck.ranks.loading import Loader, elsewhere
 from tpcheck.ranks.order import disorder
@@ -40,47 +40,6 @@ from tpcheck.tensors.live import cut_by_hand, is_dtensor, like, live_entry, loca
 from tpcheck.tensors.names import parameters_of, tensors_of
 from tpcheck.tensors.strides import lay_out
 from tpcheck.verdict import Mismatch
-
-
-@dataclass(frozen=True)
-class Work:
-    """One case for the ranks, as the driver sends it."""
-
-    case: Case
-    bundle: str  # path of the tensors
-    params: Mapping[str, Entry]
-    inputs: Mapping[str, Entry]
-    outputs: Mapping[str, Entry]
-    targets: Mapping[tuple[str, str], Entry]
-    named: frozenset[str]
-    suspects: str  # a folder for local tensors outside their bounds
-    plan: Promised | None = None  # what the candidate's plan promises of its parameters
-    dump: str | None = None  # a folder for every local tensor
-    saved: bool = False  # whether to count what autograd saves
-    watch: int | str | None = None  # the microbatch whose module borders are dumped, too
-    follow: bool = False  # whether collectives in backward are to carry their module
-    eager: bool = False  # whether what the candidate compiles is to run eagerly
-    rules: bool = False  # whether to hold other rules against the tensors, too
-    epoch: int = 0
-
-
-@dataclass
-class RankReport:
-    """What one rank found."""
-
-    rank: int
-    mismatches: list[Mismatch] = field(default_factory=list)
-    digests: dict[tuple[str, str], str] = field(default_factory=dict)
-    suspects: dict[tuple[str, str], Entry] = field(default_factory=dict)  # kept for another look
-    entries: dict[str, Entry] = field(default_factory=dict)  # parameters' live placements
-    events: list[dict[str, Any]] = field(default_factory=list)
-    bytes: int = 0  # parameters held
-    saved: int = 0  # elements that autograd kept after the first forward, besides parameters
-    usage: float = 0.0
-    compared: int = 0  # tensors held against their bounds
-    uncompiled: bool = False  # what the candidate compiles ran eagerly
-    alarms: set[str] = field(default_factory=set)  # other rules that alarm, where asked for
-    seconds: dict[str, float] = field(default_factory=dict)
 
 
 class RankRun:

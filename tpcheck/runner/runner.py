@@ -23,9 +23,9 @@ from tpcheck.case import Case
 from tpcheck.comms.trace import POINT_TO_POINT
 from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.oracle.pose import STUDY, Posed, ask, pose
-from tpcheck.oracle.problem import write_bundle
 from tpcheck.plan.in_check import Planned, mismatch, planned
-from tpcheck.ranks.run import RankReport, Work
+from tpcheck.protocol.bundle import write_bundle
+from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Mismatch
 

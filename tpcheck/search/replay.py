@@ -10,7 +10,7 @@ from tpcheck.engines import ranks_for
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.oracle.pose import pose
-from tpcheck.oracle.problem import write_bundle
+from tpcheck.protocol.bundle import write_bundle
 from tpcheck.report import text
 from tpcheck.runner.runner import Runner
 from tpcheck.search.collect import collect

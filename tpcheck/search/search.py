@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis.errors import HypothesisException
 
 from tpcheck import strategies
-from tpcheck.case import Case
+from tpcheck.case import Case, Space
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines import ranks_for
 from tpcheck.errors import CheckFailed, InvalidArgument
@@ -26,7 +26,6 @@ from tpcheck.search import canary
 from tpcheck.search.corpus import Corpus, Saved
 from tpcheck.search.stream import Stream
 from tpcheck.spec import Check
-from tpcheck.strategies import Space
 from tpcheck.verdict import (
     CaseResult,
     CheckResult,

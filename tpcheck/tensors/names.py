@@ -1,4 +1,5 @@
-"""Names of parameters as the reference has them, whatever the candidate was wrapped in.
+"""Names: of parameters, whatever the candidate was wrapped in; of a tensor in one pass of a case;
+of a tensor on disk. Each has one parser, here. Imports no torch.
 
 `torch.compile`, activation checkpointing and FSDP1 each put a module of their own around the
 user's, and its attribute into every name below. The reference knows none of them.
@@ -6,7 +7,13 @@ user's, and its attribute into every name below. The reference knows none of the
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import total_ordering
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 # torch.compile's OptimizedModule, CheckpointWrapper (and OffloadWrapper), FullyShardedDataParallel
 WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
@@ -31,3 +38,86 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by the reference's names; tied ones under each of theirs."""
     buffers = dict(module.named_buffers(remove_duplicate=False))
     return {**parameters_of(module), **{unwrapped(name): b for name, b in buffers.items()}}
+
+
+# ---- a tensor in one pass
+
+
+@total_ordering
+@dataclass(frozen=True)
+class Pass:
+    """One forward of a case, and the backward of it: a microbatch, or the forward after the step.
+    Passes sort in the order in which they run.
+
+    Args:
+        microbatch: its number, from 0; None for the forward after the step.
+    """
+
+    microbatch: int | None = 0
+
+    @property
+    def suffix(self) -> str:
+        """What it adds to a name: nothing, `@1`, `@step`."""
+        if self.microbatch is None:
+            return "@step"
+        return f"@{self.microbatch}" if self.microbatch else ""
+
+    def __lt__(self, other: Pass) -> bool:
+        return self._place < other._place
+
+    @property
+    def _place(self) -> tuple[bool, int]:
+        return self.microbatch is None, self.microbatch or 0
+
+
+FIRST = Pass(0)
+STEP = Pass(None)
+
+
+@dataclass(frozen=True)
+class InPass:
+    """A tensor's name in one pass: `x`, `x@1`, `x@step` as text."""
+
+    base: str
+    at: Pass = FIRST
+
+    def __str__(self) -> str:
+        return f"{self.base}{self.at.suffix}"
+
+    @classmethod
+    def parse(cls, text: str) -> InPass:
+        """The inverse of `str`; a name with another `@` in it keeps that."""
+        base, found, suffix = text.rpartition("@")
+        if found and suffix == "step":
+            return cls(base, STEP)
+        if found and suffix.isdecimal() and suffix[0] != "0":
+            return cls(base, Pass(int(suffix)))
+        return cls(text)
+
+
+# ---- a tensor on disk
+
+
+class Shelf(StrEnum):
+    """What a rank's dump holds besides the tensors that are compared, which stand under the
+    word of their kind."""
+
+    BORDER = "border"
+    LOADED = "loaded"
+    OVERWRITTEN = "overwritten"
+
+
+class Key(NamedTuple):
+    """A tensor by its kind (or shelf) and name: `param_grad/up.weight` as text."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> Key:
+        """The inverse of `str`."""
+        kind, _, name = text.partition("/")
+        return cls(kind, name)

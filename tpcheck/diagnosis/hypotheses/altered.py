@@ -19,8 +19,8 @@ from tpcheck.case import Case
 from tpcheck.diagnosis.evidence import Facts, Local, name_of
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.pose import evaluate, pose
-from tpcheck.oracle.problem import Problem
 from tpcheck.placement import Blocks, Entry, Shard, Sharded, by_axis, take
+from tpcheck.protocol.problem import Problem
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import Draw
 from tpcheck.verdict import Diagnosis

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from tpcheck.diagnosis.evidence import Facts, Local, local_of, name_of
-from tpcheck.oracle.passes import at
 from tpcheck.oracle.pose import evaluate
 from tpcheck.placement import take
+from tpcheck.protocol.conventions import at
 from tpcheck.verdict import Diagnosis
 
 MOST_PASSES = 4  # 24 orders are tried

@@ -1,0 +1,152 @@
+"""Megatron-core through the adapter: every layer passes, every edit is found, nothing is left
+behind on ranks or in the driver."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests import ROOT
+from tpcheck import Case, Check
+from tpcheck.adapters import megatron
+from tpcheck.engines.engine import Engine
+from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.pose import pose
+from tpcheck.runner.runner import Runner
+from tpcheck.search.collect import collect
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.search import Options, Search
+from tpcheck.verdict import Verdict
+
+if importlib.util.find_spec("megatron") is None:
+    pytest.skip("megatron-core is not installed", allow_module_level=True)
+
+from fixtures.frameworks import megatron as mcore
+from fixtures.mutants.megatron_core import MUTANTS
+
+CHECKS = {
+    c.title: c for c in collect([str(ROOT / "properties" / "_frameworks" / "megatron_core.py")])
+}
+LINEAR = Case(
+    dims={"batch": 1, "seq": 2, "in_features": 2, "out_features": 4, "bias": True}, mesh={"tp": 2}
+)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine("gloo", 4, preload=["megatron.core.models.gpt.gpt_model"]) as ready:
+        yield ready
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_layer_passes_but_for_what_is_declared(
+    engine: Engine, corpus: Corpus, name: str
+) -> None:
+    result = Search(CHECKS[name], engine, Options(examples=6, seed=7, corpus=corpus)).run()
+    assert result.verdict is Verdict.PASS, result.to_dict()
+    assert result.tp_degrees == [2, 4]
+    assert all(row.state == "known" for row in result.findings)
+    assert result.only_known == (name == "megatron_cross_entropy_smoothed")
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_the_mutant_is_killed_and_named(engine: Engine, mutant: Any) -> None:
+    options = Options(examples=40, corpus=None, shrink_seconds=0.0)
+    found = Search(mutant.check, engine, options).run().counterexample
+    assert found is not None, f"{mutant.name} survived"
+    assert {m.kind for m in found.mismatches} & set(mutant.shows_in)
+    assert found.diagnosis.code in mutant.diagnosis
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_layout_is_read_from_the_partition_attributes(engine: Engine, stride: int) -> None:
+    """The columns of a weight that says `partition_stride` 2 are dealt out in two blocks."""
+
+    def build(case: Case, tp: int) -> Any:
+        column = mcore.column(case, tp)
+        for parameter in column.parameters():
+            parameter.partition_stride = stride  # type: ignore[attr-defined]
+        return column
+
+    from tpcheck import Layout, Replicate, Shard
+    from tpcheck.placement import Blocks
+
+    halves = Blocks(2, ((2, Shard(2)), (2, Shard(2)))) if stride == 2 else Shard(2)
+    layout = Layout(inputs={"x": Replicate()}, outputs={"output": halves})
+    check = Check(
+        mcore.column_spec(False),
+        megatron.candidate(build),
+        overrides={"layout": lambda case: layout},
+    )
+    assert Runner(check, engine).run(LINEAR).verdict is Verdict.PASS
+    other = Check(mcore.column_spec(False), megatron.candidate(build))  # outputs: Shard(2)
+    assert (Runner(other, engine).run(LINEAR).verdict is Verdict.PASS) == (stride == 1)
+
+
+def look(case: Case, mesh: Any) -> Any:
+    """A candidate that has nothing to do with Megatron: raises where its state is still there."""
+    from megatron.core import parallel_state
+
+    assert not parallel_state.is_initialized()
+    with pytest.raises((AssertionError, RuntimeError)):
+        torch.cuda.current_device()
+    return torch.nn.Linear(2, 2, bias=False)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_nothing_is_left_behind_on_warm_ranks(engine: Engine, raises: bool) -> None:
+    def build(case: Case, tp: int) -> Any:
+        from megatron.core import parallel_state
+
+        assert parallel_state.get_tensor_model_parallel_world_size() == tp
+        assert parallel_state.get_tensor_model_parallel_rank() == dist.get_rank() % tp
+        if raises:
+            raise ValueError("deliberate")
+        return mcore.column(case, tp)
+
+    spec = mcore.column_spec(False)
+    result = Runner(Check(spec, megatron.candidate(build)), engine).run(LINEAR)
+    assert (result.verdict is Verdict.FAIL) == raises
+    after = Runner(Check(spec, look), engine).run(LINEAR)
+    assert not [m for m in after.mismatches if m.kind == "exception"], after.mismatches
+
+
+def test_the_driver_is_left_as_it_was() -> None:
+    import sys
+
+    hook, device = sys.excepthook, torch.cuda.current_device
+    posed = pose(mcore.mlp_spec(False), _mlp_case())
+    assert posed.problems[0].targets
+    from megatron.core import parallel_state
+
+    assert not dist.is_initialized() and not parallel_state.is_initialized()
+    assert (sys.excepthook, torch.cuda.current_device) == (hook, device)
+
+
+def _mlp_case() -> Case:
+    return Case(
+        dims={"batch": 1, "seq": 2, "hidden": 3, "ffn": 4, "gated": True, "bias": True},
+        mesh={"tp": 2},
+    )
+
+
+def test_a_driver_in_a_process_group_is_refused_in_one_line() -> None:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        with pytest.raises(InvalidArgument, match="init_process_group already"):
+            pose(mcore.mlp_spec(False), _mlp_case())
+    finally:
+        dist.destroy_process_group()
+
+
+def test_ranks_that_share_a_process_are_refused() -> None:
+    with Engine("threads", 2) as threads:
+        result = Runner(CHECKS["megatron_column"], threads).run(LINEAR)
+    assert any("use --engine gloo" in str(m.detail.get("reason")) for m in result.mismatches)

@@ -1,0 +1,220 @@
+"""Localisation: one faulty layer among eight, wrong in forward or in backward only, is named."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fixtures.parallel import collectives
+from fixtures.parallel.block import Stack
+from tpcheck import Case, Check, specs
+from tpcheck.bounds.spread import Spread
+from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.diagnosis.localise import fit
+from tpcheck.engines.engine import Engine
+from tpcheck.oracle.pose import Posed
+from tpcheck.placement import Heads, Replicate
+from tpcheck.protocol.problem import Target
+from tpcheck.runner.runner import Runner
+from tpcheck.specs.block import block_dims
+from tpcheck.verdict import Verdict
+
+LAYERS = 8
+
+
+def down_without_all_reduce(block: Any) -> None:
+    block.mlp.down.sum_output = collectives.identity
+
+
+def residual_added_twice(block: Any) -> None:
+    block.mlp.add_residual = lambda x, y: x + x + y
+
+
+def queries_not_rotated(block: Any) -> None:
+    block.attention.query = lambda h: block.attention.normalise_heads(
+        block.attention.q_proj.project(h), block.attention.q_norm
+    )
+
+
+def output_averaged(block: Any) -> None:
+    o_proj = block.attention.o_proj
+    o_proj.sum_output = lambda y: type(o_proj).sum_output(o_proj, y) / o_proj.degree
+
+
+def another_eps(block: Any) -> None:
+    block.mlp.norm.eps = 1e-3
+
+
+def mlp_without_backward_all_reduce(block: Any) -> None:
+    block.mlp.copy_input = collectives.identity
+
+
+def attention_without_backward_all_reduce(block: Any) -> None:
+    block.attention.copy_input = collectives.identity
+
+
+def down_reduces_its_gradient_too(block: Any) -> None:
+    reduce = partial(collectives.all_reduce, group=block.mlp.down.group)
+    block.mlp.down.sum_output = partial(collectives.conjugate, forward=reduce, backward=reduce)
+
+
+def q_norm_gradient_partial(block: Any) -> None:
+    block.attention.q_norm.sees_part = lambda: False
+
+
+def norm_gradient_doubled(block: Any) -> None:
+    norm = block.mlp.norm
+    double = partial(
+        collectives.conjugate, forward=collectives.identity, backward=lambda g: 2.0 * g
+    )
+    norm.used_weight = lambda: double(norm.weight)
+
+
+Fault = Callable[[Any], None]
+FORWARD: dict[Fault, str] = {  # → the module in which it is
+    down_without_all_reduce: "mlp.down",
+    residual_added_twice: "mlp",
+    queries_not_rotated: "attention",
+    output_averaged: "attention.o_proj",
+    another_eps: "mlp.norm",
+}
+BACKWARD: dict[Fault, str] = {
+    mlp_without_backward_all_reduce: "mlp",
+    attention_without_backward_all_reduce: "attention",
+    down_reduces_its_gradient_too: "mlp.down",
+    q_norm_gradient_partial: "attention.q_norm",
+    norm_gradient_doubled: "mlp.norm",
+}
+
+
+def check(fault: Fault | None, layer: int, everywhere: Fault | None = None) -> Check:
+    """A stack with `fault` in one layer, and `everywhere` (a harmless edit) in all of them."""
+
+    def build(case: Case, mesh: Any) -> nn.Module:
+        dims: Any = block_dims(case)
+        stack = Stack(case["layers"], **dims, group=mesh["tp"].get_group())
+        for block in stack.blocks if everywhere is not None else ():
+            everywhere(block)
+        if fault is not None:
+            fault(stack.blocks[layer])
+        return stack
+
+    return Check(specs.stack(), build, name="stack")
+
+
+def case(seed: int) -> Case:
+    """A random stack of eight small blocks."""
+    draw = random.Random(seed)
+    tp = draw.choice([2, 2, 4])
+    heads = tp * draw.choice([1, 2])
+    dims = {
+        "layers": LAYERS,
+        "batch": draw.choice([1, 2]),
+        "seq": draw.choice([2, 3]),
+        "hidden": draw.choice([4, 6]),
+        "heads": heads,
+        "kv_heads": draw.choice([1, heads]),
+        "head_dim": 4,
+        "intermediate": 2 * tp,
+        "activation": draw.choice(["gelu", "swiglu"]),
+        "norm": draw.choice(["layer", "rms"]),
+        "bias": draw.choice([True, False]),
+        "qk_norm": True,
+        "rotary": True,
+        "causal": draw.choice([True, False]),
+    }
+    return Case(dims=dims, mesh={"tp": tp}, dtype=draw.choice(["float64", "float32"]), seed=seed)
+
+
+def where(engine: Engine, case: Case, *edits: Any) -> str | None:
+    runner = Runner(check(*edits), engine)
+    found = runner.run(case)
+    assert found.verdict is Verdict.FAIL
+    return examine_failure(runner, found).first_divergence
+
+
+SEEDS = [s if s < 3 else pytest.param(s, marks=pytest.mark.sweep) for s in range(20)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_the_faulty_layer_among_eight_is_named(gloo: Engine, phase: str, seed: int) -> None:
+    draw = random.Random(f"{phase} {seed}")
+    faults = FORWARD if phase == "forward" else BACKWARD
+    fault, layer = draw.choice(list(faults)), draw.randrange(LAYERS)
+    module = f"blocks.{layer}.{faults[fault]}"
+    found = where(gloo, case(seed), fault, layer)
+    assert found is not None, fault
+    # in the first layer nothing tells a sum that nobody took from one that the parent takes
+    named = found.startswith(f"{module} ({phase})") or f"where {module} leaves terms" in found
+    assert named, (fault, module, found)
+
+
+def norm_hands_on_twice_as_much(block: Any) -> None:
+    """Correct: the MLP halves it again. Only the border in between is another."""
+    mlp, norm = block.mlp, block.mlp.norm
+    norm.normalise = lambda x, weight: 2.0 * type(norm).normalise(norm, x, weight)
+    mlp.enter = lambda h: type(mlp).enter(mlp, h / 2.0)
+
+
+SMALL = replace(case(0), dims={**case(0).dims, "layers": 2}, mesh={"tp": 2}, dtype="float64")
+
+
+def test_a_border_that_differs_by_design_is_not_blamed(gloo: Engine) -> None:
+    runner = Runner(check(None, 0, norm_hands_on_twice_as_much), gloo)
+    assert runner.run(SMALL).verdict is Verdict.PASS
+    found = where(gloo, SMALL, output_averaged, 1, norm_hands_on_twice_as_much)
+    assert found == "blocks.1.attention.o_proj (forward); everything upstream agrees"
+
+
+def test_a_passing_case_is_not_watched(gloo: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    run = Engine.run
+    monkeypatch.setattr(
+        Engine, "run", lambda self, key, work: asked.append(work.watch) or run(self, key, work)
+    )
+    assert Runner(check(None, 0), gloo).run(SMALL).verdict is Verdict.PASS
+    where(gloo, SMALL, output_averaged, 1)
+    # twice run, again with tensors, watched, and alone; for its cause alone once more
+    assert asked == [None, None, None, 0, 0, None]
+
+
+# ---- how a tensor lies on the ranks is found out
+
+
+FULL = torch.arange(48.0, dtype=torch.float64).reshape(2, 4, 6) + 1.0
+TARGET = Target("border", "b", Replicate(), torch.float64, FULL, Spread(FULL * 1e-16, 9, 99))
+
+
+def fitted(*held: torch.Tensor, params: dict[str, Any] | None = None) -> str | None:
+    posed = Posed(Case(mesh={"tp": len(held)}), [], params or {}, {}, {})
+    found = fit(TARGET, dict(enumerate(held)), posed)
+    return None if found is None else found.label
+
+
+def test_every_placement_is_recognised() -> None:
+    assert fitted(FULL, FULL) == "Replicate()"
+    assert fitted(*FULL.chunk(2, dim=1)) == "Shard(1)"
+    assert fitted(FULL[..., :5], FULL[..., 5:]) == "Shard(2)"  # however uneven
+    assert fitted(FULL - 7.0, torch.full_like(FULL, 7.0)) == "partial Replicate()"
+    weight = {"k_proj.weight": Heads(0, heads=2)}
+    quarters = [FULL[..., :3], FULL[..., :3], FULL[..., 3:], FULL[..., 3:]]
+    assert fitted(*quarters, params=weight) == "Heads(dim=2, heads=2)"
+    terms = [quarters[0] - 1.0, torch.ones(2, 4, 3), quarters[2], torch.zeros(2, 4, 3)]
+    terms = [t.double() for t in terms]
+    assert fitted(*terms, params=weight) == "partial Heads(dim=2, heads=2)"
+
+
+def test_what_is_wrong_on_one_rank_fits_nothing() -> None:
+    wrong = FULL.clone()
+    wrong[1, 2, 3] += 1e-9
+    assert fitted(FULL, wrong) is None
+    assert fitted(*reversed(FULL.chunk(2, dim=1))) is None
+    assert fitted(FULL[:, :2], FULL[:, :2]) is None

@@ -1,0 +1,112 @@
+"""A common factor shows along the tensor itself, well below what one element may be off."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from properties.linear import row_linear
+from tpcheck.bounds import projection
+from tpcheck.bounds.compare import Comparison, compare
+from tpcheck.case import Case
+from tpcheck.oracle.pose import STUDY, Look, pose
+from tpcheck.protocol.problem import Target
+
+CASE = Case(
+    dims={"batch": 2, "seq": 8, "in_features": 64, "out_features": 64, "bias": True},
+    dtype="bfloat16",
+)
+
+
+def target(case: Case = CASE, look: Look = STUDY) -> Target:
+    problem = pose(row_linear.spec, case, look).problems[0]
+    return next(t for t in problem.targets if t.kind == "output")
+
+
+def judged(of: Target, actual: Tensor) -> Comparison:
+    return compare(actual, of.value, of.spread, name="y", kind="output", rank=0)
+
+
+def test_a_common_factor_is_found_where_no_element_shows_it() -> None:
+    of = target()
+    assert judged(of, of.value).mismatch is None
+    found = judged(of, of.value * 1.003).mismatch
+    assert found is not None and found.detail["wrong"] == 0 and "norm_error" not in found.detail
+    assert found.detail["gain_error"] == pytest.approx(0.003)
+    assert 0 < found.detail["gain_bound"] < 0.003
+    without = replace(of, spread=replace(of.spread, gain=0.0))
+    assert judged(without, of.value * 1.003).mismatch is None
+
+
+def test_rounding_itself_is_no_common_factor() -> None:
+    of = target()
+    assert of.own is not None
+    assert judged(of, of.own).mismatch is None
+    for seed in range(20):
+        rng = torch.Generator().manual_seed(seed)
+        noise = torch.randn(of.value.shape, generator=rng, dtype=torch.float64)
+        found = judged(of, of.value + noise * of.spread.sigma)
+        assert found.mismatch is None and found.usage < 1.0
+
+
+def test_part_of_a_tensor_is_not_projected() -> None:
+    """The spread of z is that of the full tensor: a slice's errors add up to another."""
+    of = target()
+    spread = replace(of.spread, sigma=of.spread.sigma[..., :32])
+    half = of.value[..., :32]
+    found = compare(half * 1.003, half, spread, name="y", kind="output", rank=0)
+    assert found.mismatch is None
+
+
+def test_the_spread_is_measured_on_correlated_errors() -> None:
+    """Errors that share one factor: z is as wide as they are, not 1/√n of it."""
+    rng = torch.Generator().manual_seed(0)
+    value = torch.randn(32, 32, generator=rng, dtype=torch.float64)
+    sigma = torch.full_like(value, 1e-3)
+    factors = torch.randn(200, generator=rng, dtype=torch.float64) * 1e-3
+    zero = torch.zeros_like(value)
+    common, samples = projection.scale(
+        value, sigma, [value * f for f in factors], zero, [], repeats=1
+    )
+    assert projection.relative(value, sigma, common) == pytest.approx(1e-3, rel=0.2)
+    apart = [torch.randn(value.shape, generator=rng, dtype=torch.float64) * 1e-3 for _ in factors]
+    assert samples == len(factors)
+    single, _ = projection.scale(value, sigma, apart, zero, [], repeats=1)
+    assert projection.relative(value, sigma, single) == pytest.approx(1e-3 / 32, rel=0.2)
+    doubled, _ = projection.scale(value, sigma, apart, zero, [], repeats=4)
+    assert doubled == pytest.approx(2 * single)
+
+
+def test_floors() -> None:
+    value, sigma = torch.ones(4, dtype=torch.float64), torch.ones(4, dtype=torch.float64)
+    zero, own = torch.zeros_like(value), torch.full_like(value, 0.5)
+    # a real rounding is a sample like the others, and half of it a floor
+    assert projection.scale(value, sigma, [zero], own, [], repeats=1) == (pytest.approx(2**0.5), 2)
+    many = projection.scale(value, sigma, [zero] * 99, own, [], repeats=1)
+    assert many == (pytest.approx(1.0), 100)
+    jump = (value * 3, -value)  # they don't cancel: 4 · 2 in common
+    assert projection.scale(value, sigma, [zero], zero, [jump], repeats=1) == (
+        pytest.approx(8.0),
+        1,
+    )
+    cancels = (value, -value)
+    assert projection.scale(value, sigma, [zero], zero, [cancels], repeats=1) == (0.0, 1)
+
+
+def test_exact_and_unjudged_elements_count_for_nothing() -> None:
+    value = torch.ones(3, dtype=torch.float64)
+    sigma = torch.tensor([1.0, 0.0, math.inf], dtype=torch.float64)
+    assert projection.project(value, sigma, torch.tensor([2.0, 5.0, math.inf]).double()) == 2.0
+    assert projection.relative(value, torch.zeros_like(sigma), 1.0) == math.inf
+
+
+def test_equal_numbers_in_the_inputs_are_counted() -> None:
+    ids = torch.tensor([[3, 3, 1], [3, 0, 1]])
+    x = torch.ones(5, 2, dtype=torch.float64)
+    assert projection.repeats_of({"ids": ids, "x": x}, expanded=False) == 3
+    assert projection.repeats_of({"ids": ids, "x": x}, expanded=True) == 5
+    assert projection.repeats_of({"x": x}, expanded=False) == 1

@@ -1,0 +1,79 @@
+"""The bundle: how a problem reaches the ranks. Tensors as safetensors, the rest as JSON in its
+header; no pickle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tpcheck.bounds.spread import Spread
+from tpcheck.placement import Entry
+from tpcheck.protocol.problem import Problem, Target
+
+
+def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) -> None:
+    """Writes all tensors of a case, by dp coordinate, to one safetensors file (no pickle); with
+    `own` also the reference's results in the case's dtype."""
+    tensors: dict[str, Tensor] = {}
+    listing: list[list[Any]] = []
+    for d, problem in enumerate(problems):
+        if d == 0:
+            tensors |= {f"param/{n}": t for n, t in problem.params.items()}
+        for m, inputs in enumerate(problem.inputs):
+            tensors |= {f"input/{d}/{m}/{n}": t for n, t in inputs.items()}
+        for m, cotangents in enumerate(problem.cotangents):
+            tensors |= {f"cotangent/{d}/{m}/{n}": t for n, t in cotangents.items()}
+        for i, target in enumerate(problem.targets):
+            tensors[f"value/{d}/{i}"] = target.value
+            found = target.spread
+            tensors[f"sigma/{d}/{i}"] = found.sigma
+            if own and target.own is not None:
+                tensors[f"own/{d}/{i}"] = target.own
+            dtype = str(target.dtype).split(".")[-1]
+            counts = [found.samples, found.norm_samples, found.chance]
+            counts += [found.gain, found.runs, found.elements]
+            listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
+    unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
+    names = json.dumps(list(problems[0].inputs[0]))  # their order is the call's
+    save_file(unique, path, metadata={"targets": json.dumps(listing), "inputs": names})
+
+
+def read_bundle(
+    path: Path, d: int, entries: dict[tuple[str, str], Entry], device: torch.device | str
+) -> Problem:
+    """Reads the problem of dp coordinate `d`; `entries` maps (kind, name) → placement."""
+    problem = Problem(d)
+    with safe_open(path, framework="pt", device=str(device)) as bundle:
+        keys = bundle.keys()
+        for key in keys:
+            what, _, rest = key.partition("/")
+            if what == "param":
+                problem.params[rest] = bundle.get_tensor(key)
+            elif what in ("input", "cotangent"):
+                own, m, name = rest.split("/", 2)
+                passes = problem.inputs if what == "input" else problem.cotangents
+                while len(passes) <= int(m):
+                    passes.append({})
+                if int(own) == d:
+                    passes[int(m)][name] = bundle.get_tensor(key)
+        order = json.loads(bundle.metadata()["inputs"])
+        problem.inputs = [{n: inputs[n] for n in order} for inputs in problem.inputs]
+        for own, i, kind, name, dtype, unused, *counts in json.loads(bundle.metadata()["targets"]):
+            if own == d:
+                value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))
+                entry = entries[kind, name]
+                spread = Spread(sigma, *counts)
+                floats = getattr(torch, dtype)
+                key = f"own/{d}/{i}"
+                low = bundle.get_tensor(key) if key in keys else None
+                target = Target(kind, name, entry, floats, value, spread, unused, low)
+                problem.targets.append(target)
+    return problem

@@ -1,0 +1,43 @@
+"""What the ranks of a case are given: tensors, and what to compare theirs with.
+
+The bundle is how it reaches them: tensors as safetensors, the rest as JSON in its header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tpcheck.bounds.spread import Spread
+from tpcheck.placement import Entry
+
+Values = dict[tuple[str, str], Tensor]  # (kind, name) → tensor
+
+
+@dataclass(frozen=True)
+class Target:
+    """One tensor to compare: the full expected value and its σ, float64, of one shape."""
+
+    kind: str
+    name: str
+    entry: Entry
+    dtype: torch.dtype
+    value: Tensor
+    spread: Spread
+    unused: bool = False  # the reference's gradient is None: the candidate's may be, too
+    own: Tensor | None = None  # the reference's own result in the case's dtype: for `rules`
+
+
+@dataclass
+class Problem:
+    """What the ranks of dp coordinate `d` are given: full tensors in the case's dtype."""
+
+    d: int = 0
+    params: dict[str, Tensor] = field(default_factory=dict)
+    inputs: list[dict[str, Tensor]] = field(default_factory=list)  # [m]
+    cotangents: list[dict[str, Tensor]] = field(default_factory=list)  # [m]
+    targets: list[Target] = field(default_factory=list)
+    borders: list[Target] = field(default_factory=list)  # in the order of computation, full
+    ones: bool = False  # cotangents of ones, as a `.sum()` loss has: for `rules`

@@ -1,0 +1,130 @@
+"""The closed lists: kinds of evidence, diagnosis codes, phases of a case. Their words are what JSON
+reports, corpus files and budgets hold; `report/` has the sentences.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """The kinds of evidence that a mismatch may be."""
+
+    OUTPUT = "output"
+    INPUT_GRAD = "input_grad"
+    PARAM_GRAD = "param_grad"
+    PARAM = "param"
+    LOSS = "loss"
+    GRAD_NORM = "grad_norm"
+    REPLICA = "replica"
+    SHARDING = "sharding"
+    COLLECTIVE = "collective"
+    COMMUNICATION_BYTES = "communication_bytes"
+    SAVED_BYTES = "saved_bytes"
+    EXCEPTION = "exception"
+    HANG = "hang"
+    CRASH = "crash"
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it is what a forward returns."""
+        return self in (Kind.OUTPUT, Kind.LOSS)
+
+    @property
+    def is_gradient(self) -> bool:
+        return self in (Kind.INPUT_GRAD, Kind.PARAM_GRAD)
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether a tensor is compared with the reference's, element by element."""
+        return self.is_output or self.is_gradient or self is Kind.PARAM
+
+    @property
+    def is_value(self) -> bool:
+        """Whether something was computed, and computed wrongly."""
+        return self in _COMPUTED
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether it may be what an all-reduce of partial sums leaves, forward or backward."""
+        return self.is_output or self.is_gradient
+
+    @property
+    def order(self) -> int:
+        """The place of a value in the order of computation: what is earlier sorts first."""
+        return _COMPUTED.index(self)
+
+
+_COMPUTED = (
+    Kind.OUTPUT,
+    Kind.LOSS,
+    Kind.INPUT_GRAD,
+    Kind.PARAM_GRAD,
+    Kind.PARAM,
+    Kind.GRAD_NORM,
+    Kind.REPLICA,
+)
+
+
+class Code(StrEnum):
+    """The diagnoses: the causes that tpcheck can name. `report/diagnoses.py` says what each is."""
+
+    MISSING_ALL_REDUCE = "missing-all-reduce"
+    SUMMED_TWICE = "summed-twice"
+    AVERAGED_NOT_SUMMED = "averaged-not-summed"
+    PARTIAL_NOT_REDUCED = "partial-not-reduced"
+    REPLICAS_DIFFER = "replicas-differ"
+    SHARD_ORDER = "shard-order"
+    KV_HEAD_MAP = "kv-head-map"
+    BIAS_PER_RANK = "bias-per-rank"
+    GRADIENT_DROPPED = "gradient-dropped"
+    WRONG_GROUP = "wrong-group"
+    VOCAB_MASK = "vocab-mask"
+    RNG_NOT_COORDINATED = "rng-not-coordinated"
+    SCALE_NOT_SHARED = "scale-not-shared"
+    PRECISION_LOSS = "precision-loss"
+    UNWRITTEN_MEMORY = "unwritten-memory"
+    STALE_BUFFER = "stale-buffer"
+    PLAN_ENTRY_UNMATCHED = "plan-entry-unmatched"
+    PARAMETER_NOT_SHARDED = "parameter-not-sharded"
+    WRONG_PLACEMENT = "wrong-placement"
+    EXTRA_COMMUNICATION = "extra-communication"
+    COLLECTIVE_MISMATCH = "collective-mismatch"
+    DEADLOCK = "deadlock"
+    RANK_CRASH = "rank-crash"
+    ORDER_OF_PARALLELISMS = "order-of-parallelisms"
+    TIED_WEIGHTS_SPLIT = "tied-weights-split"
+    UNCLASSIFIED = "unclassified"
+
+
+class Phase(StrEnum):
+    """What a rank is at."""
+
+    BUILD = "build"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    SCHEDULE = "schedule"  # forwards and backwards in the candidate's own order
+    STEP = "step"
+
+
+class Fault(StrEnum):
+    """What may be wrong with how a parameter is held."""
+
+    MISSING = "missing"
+    UNEXPECTED = "unexpected"
+    ELSEWHERE = "elsewhere"
+    WHOLE = "whole"
+    STORAGE = "storage"
+    NONE_SHARDED = "none"
+    SHAPE = "shape"
+    PLACEMENT = "placement"
+    PLAN = "plan"
+
+
+class Impasse(StrEnum):
+    """Why ranks were given up."""
+
+    PEER_FAILED = "peer-failed"
+    PEER_FINISHED = "peer-finished"
+    TOO_LONG = "too-long"
+    EVERY_RANK_WAITS = "every-rank-waits"
