@@ -1,10 +1,11 @@
 # Two commands do everything on a fresh machine: `make verify` and `make test`.
+# `make wheel` builds what `pip install` takes.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup verify verify-frameworks test lint format bench clean
+.PHONY: setup verify verify-frameworks test test-fast lint format bench wheel clean
 
 setup: $(STAMP)
 
@@ -24,6 +25,10 @@ verify-frameworks: setup
 test: setup lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
+# what starts no ranks: for every save
+test-fast: setup
+	$(BIN)/python -m pytest --numprocesses 2 tests/unit
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -35,6 +40,10 @@ format: setup
 
 bench: setup
 	$(BIN)/tpcheck bench
+
+wheel: setup
+	rm -rf build  # what an earlier build left there would be in the wheel, too
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .tpcheck

@@ -1,14 +1,24 @@
-"""One warm gloo engine for the whole suite; every test keeps its corpus to itself."""
+"""One warm engine of each kind for the whole suite; every test keeps its corpus to itself."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+# One thread per process, as ranks have. The tensors here are small: with more, processes that share
+# the cores wait for each other's threads, twenty times as long as they compute.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from tpcheck.engines.engine import Engine
+from tpcheck.plan.unknown_style import fake_mesh, quiet
 from tpcheck.search.corpus import Corpus
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 pytest_plugins = ["pytester"]
 
@@ -26,10 +36,26 @@ HEAVY = (
 
 @pytest.fixture(scope="session")
 def gloo() -> Iterator[Engine]:
+    """Four ranks, each a process."""
     with Engine("gloo", 4, time_limit=20, preload=HEAVY) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def threads() -> Iterator[Engine]:
+    """Four ranks, each a thread of one process."""
+    with Engine("threads", 4) as engine:
         yield engine
 
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Corpus:
+    """A folder of counterexamples of the test's own."""
     return Corpus(tmp_path / "corpus")
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    """A tp mesh of two ranks that are not there: plans are applied to it without any."""
+    with fake_mesh(2) as mesh, quiet():
+        yield mesh

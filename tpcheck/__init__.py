@@ -10,41 +10,47 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tpcheck.budget import Budget
     from tpcheck.case import Case
     from tpcheck.engines.engine import Engine
-    from tpcheck.errors import CheckFailed, InvalidArgument
+    from tpcheck.errors import InvalidArgument
     from tpcheck.known import KnownFinding
-    from tpcheck.placement import Blocks, Heads, Layout, Partial, Replicate, Shard
+    from tpcheck.mutant import Mutant
+    from tpcheck.placement import Blocks, Heads, Layout, Only, Partial, Replicate, Shard
     from tpcheck.plan.audit import audit
     from tpcheck.plan.plan import Plan
-    from tpcheck.search.search import verify
+    from tpcheck.search.verify import verify
     from tpcheck.spec import Check, Spec
-    from tpcheck.verdict import Verdict
+    from tpcheck.verdict import CheckFailed, Verdict
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Budget": "budget",
     "Case": "case",
     "Engine": "engines.engine",
-    "CheckFailed": "errors",
+    "CheckFailed": "verdict",
     "InvalidArgument": "errors",
     "KnownFinding": "known",
+    "Mutant": "mutant",
     "Layout": "placement",
     "Shard": "placement",
     "Replicate": "placement",
     "Partial": "placement",
     "Heads": "placement",
     "Blocks": "placement",
+    "Only": "placement",
     "Plan": "plan.plan",
     "audit": "plan.audit",
     "Check": "spec",
     "Spec": "spec",
     "Verdict": "verdict",
-    "verify": "search.search",
+    "verify": "search.verify",
 }
 
 __all__ = [
     "Blocks",
+    "Budget",
     "Case",
     "Check",
     "CheckFailed",
@@ -53,6 +59,8 @@ __all__ = [
     "InvalidArgument",
     "KnownFinding",
     "Layout",
+    "Mutant",
+    "Only",
     "Partial",
     "Plan",
     "Replicate",

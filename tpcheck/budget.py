@@ -1,6 +1,6 @@
 """Communication budgets: how much a correct candidate sends, by the ring formulas.
 
-A ring moves, a rank: for an all-gather or a reduce-scatter of n elements (R−1)/R · n, for an
+A ring moves, per rank: for an all-gather or a reduce-scatter of n elements (R−1)/R · n, for an
 all-reduce 2(R−1)/R · n, being one of each (Patarasuk & Yuan 2009). Budgets count elements, not
 bytes: a sum in float32 of bfloat16 terms costs more bytes and is nobody's fault. The reverse is one
 where a dtype was chosen to sum in, and values hide it: a budget may name that dtype. An op may be
@@ -12,17 +12,13 @@ Letters: R degree, n elements of the full tensor.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
-from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Phase
 
+PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
 _FACTOR = {"all_reduce": 2.0, "barrier": 0.0}
 
 
@@ -33,14 +29,14 @@ def ring(op: str, elements: float, degree: int) -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """What one microbatch may send, a rank.
+    """What one microbatch may send, per rank.
 
     Args:
         forward, backward: op → elements of the full tensor, summed over its uses; None allows
             anything.
         at_least: (phase, op) → how often it must run: the witness that a path was taken.
         dtypes: (phase, op) → the dtype in which it must run, as in `"float32"`.
-        saved: elements that autograd may keep for backward in one forward, a rank, besides the
+        saved: elements that autograd may keep for backward in one forward, per rank, besides the
             parameters; None allows anything.
 
     Raises:
@@ -63,6 +59,9 @@ class Budget:
                     f"Budget({name}={given!r}) is a {type(given).__name__}; give a mapping, as in "
                     f"{example}" + (", or None, which allows anything" if optional else "")
                 )
+        for name in ("at_least", "dtypes"):
+            for key in getattr(self, name):
+                _check_key(name, key)
         if not isinstance(self.saved, (int, type(None))):
             raise InvalidArgument(
                 f"Budget(saved={self.saved!r}) is not a number of elements, nor None"
@@ -92,94 +91,27 @@ class Budget:
         return math.inf if ops is None else sum(ring(op, n, degree) for op, n in ops.items())
 
 
+def _check_key(name: str, key: object) -> None:
+    """Keys are (phase, op): one that names another phase would never match anything."""
+    if not isinstance(key, tuple) or len(key) != 2:
+        raise InvalidArgument(
+            f"Budget({name}=…) has the key {key!r}; give (phase, op), as in "
+            '("forward", "all_reduce")'
+        )
+    if key[0] not in PHASES:
+        raise InvalidArgument(
+            f"Budget({name}=…) names the phase {key[0]!r}; give one of {', '.join(PHASES)}"
+        )
+
+
 def _sum(a: Mapping[str, int] | None, b: Mapping[str, int] | None) -> dict[str, int] | None:
     if a is None or b is None:
         return None
-    return {op: a.get(op, 0) + b.get(op, 0) for op in {*a, *b}}
+    return {op: a.get(op, 0) + b.get(op, 0) for op in {**a, **b}}
 
 
 def _times(a: Mapping[str, int] | None, times: int) -> dict[str, int] | None:
     return None if a is None else {op: n * times for op, n in a.items()}
-
-
-def audit(
-    budget: Budget, case: Case, rank: int, events: Iterable[Mapping[str, Any]], saved: int = 0
-) -> list[Mismatch]:
-    """One rank's trace against the budget: what exceeds it, and what should have run and didn't.
-
-    Args:
-        saved: elements that autograd kept after the first forward.
-    """
-    events = list(events)
-    found: list[Mismatch] = []
-    detail: dict[str, Any]
-    if budget.saved is not None and saved > budget.saved:
-        detail = {"reason": f"{saved} elements are saved for backward, {budget.saved} are enough"}
-        found.append(
-            Mismatch("saved", "saved_bytes", rank, None, float(budget.saved), float(saved),
-                     float(saved - budget.saved), 0.0, detail)
-        )  # fmt: skip
-    for phase, passes in (("forward", case.microbatches), ("backward", case.microbatches),
-                          ("step", 1)):  # fmt: skip
-        own = [e for e in events if e["phase"] == phase]
-        sent = sum(ring(e["op"], e["elements"], len(e["group"])) for e in own)
-        allowed = budget.allowed(phase, case.tp) * passes
-        if sent > allowed * (1 + 1e-9):
-            ran: dict[str, int] = {}
-            for event in own:
-                ran[event["op"]] = ran.get(event["op"], 0) + 1
-            detail = {"phase": phase, "ran": ran, "passes": passes, "unit": "elements a rank"}
-            found.append(
-                Mismatch(
-                    "communication",
-                    "communication_bytes",
-                    rank,
-                    expected=allowed,
-                    actual=sent,
-                    error=sent - allowed,
-                    bound=0.0,
-                    detail=detail,
-                )
-            )
-    for (phase, op), least in budget.at_least.items():
-        count = sum(e["phase"] == phase and e["op"] == op for e in events)
-        if count < least * case.microbatches:
-            reason = f"{op} ran {count} times in {phase}, {least * case.microbatches} were due"
-            detail = {"reason": reason, "witness": op, "phase": phase}
-            found.append(Mismatch("witness", "collective", rank, detail=detail))
-    return found + list(_other_dtypes(budget, rank, events))
-
-
-def _other_dtypes(
-    budget: Budget, rank: int, events: Iterable[Mapping[str, Any]]
-) -> Iterator[Mismatch]:
-    """The first use of each op in another dtype than the budget's."""
-    due = dict(budget.dtypes)
-    for event in events:
-        what = (event["phase"], event["op"])
-        if what in due and event["dtype"] != due[what]:
-            at = f" at {event['where']}" if event["where"] else ""
-            reason = f"{what[1]} in {what[0]} runs in {event['dtype']}, {due[what]} is due{at}"
-            detail = {"reason": reason, "dtype": event["dtype"], "expected_dtype": due.pop(what)}
-            yield Mismatch("dtype", "collective", rank, detail=detail)
-
-
-def kept_for_backward(module: nn.Module, x: Tensor) -> int:
-    """Elements of the distinct storages that autograd keeps for the backward of `module(x)`,
-    besides parameters; what was cast from a parameter counts, as it does on a rank."""
-    own = {p.untyped_storage().data_ptr() for p in module.parameters()}
-    kept: dict[int, tuple[Tensor, int]] = {}  # the tensor too: its address must not be used again
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = (tensor, storage.nbytes() // tensor.element_size())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        y = module(x.requires_grad_())
-    del y
-    return sum(elements for _, elements in kept.values())
 
 
 # ---- the layers' budgets, from their shapes

@@ -23,6 +23,10 @@ Dim = int | float | bool | str
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 MEMORY_FORMATS = ("contiguous", "transposed", "sliced", "offset", "expanded")
 
+#: 2 ** ±1000 is still a number of float64. If it were larger, inputs would be infinite or zero in
+#: every dtype, and nothing would be judged; smaller, and cases saved before would be refused.
+LARGEST_MAGNITUDE = 1000
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
@@ -35,9 +39,10 @@ class Case:
         seed: every tensor is drawn from it and from the tensor's name.
         microbatches: forward and backward passes, each on its own data, before gradients are read.
         step: afterwards take one SGD step, compare the parameters and one more forward.
-        memory: how inputs and cotangents lie in memory; one of `MEMORY_FORMATS`.
-        magnitude: inputs are multiplied by 2 ** magnitude.
-        integers: everything is drawn as small integers, so that sums are exact (`exact`).
+        memory: how inputs and cotangents are laid out in memory; one of `MEMORY_FORMATS`.
+        magnitude: log2 of the input scale: inputs are multiplied by 2 ** magnitude.
+        integers: everything is drawn as small integers, so that sums are exact
+            (`bounds/integers`).
     """
 
     dims: Mapping[str, Dim] = field(default_factory=dict)
@@ -53,27 +58,42 @@ class Case:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
         object.__setattr__(self, "mesh", MappingProxyType(dict(self.mesh)))
-        self._validate()
+        self._validate_dims()
+        self._validate_formats()
+        self._validate_mesh()
+        self._validate_numbers()
+        self._validate_flags()
 
-    def _validate(self) -> None:
+    def _validate_dims(self) -> None:
         for name, value in self.dims.items():
             if not isinstance(name, str) or not isinstance(value, (int, float, bool, str)):
                 raise CaseError(f"case.dims[{name!r}]={value!r} is not a number, flag or string")
+
+    def _validate_formats(self) -> None:
         if self.dtype not in DTYPES:
             raise CaseError(f"case.dtype={self.dtype!r} is not one of {', '.join(DTYPES)}")
         if self.memory not in MEMORY_FORMATS:
-            raise CaseError(f"case.memory={self.memory!r} is not one of {MEMORY_FORMATS}")
+            raise CaseError(
+                f"case.memory={self.memory!r} is not one of {', '.join(MEMORY_FORMATS)}"
+            )
+
+    def _validate_mesh(self) -> None:
         for name, size in self.mesh.items():
             if not _is_int(size) or size < 1:
                 raise CaseError(f"case.mesh[{name!r}]={size!r} is not a positive number of ranks")
         if "tp" not in self.mesh:
             raise CaseError(f"case.mesh={dict(self.mesh)} has no 'tp' axis; give it one")
+
+    def _validate_numbers(self) -> None:
         if not _is_int(self.microbatches) or self.microbatches < 1:
             raise CaseError(f"case.microbatches={self.microbatches!r} is not a positive integer")
         if not _is_int(self.seed) or self.seed < 0:
             raise CaseError(f"case.seed={self.seed!r} is not a non-negative integer")
-        if not _is_int(self.magnitude) or abs(self.magnitude) > 1000:
-            raise CaseError(f"case.magnitude={self.magnitude!r} is not an integer within ±1000")
+        if not _is_int(self.magnitude) or abs(self.magnitude) > LARGEST_MAGNITUDE:
+            limits = f"an integer within ±{LARGEST_MAGNITUDE}"
+            raise CaseError(f"case.magnitude={self.magnitude!r} is not {limits}")
+
+    def _validate_flags(self) -> None:
         if not isinstance(self.integers, bool):
             raise CaseError(f"case.integers={self.integers!r} is neither true nor false")
         if self.integers and self.magnitude:

@@ -1,17 +1,15 @@
 """What tpcheck raises.
 
-`InvalidArgument` and its kin are the user's to mend: one line each, shown without a traceback,
-exit code 2. `CheckFailed` carries a report. Everything else that escapes is a fault of tpcheck.
+`InvalidArgument` and its kin are the user's to fix: one line each, shown without a traceback,
+exit code 2. `verdict.CheckFailed` carries a report. Everything else that escapes is a fault of
+tpcheck.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tpcheck.verdict import CheckResult
+from typing import Any
 
 
 class TpcheckError(Exception):
@@ -34,16 +32,17 @@ class EngineUnavailable(InvalidArgument):
     """An engine can't run here, or is too small for what it is asked."""
 
 
+class Untrusted(TpcheckError):
+    """The canary was not found on an engine: no verdict of it counts, now or later. Exit code 3."""
+
+
 class CollectiveMismatch(TpcheckError):
-    """Two ranks entered different collectives as the same step of one group."""
+    """Two ranks entered different collectives as the same step of one group; `.refused` says
+    which (`evidence.Refused`)."""
 
-
-class CheckFailed(AssertionError):
-    """A check ended in FAIL or UNKNOWN; the message is the report, `.results` the data."""
-
-    def __init__(self, report: str, results: list[CheckResult]) -> None:
-        super().__init__(report)
-        self.results = results
+    def __init__(self, refused: Any) -> None:
+        super().__init__(refused)
+        self.refused = refused
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -4,8 +4,8 @@ DTensor's words (`Replicate`, `Shard`, `Partial`) and those that tensor parallel
 them: `Heads` (attention heads, K/V replicated when there are fewer heads than ranks) and
 `Blocks` (fused weights such as [q | k | v], each block split on its own).
 
-A sharding placement is one thing only: a list of indices along one dim, for each rank. Slicing,
-the search for replicas, and the diagnosis of permuted shards all read that list.
+A sharding placement is one thing only: a list of indices along one dim, per rank. Slicing, the
+search for replicas, and the diagnosis of permuted shards all read that list.
 
 Letters: R = degree of the axis, r = coordinate on it, n = size of the dim.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replicate:
-    """Every rank holds the whole tensor."""
+    """Every rank holds the full tensor."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Partial:
 
 @dataclass(frozen=True)
 class Shard:
-    """Rank r holds a contiguous piece of dim `dim`, cut as `torch.chunk` cuts (the last ones may
-    be shorter, or empty). With `even=True` a size that R does not divide is a `LayoutError`."""
+    """Rank r holds a contiguous piece of dim `dim`, split as `torch.chunk` splits (the last ones
+    may be shorter, or empty). With `even=True` a size that R does not divide is a `LayoutError`."""
 
     dim: int
     even: bool = False
@@ -56,7 +56,8 @@ class Heads:
     """Dim `dim` is `heads` heads of equal size; rank r holds whole heads.
 
     With heads ≥ R each rank holds heads/R consecutive ones. With fewer heads than ranks (K/V
-    under a high degree) each head lives on R/heads consecutive ranks: rank r holds r // (R/heads).
+    under a high degree) each is replicated on R/heads consecutive ranks: rank r holds head
+    r // (R/heads).
     """
 
     dim: int
@@ -205,13 +206,13 @@ def replicas(
 
 
 def is_sharded(entry: Entry, case: Case, *, axis: str | None = None) -> bool:
-    """Whether some rank holds less than the whole tensor in this case (by this axis, if given)."""
+    """Whether some rank holds less than the full tensor in this case (by this axis, if given)."""
     return any(
         isinstance(placement, (Shard, Heads, Blocks))
-        and axis in (None, own)
-        and case.mesh.get(own, 1) > 1
+        and axis in (None, name)
+        and case.mesh.get(name, 1) > 1
         and not (isinstance(placement, Heads) and placement.heads == 1)  # one head: all hold it
-        for own, placement in by_axis(entry).items()
+        for name, placement in by_axis(entry).items()
     )
 
 
@@ -220,9 +221,9 @@ class Layout:
     """Tensor name → placement, for parameters (and buffers), inputs and outputs.
 
     Names may be patterns (`layers.*.q_proj.weight`). What is not named is `Replicate()`; a name
-    that matches nothing is a `LayoutError`. Gradients lie as their tensor does, except those
-    named in `grads` (`Partial()` there means that the candidate leaves the sum to a later step:
-    the harness then sums over the axis before it compares).
+    that matches nothing is a `LayoutError`. A gradient is placed as its tensor is, except those
+    named in `grads` (`Partial()` there means that the candidate leaves the sum to a later step: the
+    harness then sums over the axis before it compares).
     """
 
     params: Mapping[str, Entry] = field(default_factory=dict)

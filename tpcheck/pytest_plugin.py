@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `tpcheck_engine`, options, and one clear section a failure.
+"""The pytest plugin: the fixture `tpcheck_engine`, options, and one clear section per failure.
 
 Loading it imports neither torch nor Hypothesis: a suite that uses no fixture of ours pays nothing.
 """
@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--tpcheck-engine", default="gloo", help="gloo (default), nccl or threads")
     group.addoption("--tpcheck-ranks", type=int, default=4, help="size of the world (default 4)")
     group.addoption(
-        "--tpcheck-time-limit", type=float, default=30.0, help="seconds a case may take"
+        "--tpcheck-time-limit", type=float, default=30.0, help="seconds that one case may take"
     )
 
 
@@ -29,21 +29,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A warm engine for the whole session (one a worker under pytest-xdist)."""
-    from tpcheck.engines.engine import Engine
+    """A warm engine for the whole session (one per worker under pytest-xdist)."""
+    from contextlib import ExitStack
+
     from tpcheck.errors import InvalidArgument
+    from tpcheck.search.session import open_session
 
     option = request.config.getoption
-    try:
-        engine = Engine(
-            option("--tpcheck-engine"),
-            option("--tpcheck-ranks"),
-            time_limit=option("--tpcheck-time-limit"),
-        )
-    except InvalidArgument as error:
-        pytest.fail(f"tpcheck: {error}", pytrace=False)
-    with engine:
-        yield engine
+    kind, ranks = option("--tpcheck-engine"), option("--tpcheck-ranks")
+    with ExitStack() as stack:
+        try:
+            session = stack.enter_context(
+                open_session(kind, ranks, time_limit=option("--tpcheck-time-limit"))
+            )
+        except InvalidArgument as error:
+            pytest.fail(f"tpcheck: {error}", pytrace=False)
+        yield session.engine
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -109,10 +109,10 @@ class Check:
             and `cotangents` are lists, of each microbatch name → this rank's part; the inputs are
             leaves, and their gradients are read from them afterwards, as the parameters' are.
             Returns the outputs of each microbatch: a tensor, a tuple, or a dict, which is empty
-            on ranks that have none. The forward after a step calls the module as ever.
+            on ranks that have none. The forward after a step calls the module as usual.
         communication: hold the candidate to the spec's communication budget: more than it is a
             FAIL, though every value is right. Off by default, since correct code may well send
-            more (a gather a projection, recomputed collectives under checkpointing).
+            more (one gather per projection, recomputed collectives under checkpointing).
         plan: the plan that the candidate is built by, as `tpcheck.audit` takes it, or case → plan.
             It is audited on the reference, without ranks, and held against the parameters that
             each rank has; a finding is a mismatch of kind `sharding`.

@@ -137,7 +137,7 @@ def multiples(of: str | int, *, most: int = 3) -> Callable[[Dims], SearchStrateg
 
 
 def head_counts(dims: Dims) -> SearchStrategy[tuple[int, int]]:
-    """(query heads, K/V heads) that a TP degree allows: whole query heads a rank, and K/V heads
+    """(query heads, K/V heads) that a TP degree allows: whole query heads per rank, and K/V heads
     that divide by the degree or into it (K/V replicas). MQA, MHA and GQA, with K/V heads below the
     degree, as many and more, are all as frequent."""
     tp = dims["tp"]

@@ -1,35 +1,23 @@
-"""Verdicts and the evidence behind them: plain data, JSON in and out, no torch.
+"""Verdicts and the evidence behind them: plain data, no torch.
 
-`PASS < UNKNOWN < FAIL`, the worst wins. Only `report/` turns these into sentences.
+`PASS < UNKNOWN < FAIL`, the worst wins. `report/` turns these into sentences (`report/text.py`) and
+into JSON (`report/as_json.py`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import total_ordering
 from typing import Any
 
 from tpcheck.case import Case
-
-KINDS = (
-    "output",
-    "input_grad",
-    "param_grad",
-    "param",
-    "loss",
-    "grad_norm",
-    "replica",
-    "sharding",
-    "collective",
-    "communication_bytes",
-    "saved_bytes",
-    "exception",
-    "hang",
-    "crash",
-)
+from tpcheck.causes import Cause
+from tpcheck.event import Event
+from tpcheck.evidence import Evidence, OfRank, Scene
+from tpcheck.tensors.names import InPass
+from tpcheck.vocabulary import Code, Kind, Rule
 
 
 @total_ordering
@@ -61,62 +49,67 @@ class Mismatch:
     """One piece of evidence.
 
     Args:
-        tensor: the tensor's name; `x@1` is `x` in the second microbatch, `x@step` after a step.
-        kind: one of `KINDS`.
+        tensor: the tensor's name; `x@1` is `x` in the second microbatch, `x@step` after a step
+            (`tensors.names.InPass`).
+        kind: what it is evidence of.
         rank: the rank that saw it.
         index: where in that rank's local tensor, or None where no element is meant.
         expected, actual: the two values there (None where there are none).
         error, bound: what was measured and what was allowed, in the same unit.
-        detail: what the numbers don't say: counts, shapes, a traceback, the last collectives.
+        detail: what the numbers don't say; None only of one that was read from a file.
     """
 
     tensor: str
-    kind: str
+    kind: Kind
     rank: int
     index: tuple[int, ...] | None = None
     expected: float | None = None
     actual: float | None = None
     error: float | None = None
     bound: float | None = None
-    detail: dict[str, Any] = field(default_factory=dict)
+    detail: Evidence | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; non-finite numbers become the strings 'nan', 'inf', '-inf'."""
-        return {name: _jsonable(value) for name, value in asdict(self).items()}
+    @property
+    def name(self) -> InPass:
+        """The tensor's name and the pass in which it was seen."""
+        return InPass.parse(self.tensor)
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Mismatch:
-        data = dict(data)
-        index = data.get("index")
-        data["index"] = None if index is None else tuple(index)
-        for name in ("expected", "actual", "error", "bound"):
-            if isinstance(data.get(name), str):
-                data[name] = float(data[name])
-        found = cls(**data)
-        if found.kind not in KINDS or not isinstance(found.rank, int):
-            raise ValueError(f"a mismatch of kind {found.kind!r} on rank {found.rank!r}")
-        return found
+    @property
+    def scene(self) -> Scene:
+        """Where the rank was, of one that failed; an empty scene of other evidence."""
+        return self.detail.scene if isinstance(self.detail, OfRank) else Scene()
+
+    def seen_at(self, scene: Scene) -> Mismatch:
+        """The same with another scene; only of a rank that failed."""
+        assert isinstance(self.detail, OfRank), self.detail
+        return replace(self, detail=replace(self.detail, scene=scene))
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether the rank failed only because another one did."""
+        return bool(self.scene.consequence)
 
     def same_as(self, other: Mismatch) -> bool:
-        """Equal to the last bit, NaN being equal to NaN; free-form detail is not compared."""
-        mine, theirs = self.to_dict(), other.to_dict()
-        return all(mine[k] == theirs[k] for k in mine if k != "detail")
+        """Equal to the last bit, NaN being equal to NaN; what the numbers don't say is not
+        compared."""
+        return self._measured() == other._measured()
+
+    def _measured(self) -> tuple[Any, ...]:
+        numbers = (self.expected, self.actual, self.error, self.bound)
+        return (self.tensor, self.kind, self.rank, self.index, *map(repr, numbers))
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A named cause: `code` from the closed list in `diagnose.CODES`, with its evidence."""
+    """A named cause, with its evidence.
 
-    code: str
-    message: str
-    evidence: dict[str, Any] = field(default_factory=dict)
+    Args:
+        message: the cause's sentence; "" until `diagnosis.examine` writes it.
+    """
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "code": self.code,
-            "message": self.message,
-            "evidence": _jsonable(self.evidence),
-        }
+    code: Code
+    cause: Cause
+    message: str = ""
 
 
 @dataclass
@@ -127,10 +120,15 @@ class CaseResult:
     engine: str
     mismatches: list[Mismatch] = field(default_factory=list)
     unknown: str | None = None  # why nothing could be decided
-    trace: list[list[dict[str, Any]]] = field(default_factory=list)  # [rank][event]
+    trace: list[list[Event]] = field(default_factory=list)  # [rank][collective]
     usage: float = 0.0  # the largest error / bound seen among values that agree
-    alarms: set[str] = field(default_factory=set)  # other rules that alarm, where asked for
+    alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
     uncompiled: bool = False  # whether what the candidate compiles ran eagerly
+
+    @property
+    def causes(self) -> list[Mismatch]:
+        """The evidence without what only followed from a failure of another rank."""
+        return [m for m in self.mismatches if not m.is_consequence]
 
     @property
     def verdict(self) -> Verdict:
@@ -150,20 +148,7 @@ class Counterexample:
     engine: str
     first_divergence: str | None = None
     reproduce: str = ""
-    shrunk_from: int = 0  # how many failing cases were tried on the way
     found_after: int = 0  # cases drawn up to the first failing one (0: one not drawn)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "case": self.case.to_dict(),
-            "mismatches": [m.to_dict() for m in self.mismatches],
-            "diagnosis": self.diagnosis.to_dict(),
-            "first_divergence": self.first_divergence,
-            "reproduce": self.reproduce,
-            "engine": self.engine,
-            "found_after": self.found_after,
-        }
 
 
 @dataclass
@@ -192,20 +177,6 @@ class FindingResult:
             return "other-diagnosis"
         return "known" if self.failed else "not-run"
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "package": self.package,
-            "releases": self.releases,
-            "installed": self.installed,
-            "code": self.code,
-            "page": self.page,
-            "state": self.state,
-            "cases_failed": self.failed,
-            "cases_passed": self.passed,
-            "other_diagnosis": self.otherwise,
-            "counterexample": self.counterexample.to_dict() if self.counterexample else None,
-        }
-
 
 @dataclass
 class CheckResult:
@@ -228,27 +199,10 @@ class CheckResult:
         """Whether every case failed as a known finding says: nothing was seen to be right."""
         return 0 < self.examples <= sum(finding.failed for finding in self.findings)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "verdict": self.verdict.value,
-            "engine": self.engine,
-            "examples": self.examples,
-            "seconds": round(self.seconds, 3),
-            "dtypes": self.dtypes,
-            "tp_degrees": self.tp_degrees,
-            "reason": self.reason,
-            "bound_usage": {k: round(v, 4) for k, v in self.usage.items()},
-            "counterexample": self.counterexample.to_dict() if self.counterexample else None,
-            "known_findings": [finding.to_dict() for finding in self.findings],
-        }
 
+class CheckFailed(AssertionError):
+    """A check ended in FAIL or UNKNOWN; the message is the report, `.results` the data."""
 
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(k): _jsonable(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_jsonable(v) for v in value]
-    return value
+    def __init__(self, report: str, results: list[CheckResult]) -> None:
+        super().__init__(report)
+        self.results = results

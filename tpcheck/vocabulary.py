@@ -107,6 +107,13 @@ class Phase(StrEnum):
     STEP = "step"
 
 
+class End(StrEnum):
+    """The two ends of a module, at which tensors cross its boundary."""
+
+    IN = "in"
+    OUT = "out"
+
+
 class Fault(StrEnum):
     """What may be wrong with how a parameter is held."""
 
@@ -128,3 +135,14 @@ class Impasse(StrEnum):
     PEER_FINISHED = "peer-finished"
     TOO_LONG = "too-long"
     EVERY_RANK_WAITS = "every-rank-waits"
+
+
+class Rule(StrEnum):
+    """The rules that mutants may be judged by: ours, and those of others beside it."""
+
+    OURS = "tpcheck"
+    ASSERT_CLOSE = "assert_close"
+    TWICE_OWN_ERROR = "twice own error"
+    FROBENIUS = "frobenius 8.3 %"
+    FORWARD_ONLY = "forward only"
+    SUM_LOSS = ".sum() loss"

@@ -11,6 +11,7 @@ from typing import Any
 
 from tpcheck import Case, Check, KnownFinding
 from tpcheck.adapters import tiny
+from tpcheck.adapters.tiny_sizes import VOCAB
 from tpcheck.adapters.transformers import architecture
 
 
@@ -21,7 +22,7 @@ def _finding(
         package="transformers",
         releases="==5.23.*",
         code=code,
-        case=Case(dims={"batch": 1, "seq": 2, "vocab": tiny.VOCAB}, **case),
+        case=Case(dims={"batch": 1, "seq": 2, "vocab": VOCAB}, **case),
         when=when,
         page=f"docs/findings/{page}.md",
     )

@@ -10,25 +10,15 @@ import pytest
 from fixtures.mutants import plan_splits, plans
 from fixtures.mutants.broken import BrokenPlan
 from tests import ROOT
+from tests.candidates import PLANNED
+from tests.kills import killed
 from tpcheck import Case, audit
 from tpcheck.engines.engine import Engine
 from tpcheck.plan import Audit
 from tpcheck.plan.unknown_style import fake_mesh, quiet
-from tpcheck.runner.runner import Runner
+from tpcheck.report.as_json import detail
 
 BROKEN = (*plans.BROKEN, *plan_splits.BROKEN)
-SIZES = {
-    "batch": 1,
-    "seq": 4,
-    "vocab": 8,
-    "layers": 2,
-    "kv_heads": 2,
-    "heads": 4,
-    "head_dim": 4,
-    "hidden": 8,
-    "intermediate": 12,
-    "bias": False,
-}
 NEEDS: dict[str, dict[str, int]] = {
     "wildcard_of_one_digit": {"layers": 11},
     "heads_cut_in_pieces": {"heads": 1, "kv_heads": 1},
@@ -56,7 +46,7 @@ each = pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
 
 
 def case_of(broken: BrokenPlan) -> Case:
-    return Case(dims={**SIZES, **NEEDS.get(broken.name, {})}, mesh={"tp": 2}, seed=3)
+    return Case(dims=PLANNED | NEEDS.get(broken.name, {}), mesh={"tp": 2}, seed=3)
 
 
 def names(broken: BrokenPlan, findings: list[Any]) -> bool:
@@ -88,20 +78,13 @@ def test_there_are_at_least_fifteen_and_each_code_is_among_them() -> None:
     }
 
 
-def test_the_table_in_the_docs_is_what_is_measured() -> None:
-    page = (ROOT / "docs" / "plans.md").read_text()
+def table() -> dict[str, list[str]]:
+    """The rows of the page: first cell → the others."""
     rows = {}
-    for line in page.splitlines():
+    for line in (ROOT / "docs" / "plans.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         rows[cells[0]] = cells[1:]
-    for broken in BROKEN:
-        said = torch_alone(broken)
-        values = "right" if broken.name in RIGHT_IN_EVERY_VALUE else "wrong"
-        torch_says = (
-            f"{len(said)} warnings" if len(said) > 1 else "1 warning" if said else "nothing"
-        )
-        said_here = [torch_says, values, f"`{broken.code}`", broken.mechanism]
-        assert rows[f"`{broken.name}`"] == said_here
+    return rows
 
 
 @each
@@ -114,14 +97,19 @@ def test_torch_is_silent_or_only_warns_where_the_audit_has_a_name(broken: Broken
         assert said == []
     assert found.codes[0] == broken.code
     assert names(broken, found.findings), found.findings
+    # and the page says so
+    torch_says = f"{len(said)} warnings" if len(said) > 1 else "1 warning" if said else "nothing"
+    values = "right" if broken.name in RIGHT_IN_EVERY_VALUE else "wrong"
+    measured = [torch_says, values, f"`{broken.code}`", broken.mechanism]
+    assert table()[f"`{broken.name}`"] == measured
 
 
 @each
 def test_the_check_has_the_same_name_on_real_ranks(gloo: Engine, broken: BrokenPlan) -> None:
-    result = Runner(broken.mutant.check, gloo).run(case_of(broken))
-    first = result.mismatches[0]
-    assert (first.kind, first.detail["code"]) == ("sharding", broken.code)
-    said = [n for m in result.mismatches for n in m.detail.get("names", ())]
+    found = killed(broken.mutant, gloo)
+    first = found.mismatches[0]
+    assert (first.kind, detail(first)["code"]) == ("sharding", broken.code)
+    said = [n for m in found.mismatches for n in detail(m).get("names", ())]
     assert all(any(part in name for name in said) for part in broken.names)
-    kinds = {mismatch.kind for mismatch in result.mismatches}
+    kinds = {mismatch.kind for mismatch in found.mismatches}
     assert (kinds == {"sharding"}) == (broken.name in RIGHT_IN_EVERY_VALUE)

@@ -1,20 +1,19 @@
-"""Compositions that `test_properties` does not run: what is slow, other meshes than it draws, and
-what it rests on."""
+"""Compositions that `test_properties` does not run: what is slow, what is on other meshes."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 
 from fixtures.compositions import pipeline
 from properties._frameworks.compositions import tp_pipeline
 from tests import ROOT
+from tests.candidates import DECODER
 from tpcheck.case import Case
-from tpcheck.comms.trace import Recorder
 from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
 from tpcheck.search.collect import collect
-from tpcheck.search.search import Options, Search
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
 from tpcheck.verdict import Verdict
 
 COMPILE = ROOT / "properties" / "_frameworks" / "compile.py"
@@ -24,28 +23,12 @@ def test_a_compiled_model_is_right_and_its_collectives_are_seen(gloo: Engine) ->
     (check,) = collect([str(COMPILE)])
     search = Search(check, gloo, Options(examples=2, degrees=(2,), corpus=None))
     assert search.run().verdict is Verdict.PASS
-    for result in search.results.values():
-        phases = {event["phase"] for event in result.trace[0] if event["op"] == "all_reduce"}
+    for result in search.trials.results.values():
+        phases = {event.phase for event in result.trace[0] if event.op == "all_reduce"}
         assert {"forward", "backward"} <= phases
 
 
-def test_a_recorder_lets_the_compiler_compile() -> None:
-    graphs = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
-        graphs.append(graph)
-        return graph.forward
-
-    compiled = torch.compile(lambda x: x.sin() + 1, backend=backend, fullgraph=True)
-    with Recorder(0):
-        assert torch.equal(compiled(torch.ones(2)), torch.ones(2).sin() + 1)
-    assert len(graphs) == 1
-
-
-DIMS = {
-    "batch": 2, "seq": 3, "hidden": 4, "layers": 4, "kv_heads": 2, "heads": 4, "head_dim": 2,
-    "intermediate": 4, "bias": True,
-}  # fmt: skip
+DIMS = DECODER | {"layers": 4}
 
 
 @pytest.mark.parametrize("kind", pipeline.SCHEDULES)
@@ -60,14 +43,14 @@ def test_a_pipeline_sends_each_microbatch_on_and_its_gradient_back(
     assert not result.mismatches
     borders = 3 if kind == "interleaved" else 1  # between two stages
     first, last = result.trace[0], result.trace[-1]
-    floats = [[e for e in rank if e["dtype"] == "float64" and e["peer"] is not None]
+    floats = [[e for e in rank if e.dtype == "float64" and e.peer is not None]
               for rank in (first, last)]  # fmt: skip
     for events in floats:  # one way and back for each of 3 microbatches, and once after the step
         assert len(events) == borders * (2 * 3 + 1)
-        assert {tuple(e["shape"]) for e in events} == {(2, 3, 4)}
-    sent = [(e["phase"], e["op"]) for e in floats[0] if e["op"] == "send"]
+        assert {tuple(e.shape) for e in events} == {(2, 3, 4)}
+    sent = [(e.phase, e.op) for e in floats[0] if e.op == "send"]
     assert ("schedule", "send") in sent and ("step", "send") in sent
-    reduced = {e["phase"] for e in first if e["op"] == "all_reduce"}
+    reduced = {e.phase for e in first if e.op == "all_reduce"}
     assert reduced == ({"forward", "backward", "step"} if case.tp > 1 else set())
 
 
@@ -77,4 +60,4 @@ def test_a_pipeline_of_one_stage_is_tensor_parallelism(gloo: Engine, kind: str) 
     case = Case(dims, mesh={"pp": 1, "tp": 2}, microbatches=2, step=True)
     result = Runner(tp_pipeline, gloo).run(case)
     assert not result.mismatches
-    assert not any(e["op"] in ("send", "recv") for rank in result.trace for e in rank)
+    assert not any(e.op in ("send", "recv") for rank in result.trace for e in rank)

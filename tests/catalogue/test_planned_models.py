@@ -3,7 +3,6 @@ sequence parallelism off."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from torch.distributed.tensor.parallel import SequenceParallel
 
 from fixtures.plans import qwen, transformer
 from tpcheck import audit
-from tpcheck.plan.unknown_style import fake_mesh, quiet
 
 QWEN = qwen.QwenConfig(
     vocab_size=16,
@@ -31,12 +29,6 @@ QWEN = qwen.QwenConfig(
 CONFIG = transformer.TransformerConfig(
     vocab_size=16, dim=8, intermediate=12, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=4
 )
-
-
-@pytest.fixture
-def mesh() -> Iterator[DeviceMesh]:
-    with fake_mesh(2) as mesh, quiet():
-        yield mesh
 
 
 def test_lora_is_refused(mesh: DeviceMesh) -> None:

@@ -7,21 +7,24 @@ import warnings
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from fixtures.mutants import MUTANTS
 from tests import ROOT
 from tpcheck import strategies
 from tpcheck.case import Case, Space
 from tpcheck.engines.engine import Engine
 from tpcheck.oracle.pose import pose
+from tpcheck.report import as_json
 from tpcheck.runner.runner import Runner
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus
-from tpcheck.search.search import Options, Search
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
 from tpcheck.spec import Check
 from tpcheck.strategies import quiet
 from tpcheck.verdict import CaseResult, Verdict
 
 FRAMEWORKS = ROOT / "properties" / "_frameworks"
-# Megatron-core's are in test_adapters_megatron, on ranks that have loaded it
+# Megatron-core's are in tests/ranks/adapters/test_megatron.py, on ranks that have loaded it
 FILES = [
     ROOT / "properties",
     *(FRAMEWORKS / f"{n}.py" for n in ("compositions", "dtensor", "plans")),
@@ -34,16 +37,10 @@ COMPOSED = {check.title for check in collect([str(FRAMEWORKS / "compositions.py"
 def test_property(gloo: Engine, corpus: Corpus, name: str) -> None:
     options = Options(examples=6, seed=7, corpus=corpus)
     result = Search(CHECKS[name], gloo, options).run()
-    assert result.verdict is Verdict.PASS, result.to_dict()
+    assert result.verdict is Verdict.PASS, as_json.check(result)
     # where every case has a second axis, that takes the other two of the four ranks
     wide = name in COMPOSED and name != "tp_checkpointing"
     assert result.tp_degrees == ([2] if wide else [2, 4])
-
-
-@pytest.fixture(scope="module")
-def threads() -> object:
-    with Engine("threads", 4) as engine:
-        yield engine
 
 
 def draw(check: Check, count: int) -> list[Case]:
@@ -73,7 +70,7 @@ def evidence(result: CaseResult) -> list[dict[str, object]]:
     kept = {"tensor", "kind", "rank"}
     if result.case.tp <= 2:
         kept |= {"index", "expected", "actual", "error", "bound"}
-    return [{k: v for k, v in m.to_dict().items() if k in kept} for m in result.mismatches]
+    return [{k: v for k, v in as_json.mismatch(m).items() if k in kept} for m in result.mismatches]
 
 
 # Threads gather DTensors into one tensor, where processes gather a list: another shape is traced.
@@ -88,15 +85,13 @@ def test_both_engines_see_the_same(gloo: Engine, threads: Engine, name: str) -> 
         results = [Runner(CHECKS[name], engine).execute(posed) for engine in (gloo, threads)]
         assert [r.verdict for r in results] == [Verdict.PASS] * 2, case.describe()
         traces = [
-            [[(e["op"], e["reduce_op"], e["group"], e["shape"]) for e in rank] for rank in r.trace]
+            [[(e.op, e.reduce_op, e.group, e.shape) for e in rank] for rank in r.trace]
             for r in results
         ]
         assert traces[0] == traces[1]
 
 
 def test_both_engines_see_the_same_mismatch_to_the_last_bit(gloo: Engine, threads: Engine) -> None:
-    from fixtures.mutants import MUTANTS
-
     names = (
         "row_linear_without_all_reduce",
         "bias_added_on_every_rank",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +10,19 @@ import pytest
 
 from fixtures.mutants import MUTANTS
 from fixtures.parallel.linear import RowLinear
-from tests import ROOT, faulty
+from tests import ROOT, candidates
 from tpcheck import Case, Check, KnownFinding
 from tpcheck.engines.engine import Engine
-from tpcheck.errors import InvalidArgument
-from tpcheck.report import text
+from tpcheck.report import as_json, text
+from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus
-from tpcheck.search.search import Options, Search, verify
-from tpcheck.verdict import CheckResult, Verdict
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.search.verify import verify
+from tpcheck.verdict import CheckFailed, CheckResult, Verdict
 
 VERSION = importlib.metadata.version("torch").partition("+")[0]
-CRASH = replace(faulty.CASE, dims=faulty.CASE.dims | {"in_features": 5})
+CRASH = replace(candidates.CASE, dims=candidates.linear_dims(5))
 
 
 def odd(case: Case) -> bool:
@@ -34,6 +35,10 @@ OPTIONS = Options(examples=8, degrees=(2,), corpus=None, shrink_seconds=0.5)
 
 class RaisesWhereOdd(RowLinear):
     """Right where `in_features` is even; elsewhere the last rank raises."""
+
+    def __init__(self, in_features: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(in_features, *args, **kwargs)
+        self.odd = in_features % 2 == 1
 
     def sum_output(self, partial: Any) -> Any:
         if self.odd and self.rank == self.degree - 1:
@@ -49,13 +54,7 @@ class ForgetsWhereOdd(RaisesWhereOdd):
 
 
 def check(cls: type, *known: KnownFinding) -> Check:
-    def build(case: Case, mesh: Any) -> Any:
-        group = mesh["tp"].get_group()
-        module = cls(case["in_features"], case["out_features"], group=group, bias=case["bias"])
-        module.odd = odd(case)
-        return module
-
-    return Check(faulty.check(RowLinear).spec, build, name=cls.__name__, known=known)
+    return replace(candidates.check(cls), known=known)
 
 
 def run(check: Check, engine: Engine, options: Options = OPTIONS) -> CheckResult:
@@ -137,7 +136,7 @@ def test_a_check_that_only_fails_as_known_is_not_called_a_pass(gloo: Engine) -> 
     always = replace(FINDING, code="missing-all-reduce", when=lambda case: True)
     result = run(replace(wrong, known=[always]), gloo)
     assert result.only_known and text.line(result).startswith("KNOWN")
-    assert result.to_dict()["verdict"] == "PASS"
+    assert as_json.check(result)["verdict"] == "PASS"
 
 
 def test_a_saved_case_of_a_known_finding_is_kept_and_is_no_failure(
@@ -150,18 +149,15 @@ def test_a_saved_case_of_a_known_finding_is_kept_and_is_no_failure(
     assert {s.id for s in saved} <= {s.id for s in corpus.of("RaisesWhereOdd", None)}
 
 
-def test_real_ranks_confirm_a_finding_that_threads_see(gloo: Engine) -> None:
-    with Engine("threads", 2) as threads:
-        known = check(ForgetsWhereOdd, replace(FINDING, code="missing-all-reduce"))
-        result = Search(known, threads, OPTIONS, gloo).run()
+def test_real_ranks_confirm_a_finding_that_threads_see(gloo: Engine, threads: Engine) -> None:
+    known = check(ForgetsWhereOdd, replace(FINDING, code="missing-all-reduce"))
+    result = Search(known, threads, OPTIONS, gloo).run()
     assert result.verdict is Verdict.PASS and result.findings[0].failed > 1
 
 
 def test_verify_returns_known_findings_and_raises_where_they_do_not_show(
     gloo: Engine, corpus: Corpus
 ) -> None:
-    from tpcheck.errors import CheckFailed
-
     given: dict[str, Any] = {"engine": gloo, "examples": 4, "degrees": (2,), "corpus": corpus}
     (result,) = verify(check(RaisesWhereOdd, FINDING), **given)
     assert result.findings[0].failed
@@ -169,35 +165,10 @@ def test_verify_returns_known_findings_and_raises_where_they_do_not_show(
         verify(check(RowLinear, FINDING), **given)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: replace(FINDING, releases="5.x"), "'5.x'. is not a version specifier"),
-        (lambda: replace(FINDING, when=lambda case: False), "its own case .* is not among"),
-        (
-            lambda: Search(
-                check(RowLinear, replace(FINDING, code="rank-crsh")), _no_engine(), OPTIONS
-            ),
-            "'rank-crsh'. is no diagnosis.*rank-crash",
-        ),
-    ],
-)
-def test_a_declaration_that_cannot_hold_is_refused(make: Callable[[], Any], words: str) -> None:
-    with pytest.raises(InvalidArgument, match=words):
-        make()
-
-
-def _no_engine() -> Any:
-    return None
-
-
 def test_every_finding_that_the_properties_declare_is_written_up() -> None:
-    from tpcheck.search.collect import collect
-
-    root = ROOT
-    folders = [str(root / "properties" / name) for name in ("", "_frameworks", "_sweeps")]
+    folders = [str(ROOT / "properties" / name) for name in ("", "_frameworks", "_sweeps")]
     declared = [f for c in collect(folders) for f in c.known]
     assert declared
     for finding in declared:
-        assert (root / finding.page).is_file(), finding.page
-        assert finding.package in (root / finding.page).read_text()
+        assert (ROOT / finding.page).is_file(), finding.page
+        assert finding.package in (ROOT / finding.page).read_text()

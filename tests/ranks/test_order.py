@@ -12,18 +12,16 @@ from torch import nn
 
 from fixtures.compositions import fsdp, orders, routed
 from fixtures.mutants.exchanges import EmptyRankCutsTheGraph
+from tests.candidates import DECODER
 from tpcheck import Case, Check, order
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
 from tpcheck.oracle.pose import pose
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import CaseResult, Verdict
+from tpcheck.vocabulary import Code
 
-DIMS = {
-    "batch": 2, "seq": 2, "layers": 2, "hidden": 4, "kv_heads": 2, "heads": 2, "head_dim": 2,
-    "intermediate": 4, "bias": True,
-}  # fmt: skip
-CASE = Case(dims=DIMS, mesh={"dp": 2, "tp": 2})
+CASE = Case(dims=DECODER | {"seq": 2, "heads": 2}, mesh={"dp": 2, "tp": 2})
 CUT = {"layers.0.mlp.up_proj.weight": ("tp",), "layers.1.attention.o_proj.weight": ("tp",)}
 
 
@@ -84,11 +82,6 @@ def test_another_order_than_the_models_would_show(gloo: Engine) -> None:
     assert run(gloo, wrong)[1].verdict is Verdict.FAIL
 
 
-def test_a_plain_module_has_no_order_and_nothing_broken() -> None:
-    plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    assert order.broken(plain) == [] and order.applied(plain) == []
-
-
 def marks(build: Any, rows: set[str], **given: Any) -> Any:
     """A candidate that builds a routed model, over the tp axis in place of an ep axis, and fails
     where other rows than these are broken in it."""
@@ -106,8 +99,8 @@ def marks(build: Any, rows: set[str], **given: Any) -> Any:
     ("build", "rows"),
     [
         (orders.experts_in_their_own_unit, set()),
-        (orders.experts_in_a_block_unit, {order.EP_IN_A_BLOCK_UNIT}),
-        (orders.fsdp_then_ep, {order.FSDP_BEFORE_EP}),
+        (orders.experts_in_a_block_unit, {order.Row.EP_IN_A_BLOCK_UNIT}),
+        (orders.fsdp_then_ep, {order.Row.FSDP_BEFORE_EP}),
     ],
     ids=lambda x: getattr(x, "__name__", None),
 )
@@ -117,7 +110,7 @@ def test_units_around_experts(gloo: Engine, build: Any, rows: set[str]) -> None:
 
 def test_routed_layers_on_a_mesh_with_stages_are_refused(gloo: Engine) -> None:
     build = orders.experts_in_their_own_unit
-    staged = marks(build, {order.MOE_WITH_PIPELINE}, mesh={"pp": 2, "ep": 2, "tp": 1})
+    staged = marks(build, {order.Row.MOE_WITH_PIPELINE}, mesh={"pp": 2, "ep": 2, "tp": 1})
     assert run(gloo, staged)[1].verdict is Verdict.PASS
     assert run(gloo, marks(build, set(), mesh={"pp": 1, "ep": 2}))[1].verdict is Verdict.PASS
 
@@ -162,7 +155,9 @@ def test_experts_in_their_own_unit_are_right_and_a_block_unit_is_refused(gloo: E
     assert Runner(Check(routed.spec, routed.candidate), gloo).run(ROUTED).verdict is Verdict.PASS
     runner = Runner(Check(routed.spec, routed.in_one_unit), gloo)
     named = examine_failure(runner, runner.run(ROUTED)).diagnosis
-    assert named.code == order.CODE and order.EP_IN_A_BLOCK_UNIT in named.message
+    assert (
+        named.code == Code.ORDER_OF_PARALLELISMS and order.Row.EP_IN_A_BLOCK_UNIT in named.message
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpcheck import errors
-from tpcheck.errors import CheckFailed, InvalidArgument, TpcheckError, did_you_mean
+from tpcheck.errors import InvalidArgument, TpcheckError, did_you_mean
+from tpcheck.verdict import CheckFailed
 
 
 @pytest.mark.parametrize("kind", ["LayoutError", "CaseError", "EngineUnavailable"])

@@ -14,7 +14,8 @@ from hypothesis.errors import Unsatisfiable
 from tpcheck import placement, specs, strategies
 from tpcheck.case import Case, Space
 from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.pose import build_reference, pose
+from tpcheck.oracle.pose import pose
+from tpcheck.oracle.reference import build_reference
 from tpcheck.spec import Spec
 
 SPECS = {
@@ -220,3 +221,10 @@ def test_what_is_neither_a_strategy_nor_a_list_is_refused(cases: Any) -> None:
 def test_a_strategy_as_cases_is_refused_since_it_cannot_know_the_space() -> None:
     with pytest.raises(InvalidArgument):
         strategies.of(replace(specs.row_linear(), cases=st.just(Case())), ALL)
+
+
+def test_reseeded_cases_differ_in_their_seed_alone() -> None:
+    again = strategies.reseeded([Case(), Case()], "key")
+    assert len({case.seed for case in again}) == 2
+    assert {case.describe().replace(f" seed={case.seed}", "") for case in again} == {"tp=2 float64"}
+    assert again == strategies.reseeded([Case(), Case()], "key")

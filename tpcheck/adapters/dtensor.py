@@ -43,7 +43,7 @@ def check(
             whole), or case → one of these.
         cases, inputs: as in `Spec`.
         layout: where inputs are not replicated, or outputs are local tensors of a sharded result;
-            parameters, and outputs that are DTensors, say themselves where they lie.
+            parameters, and outputs that are DTensors, say themselves how they are placed.
         name, known: as in `Check`.
         more: further fields of `Spec`.
     """
@@ -64,7 +64,7 @@ def candidate(build: Build, plan: Any) -> Callable[[Case, DeviceMesh], nn.Module
     def on_rank(case: Case, mesh: DeviceMesh) -> nn.Module:
         from torch.distributed.tensor.parallel import parallelize_module
 
-        given = as_plan(plan(case) if callable(plan) else plan)
-        return parallelize_module(build(case), mesh["tp"], dict(given.entries))
+        entries = as_plan(plan(case) if callable(plan) else plan).entries
+        return parallelize_module(build(case), mesh["tp"], dict(entries))
 
     return on_rank

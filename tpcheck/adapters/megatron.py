@@ -1,5 +1,5 @@
 """Megatron-core modules, on ranks that already run: its global state over our mesh, its partition
-attributes read as layout (`tpcheck.declared` does that), its finalize step.
+attributes read as layout (`tpcheck.tensors.live` does that), its finalize step.
 
 Megatron-core asks for CUDA in places where it needs none. On ranks without CUDA two of its ways
 are replaced, for the time of a case and nowhere else:
@@ -88,24 +88,21 @@ def reference(build: Build) -> Callable[[Case], nn.Module]:
     def in_driver(case: Case) -> nn.Module:
         with _state(None):
             module = build(case, 1)
-        module.register_forward_pre_hook(_enter)
-        module.register_forward_hook(_leave, always_call=True)
+        under_way: list[contextlib.ExitStack] = []  # forwards of this module
+
+        def enter(module: nn.Module, args: Any) -> None:
+            stack = contextlib.ExitStack()
+            stack.enter_context(_state(None))
+            under_way.append(stack)
+
+        def leave(module: nn.Module, args: Any, output: Any) -> None:
+            under_way.pop().close()
+
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave, always_call=True)
         return module
 
     return in_driver
-
-
-_entered: list[contextlib.ExitStack] = []
-
-
-def _enter(module: nn.Module, args: Any) -> None:
-    stack = contextlib.ExitStack()
-    stack.enter_context(_state(None))
-    _entered.append(stack)
-
-
-def _leave(module: nn.Module, args: Any, output: Any) -> None:
-    _entered.pop().close()
 
 
 def finalize(module: nn.Module, mesh: DeviceMesh) -> None:

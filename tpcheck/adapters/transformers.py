@@ -45,8 +45,8 @@ def spec(build: Build, *, cases: Any, name: str = "tp_plan", **more: Any) -> Spe
         cases: with the dims `batch`, `seq` and `vocab`, and whatever `build` reads.
         more: further fields of `Spec`.
     """
-    given: dict[str, Any] = {"forward": forward, "preload": ("transformers",)} | more
-    return specs.causal_lm(build, cases=cases, name=name, **given)
+    fields: dict[str, Any] = {"forward": forward, "preload": ("transformers",)} | more
+    return specs.causal_lm(build, cases=cases, name=name, **fields)
 
 
 def candidate(build: Build) -> Callable[[Case, DeviceMesh], Any]:
@@ -167,6 +167,6 @@ def apply_tp_plan(model: Any, mesh: DeviceMesh) -> Any:
 def _untie(model: Any) -> None:
     """Gives each tied name a parameter of its own."""
     for name in getattr(model, "all_tied_weights_keys", {}):
-        owner, _, own = name.rpartition(".")
+        owner, _, last = name.rpartition(".")
         tied = model.get_parameter(name)
-        setattr(model.get_submodule(owner), own, torch.nn.Parameter(tied.detach().clone()))
+        setattr(model.get_submodule(owner), last, torch.nn.Parameter(tied.detach().clone()))

@@ -1,7 +1,7 @@
 """Measures: how long ranks take to start, what an example costs, and what it is spent on.
 
-tpcheck and the bare loop take turns on the same warm ranks. Each case is timed once a pass; the
-median over the passes stands for it, so that a busy machine moves the figures little.
+tpcheck and the bare loop take turns on the same warm ranks. Each case is timed once per lap; the
+median over the laps stands for it, so that a busy machine moves the figures little.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from tpcheck.bench import mlp
 from tpcheck.bench.report import BenchReport, Degree, Start, Suite, Timing
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
-from tpcheck.oracle import passes as walk
+from tpcheck.oracle import expected
 from tpcheck.protocol.messages import RankReport
 from tpcheck.runner import runner as running
 from tpcheck.runner.runner import Runner
 
 RANKS = 4
 DEGREES = (2, 4)
+
+#: Seconds that one of torch's test classes may take. They spawn ranks for every test; one that
+#: takes longer hangs, and its row says so.
 SUITE_LIMIT = 300.0
+
 # where an example's time goes; what is left of the whole is "the rest"
 REFERENCE = "reference in float64"
 NOISE = "noisy runs, for the bounds"
@@ -40,15 +44,15 @@ RANK = "ranks, build to compare"
 WIRE = "to the ranks and back"
 REST = "the rest"
 
-Passes = list[list[float]]  # [pass][case]: seconds
+Laps = list[list[float]]  # [lap][case]: seconds
 
 
 def bench(*, repeats: int = 5, quick: bool = False) -> BenchReport:
     """Runs all measurements; about a minute and a half, or half a minute with `quick`.
 
     Args:
-        repeats: passes over the cases, and starts of the ranks (at most three cold ones).
-        quick: fewer cases and passes, and torch's test classes at one degree only.
+        repeats: laps over the cases, and starts of the ranks (at most three cold ones).
+        quick: fewer cases and laps, and torch's test classes at one degree only.
     """
     count, repeats = (6, min(repeats, 2)) if quick else (12, repeats)
     load = os.getloadavg()[0]
@@ -98,20 +102,20 @@ def _degree(engine: Engine, work: Sequence[Case], repeats: int) -> Degree:
     runner = Runner(mlp.check, engine)
     _tpcheck(runner, work[:3])  # warm-up: candidate taught, groups made
     _bare(engine, work[:3])
-    passes: Passes = []
-    bare: Passes = []
+    laps: Laps = []
+    bare: Laps = []
     spans: list[dict[str, list[float]]] = []
     for _ in range(repeats):
-        passes.append(_tpcheck(runner, work))
+        laps.append(_tpcheck(runner, work))
         bare.append(_bare(engine, work))
         spans.append(_spans(runner, work))
     spent = {what: _timing([one[what] for one in spans]).mean for what in spans[0]}
-    return Degree(_timing(passes), _timing(bare), spent)
+    return Degree(_timing(laps), _timing(bare), spent)
 
 
-def _timing(passes: Passes) -> Timing:
-    """Each case's median over the passes; the median and the mean of those, in milliseconds."""
-    each = [1e3 * statistics.median(seconds) for seconds in zip(*passes, strict=True)]
+def _timing(laps: Laps) -> Timing:
+    """Each case's median over the laps; the median and the mean of those, in milliseconds."""
+    each = [1e3 * statistics.median(seconds) for seconds in zip(*laps, strict=True)]
     return Timing(statistics.median(each), statistics.fmean(each), len(each))
 
 
@@ -171,16 +175,6 @@ def _spans(runner: Runner, work: Sequence[Case]) -> dict[str, list[float]]:
 
 def _one(runner: Runner, case: Case) -> dict[str, float]:
     spans = _Spans()
-    seen: list[Any] = []
-
-    def which(args: Any, _: Any) -> str:
-        """A reference run is in the case's dtype, or the first in float64, or a noisy one."""
-        run = args[0]
-        if str(run.dtype) != "torch.float64":
-            return OWN
-        first = run not in seen
-        seen.append(run)
-        return REFERENCE if first else NOISE
 
     def sent(_: Any, outcomes: Any) -> str:
         reports = [o.seconds["rank"] for o in outcomes if isinstance(o, RankReport)]
@@ -188,7 +182,9 @@ def _one(runner: Runner, case: Case) -> dict[str, float]:
         return "run"
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(spans.around(walk.Passes, "__call__", which))
+        stack.enter_context(spans.around(expected, "first_run", lambda *_: REFERENCE))
+        stack.enter_context(spans.around(expected.Noise, "deviations", lambda *_: NOISE))
+        stack.enter_context(spans.around(expected, "own_run", lambda *_: OWN))
         stack.enter_context(spans.around(running, "pose", lambda *_: "pose"))
         stack.enter_context(spans.around(running, "write_bundle", lambda *_: SAVE))
         stack.enter_context(spans.around(Engine, "run", sent))
@@ -208,7 +204,7 @@ def _one(runner: Runner, case: Case) -> dict[str, float]:
 
 
 def _suite(name: str, degree: int, tests: int) -> Suite:
-    """Runs torch's test class in a process of its own, one example a test."""
+    """Runs torch's test class in a process of its own, one example per test."""
     with tempfile.TemporaryDirectory(prefix="tpcheck-bench-") as folder:
         environment = os.environ | {
             "TPCHECK_BENCH_DEGREE": str(degree),

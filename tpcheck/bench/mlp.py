@@ -24,7 +24,11 @@ from tpcheck.spec import Check
 from tpcheck.specs import reference
 from tpcheck.tensors.draw import torch_dtype
 
-SHARDED = {"up.weight": 0, "up.bias": 0, "down.weight": 1}  # parameter → the dim that is cut
+SHARDED = {
+    "up.weight": 0,
+    "up.bias": 0,
+    "down.weight": 1,
+}  # parameter → sharded dim
 
 
 class _Enter(torch.autograd.Function):
@@ -57,7 +61,7 @@ class _Leave(torch.autograd.Function):
 
 
 class MLP(nn.Module):
-    """x [B, S, H] `Replicate` → y [B, S, H] `Replicate`; two all-reduces a pass, one each way."""
+    """x [B, S, H] `Replicate` → y [B, S, H] `Replicate`; two all-reduces per pass, one each way."""
 
     def __init__(self, hidden: int, intermediate: int, group: Any) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ RATIO_AIM = 1.5  # times the bare loop
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds an example."""
+    """Milliseconds per example."""
 
     median: float
     mean: float
@@ -36,7 +36,7 @@ class Degree:
 
     tpcheck: Timing
     bare: Timing
-    spent: dict[str, float]  # what → milliseconds an example, from passes with clocks inside
+    spent: dict[str, float]  # what → milliseconds per example, from laps with clocks inside
 
     @property
     def ratio(self) -> float:
@@ -56,7 +56,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """All figures of one `tpcheck bench`; seconds to start, milliseconds an example."""
+    """All figures of one `tpcheck bench`; seconds to start, milliseconds per example."""
 
     ranks: int
     load: float  # the machine's load average when the run began: above 0 others had a share

@@ -8,17 +8,17 @@ by.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from tpcheck.bounds import projection
 from tpcheck.bounds.spread import Spread
+from tpcheck.evidence import Absent, Values, WrongShape
 from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Kind
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def compare(
     spread: Spread,
     *,
     name: str,
-    kind: str,
+    kind: Kind,
     rank: int,
     dtype: torch.dtype | None = None,
 ) -> Comparison:
@@ -46,16 +46,13 @@ def compare(
         expected: float64 slice of the reference; `spread.sigma` likewise.
         dtype: the dtype that `actual` must have, or None where any will do.
     """
-    detail: dict[str, Any]
-    if actual is None and "grad" in kind and expected.numel() == 0:
+    if actual is None and kind.is_gradient and expected.numel() == 0:
         return Comparison(None, 0.0)  # of a shard without elements
     if actual is None:
-        missing = "no gradient here (None)" if "grad" in kind else "not returned this output"
-        detail = {"reason": f"the candidate has {missing}"}
-        return Comparison(Mismatch(name, kind, rank, detail=detail), math.inf)
+        return Comparison(Mismatch(name, kind, rank, detail=Absent()), math.inf)
     if actual.shape != expected.shape:
-        detail = {"shape": list(actual.shape), "expected_shape": list(expected.shape)}
-        return Comparison(Mismatch(name, kind, rank, detail=detail), math.inf)
+        shapes = WrongShape(tuple(actual.shape), tuple(expected.shape))
+        return Comparison(Mismatch(name, kind, rank, detail=shapes), math.inf)
     wrong_dtype = dtype is not None and actual.dtype != dtype
     if expected.numel() == 0:
         return Comparison(None, 0.0)
@@ -77,20 +74,18 @@ def compare(
         return Comparison(None, max(_usage(error, bound), used))
     worst = _worst(error, bound, sigma)
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), expected.shape))
-    detail = {"wrong": int(wrong.sum()), "of": expected.numel()}
+    values = Values(int(wrong.sum()), expected.numel(), nan=int(value.isnan().sum()) or None)
     if ratio > limit:
-        detail |= {"norm_error": ratio, "norm_bound": limit}
+        values = replace(values, norm_error=ratio, norm_bound=limit)
     if z > allowed:
-        factors = (projection.relative(expected, sigma, x) for x in (z, allowed))
-        detail |= dict(zip(("gain_error", "gain_bound"), factors, strict=True))
+        error_of, bound_of = (projection.relative(expected, sigma, x) for x in (z, allowed))
+        values = replace(values, gain_error=error_of, gain_bound=bound_of)
     if wrong_dtype:
-        detail |= {"dtype": _name(actual.dtype), "expected_dtype": _name(dtype)}
-    if value.isnan().any():
-        detail["nan"] = int(value.isnan().sum())
+        values = replace(values, dtype=_name(actual.dtype), expected_dtype=_name(dtype))
     wanted, got, gap, allowed = (
         float(t.reshape(-1)[worst]) for t in (expected, value, error, bound)
     )
-    found = Mismatch(name, kind, rank, index, wanted, got, gap, allowed, detail=detail)
+    found = Mismatch(name, kind, rank, index, wanted, got, gap, allowed, detail=values)
     return Comparison(found, math.inf)
 
 
@@ -144,18 +139,3 @@ def _worst(error: Tensor, bound: Tensor, sigma: Tensor) -> int:
 
 def _name(dtype: torch.dtype | None) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def fingerprint(tensor: Tensor | None) -> str:
-    """A digest of a tensor's shape, dtype and bits: replicas must agree on it."""
-    if tensor is None:
-        return "none"
-    data = tensor.detach().cpu().contiguous()
-    head = f"{data.dtype}{tuple(data.shape)}".encode()
-    # −0.0 and 0.0 are one number: adding 0 makes them one pattern of bits
-    if data.is_floating_point():
-        data = (data.float() if data.element_size() == 1 else data) + 0
-    # a dim of size 1 has any stride and is contiguous all the same; a view of bytes wants stride 1
-    flat = data.as_strided((data.numel(),), (1,))
-    raw = flat.view(torch.uint8).numpy().tobytes() if data.numel() else b""
-    return hashlib.blake2b(head + raw, digest_size=12).hexdigest()

@@ -13,16 +13,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
 from tpcheck.bounds.spread import Spread
 from tpcheck.tensors.draw import Draw
+from tpcheck.tensors.names import STEP, InPass, Shelf
+from tpcheck.vocabulary import Kind
 
-# All integers up to here are numbers of the dtype.
-LARGEST = {
-    torch.float64: 2.0**53,
-    torch.float32: 2.0**24,
-    torch.bfloat16: 2.0**8,
-    torch.float16: 2.0**11,
-}
+#: All integers up to here are numbers of the dtype. Larger, and sums that round would be asked to
+#: be exact (false alarms); smaller, and cases that could be exact keep their bounds.
+LARGEST_INTEGER = {dtype: 1 / u for dtype, u in UNIT_ROUNDOFF.items()}
 
 
 def integers(draw: Draw, name: str, tensor: Tensor) -> Tensor:
@@ -41,14 +40,17 @@ def spreads(
 
     Args:
         sizes: the same tensors, computed from the sizes of the drawn numbers: the sum of the
-            sizes of each element's terms. What comes after an SGD step is no sum of integers, and
-            keeps its bounds; so does what crosses the borders of modules inside.
+            sizes of each element's terms. What comes after an SGD step is not a sum of integers,
+            and keeps its bounds; so does what crosses the boundaries of modules inside.
     """
-    out = {}
-    for key, spread in found.items():
+
+    def exact(key: tuple[str, str]) -> bool:
         kind, name = key
-        other = kind in ("param", "border") or name.endswith("@step")
-        exact = not other and (not sizes[key].numel() or sizes[key].max() <= LARGEST[dtype])
-        zeros = torch.zeros_like(spread.sigma)
-        out[key] = Spread(zeros, 1, 1, spread.chance) if exact else spread
-    return out
+        if kind in (Kind.PARAM, Shelf.BORDER) or InPass.parse(name).at == STEP:
+            return False
+        return not sizes[key].numel() or bool(sizes[key].max() <= LARGEST_INTEGER[dtype])
+
+    return {
+        key: Spread(torch.zeros_like(spread.sigma), 1, 1, spread.chance) if exact(key) else spread
+        for key, spread in found.items()
+    }

@@ -1,8 +1,8 @@
-"""The third statistic: a tensor that is off by one factor all over.
+"""The third statistic: a common scale error, actual ≈ (1 + ε) · expected.
 
 One rank's partial sum that is 1 % off makes every element a little wrong, in the direction of the
 tensor itself. Rounding errors point anywhere: projected on the tensor they average out over its n
-elements, so that a common factor shows at about 1/√n of what a single element must be off.
+elements, so that a common ε shows at about 1/√n of what a single element must be off.
 
     z = Σ (v/σ)·(e/σ)      v expected, e the error, σ of each element
 
@@ -18,6 +18,13 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from tpcheck.bounds.limits import JUMP
+
+#: How much of the reference's own error along the tensor is a floor of its σ: functions such as exp
+#: and erf err in one direction, in the candidate's kernels as in torch's. Smaller, and such a bias
+#: raises false alarms; larger, and scale errors of that size hide.
+BIAS = 0.5
+
 
 def project(value: Tensor, sigma: Tensor, error: Tensor) -> float:
     """z of one error; elements that are exact (σ = 0) or can't be judged (σ = ∞) count for
@@ -26,7 +33,7 @@ def project(value: Tensor, sigma: Tensor, error: Tensor) -> float:
 
 
 def relative(value: Tensor, sigma: Tensor, z: float) -> float:
-    """z as the factor by which the tensor is off."""
+    """z as the scale error ε of the tensor."""
     size = float((_direction(value, sigma) * value).nan_to_num_(0.0, 0.0, 0.0).sum())
     return z / size if size > 0 else math.inf
 
@@ -50,10 +57,9 @@ def scale(
     Args:
         deviations: of the m noisy runs.
         own: the reference's own error in the case's dtype: a sample like the others, unless it is
-            none (in float64); and half of it is a floor, since functions such as exp and erf err
-            in one direction.
-        strained: pairs under enlarged errors and their mirror image; what a pair has in common
-            is a jump and counts whole, as it does for an element.
+            zero (in float64); and `BIAS` of it is a floor.
+        strained: antithetic pairs; what a pair has in common is a jump and counts whole, as it
+            does for an element.
         repeats: how often the same numbers occur in the inputs. Equal numbers have equal rounding
             errors, which add up instead of averaging out, and the noise does not know that.
     """
@@ -64,8 +70,8 @@ def scale(
     runs, jumps, floor = z[: len(deviations)], z[:-1], z[-1]
     samples = [*runs, floor] if floor else runs
     measured = math.sqrt(repeats * math.fsum(x * x for x in samples) / len(samples))
-    jump = max(jumps) - 5 * measured if strained else 0.0
-    return max(measured, jump, floor / 2), len(samples)
+    jump = max(jumps) - JUMP * measured if strained else 0.0
+    return max(measured, jump, BIAS * floor), len(samples)
 
 
 def repeats_of(inputs: Mapping[str, Tensor], *, expanded: bool) -> int:

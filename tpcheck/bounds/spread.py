@@ -1,108 +1,92 @@
-"""How far a correct candidate may be from the float64 reference: bounds derived from the case.
+"""σ of every element of a tensor, from a few runs of the reference under `noise.RoundingNoise`.
 
-The spread of a few runs of the reference under `noise.RoundingNoise` is a bound's scale σ, element
-by element; what never rounds has σ = 0. The limits say how many σ the worst element, and how many
-the whole tensor, may be off.
-
-See docs/bounds.md for the derivation and the measurements.
+What never rounds has σ = 0, and there any difference is wrong. How many σ a result may be off is
+said by `limits`. See docs/bounds.md for the derivation and the measurements.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tpcheck.bounds.noise import OVERFLOW
+from tpcheck.bounds import limits
+from tpcheck.bounds.arithmetic import OVERFLOW
+from tpcheck.bounds.limits import FALSE_ALARM, JUMP
 
-# The chance, by the model, that one tensor of a correct case is suspected at the first look, and
-# that it is called wrong at the second, which has many more samples.
-SUSPICION = 1e-4
-FALSE_ALARM = 1e-9
-# In float64 the expected value is as wrong as the candidate's (twice the variance), and sharpness
-# is not what these cases are for: faults of logic are 1e-12 and more, rounding 1e-16. So σ is
-# taken this many times as large, which keeps rare correlations of a few roundings silent.
+#: By how much σ is enlarged. In float64 the expected value is as wrong as the candidate's (twice
+#: the variance), and sharpness is not what these cases are for: faults of logic are 1e-12 and
+#: more, rounding 1e-16. 16 keeps rare correlations of a few roundings silent. At 1, two correct
+#: cases in about 1,000 were called wrong, at 1.1 and 1.2 times the bound; four orders of magnitude
+#: larger, and faults of logic begin to hide.
 MARGIN = {torch.float64: 16.0}
-# Errors this many times as large as rounding probe how far the reference stays linear in them.
+
+#: By how much the errors of a strained pair of runs are enlarged, to probe how far the reference
+#: stays linear in them. Smaller, and the few pairs do not meet a jump that a candidate's rounding
+#: makes (a false alarm); larger, and the second order of smooth functions looks like a jump, which
+#: widens the bounds.
 STRAIN = 8.0
+
+#: With fewer rows or columns than this the rank-one estimate of `_pooled` rests on a handful of
+#: numbers, and the mean of the whole tensor stands in for it. Smaller would underestimate σ in
+#: narrow tensors (false alarms); larger would blur rows of different magnitude (hidden faults).
 FEW = 4
 
+#: A squared deviation beyond it comes from `OVERFLOW`, whatever it went through since, and is not a
+#: size of rounding. Smaller would leave large but honest numbers unjudged; larger would judge what
+#: may overflow.
+UNSURE = OVERFLOW / 1e100
 
-def elementwise_limit(elements: int, samples: int, chance: float = FALSE_ALARM) -> float:
-    """How many estimated σ the worst of `elements` values may be off.
+#: If the reference's own error has more than this many times the noise's variance, the noise does
+#: not explain it. Smaller, and ordinary scatter widens the limits to those of 2 samples; larger,
+#: and a gradient that is zero by construction raises false alarms.
+UNEXPLAINED = 4
 
-    An error of variance σ² over a σ estimated from ν samples has Student's t distribution. Two
-    bounds of its tail, each with n·P ≤ chance, and the smaller of them:
-
-    * few samples: P(|T| > t) ≤ 2c·ν^((ν−1)/2)·t^(−ν), from 1 + t²/ν ≥ t²/ν in the density, c its
-      constant Γ((ν+1)/2) / (√(νπ) Γ(ν/2));
-    * many: half of the chance to a normal error, P(|N| > t) ≤ 2·exp(−t²/2), half to a σ that is
-      too small (`inflation`).
-    """
-    n, nu = max(elements, 1), float(max(samples, 1))
-    log_c = math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi)
-    tail = math.log(2 * n / chance) + log_c + (nu - 1) / 2 * math.log(nu)
-    normal = math.sqrt(2 * math.log(4 * n / chance))
-    return min(math.exp(min(tail / nu, 80.0)), normal * inflation(samples, chance / 2))
-
-
-def norm_limit(elements: int, samples: int, chance: float = FALSE_ALARM) -> float:
-    """How many times its root mean square σ a tensor of `elements` values may be off.
-
-    For independent errors of variance σ² the mean square of n of them exceeds
-    1 + 2√(t/n) + 2t/n with probability at most e^(−t) (Laurent & Massart 2000, lemma 1), here
-    with e^(−t) = chance / 2 and n the effective number of independent errors: one rounding
-    upstream (of a mean, of a score) moves a whole row, so n counts as its square root.
-    """
-    effective = max(1.0, math.sqrt(elements))
-    t = -math.log(chance / 2)
-    growth = math.sqrt(1 + 2 * math.sqrt(t / effective) + 2 * t / effective)
-    return growth * inflation(samples, chance / 2)
-
-
-def inflation(samples: int, chance: float) -> float:
-    """By how much σ may be underestimated from `samples` squares, but for `chance`.
-
-    The mean of ν squared normal numbers is χ²_ν/ν. Its lower quantile is bounded below by
-    2(p·Γ(ν/2+1))^(2/ν)/ν, since P(χ²_ν < x) ≤ (x/2)^(ν/2)/Γ(ν/2+1), and for many samples it is
-    close to Wilson and Hilferty's (1931) cube.
-    """
-    nu = float(max(1, samples))
-    exact = 2 * math.exp((math.log(chance) + math.lgamma(nu / 2 + 1)) * 2 / nu) / nu
-    cube = 1 - 2 / (9 * nu) - math.sqrt(-2 * math.log(chance)) * math.sqrt(2 / (9 * nu))
-    return max(exact, cube**3 if cube > 0 else 0.0) ** -0.5
+#: How many independent samples are behind σ then: one run, whose elements may all come from one
+#: rounding, and the noise. More would bound such a tensor too tightly.
+UNEXPLAINED_SAMPLES = 2
 
 
 @dataclass(frozen=True)
 class Spread:
-    """σ of every element (float64), from how many samples, and how rare an alarm shall be."""
+    """How far rounding may move a tensor: σ, from how many samples, and how rare an alarm shall be.
+
+    Args:
+        sigma: of every element, float64; ∞ where it can't be judged.
+        samples: behind one element's σ.
+        norm_samples: behind the whole tensor's √Σσ².
+        chance: of an alarm over a correct tensor.
+        gain: σ of the projection of the error on the tensor (`projection`), by which a common
+            scale error is judged; 0 where none is.
+        runs: how many samples are behind `gain`.
+        elements: of the full tensor, to which `gain` belongs.
+    """
 
     sigma: Tensor
-    samples: int  # behind one element's σ
-    norm_samples: int  # behind the whole tensor's √Σσ²
+    samples: int
+    norm_samples: int
     chance: float = FALSE_ALARM
-    gain: float = 0.0  # σ of the projection on the tensor (`gain`); 0 where that is not judged
-    runs: int = 1  # behind `gain`
-    elements: int = 0  # of the full tensor, to which `gain` belongs
+    gain: float = 0.0
+    runs: int = 1
+    elements: int = 0
 
     def elementwise_limit(self, elements: int) -> float:
         """How many σ the worst of `elements` values may be off."""
-        return elementwise_limit(elements, self.samples, self.chance)
+        return limits.elementwise_limit(elements, self.samples, self.chance)
 
     def norm_limit(self, elements: int) -> float:
         """How many root mean square σ `elements` independent values may be off together."""
-        return norm_limit(elements, self.norm_samples, self.chance)
+        return limits.norm_limit(elements, self.norm_samples, self.chance)
 
     def gain_limit(self) -> float:
         """How far the projection on the tensor may be off."""
-        return elementwise_limit(1, self.runs, self.chance) * self.gain
+        return limits.elementwise_limit(1, self.runs, self.chance) * self.gain
 
 
 def spread(
-    deviations: list[Tensor],
+    deviations: Sequence[Tensor],
     own: Tensor,
     *,
     dtype: torch.dtype,
@@ -122,34 +106,44 @@ def spread(
             shows together (its rows and columns pooled) is a floor. It covers what the noise does
             not model, such as another order inside a fused kernel.
         dtype: the case's.
-        strained: pairs of deviations, under errors `STRAIN` times as large and under their mirror
-            image. To first order the two cancel.
+        strained: antithetic pairs of deviations, under the same errors at +`STRAIN` and −`STRAIN`
+            times their size. To first order the two cancel.
         chance: of an alarm over a correct tensor.
     """
-    runs = len(deviations)
     squares = torch.stack([d.double() ** 2 for d in deviations]).mean(0)
-    unsure = ~(squares < OVERFLOW / 1e100)  # it may overflow, or not
+    unsure = ~(squares < UNSURE)  # it may overflow, or not
     squares = torch.where(unsure, 0.0, squares)
     if squares.numel() == 0:
         return Spread(squares, 1, 1, chance)
-    shape = squares.shape
-    grid = squares.reshape(-1, shape[-1]) if squares.ndim >= 2 else squares.reshape(1, -1)
-    fewest = min(grid.shape)
-    samples = runs * (int((grid > 0).sum()) if fewest < FEW else fewest)
-    found = (own.double() ** 2).reshape(grid.shape)
-    whole = runs * squares.numel()
-    if float(found.sum()) > 4 * float(grid.sum()):
-        # the noise does not explain it: all that is known is one run, whose elements may all come
-        # from one rounding (a gradient that is zero by construction)
-        samples = whole = 2
-    variance = torch.maximum(torch.maximum(grid, _pooled(grid)), _pooled(found))
-    sigma = variance.reshape(shape).sqrt()
-    jumps = [d.abs() for d in deviations] + [(up + down).abs() for up, down in strained]
+    grid = squares.reshape(-1, squares.shape[-1]) if squares.ndim >= 2 else squares.reshape(1, -1)
+    errors = (own.double() ** 2).reshape(grid.shape)
+    variance = torch.maximum(torch.maximum(grid, _pooled(grid)), _pooled(errors))
+    sigma = variance.reshape(squares.shape).sqrt()
     if strained:
-        worst = torch.stack(jumps).nan_to_num_(torch.inf).amax(0)
-        sigma = torch.maximum(sigma, worst - 5 * sigma)
+        sigma = _with_jumps(sigma, [*deviations, *(up + down for up, down in strained)])
     sigma = torch.where(unsure, torch.inf, sigma)
-    return Spread(sigma * MARGIN.get(dtype, 1.0), samples, whole, chance)
+    counts = _samples(grid, errors, len(deviations))
+    return Spread(sigma * MARGIN.get(dtype, 1.0), *counts, chance)
+
+
+def _samples(grid: Tensor, errors: Tensor, runs: int) -> tuple[int, int]:
+    """How many samples are behind one element's σ, and behind the whole tensor's.
+
+    Args:
+        grid: mean squares of `runs` deviations [rows, columns].
+        errors: squares of the reference's own error.
+    """
+    if float(errors.sum()) > UNEXPLAINED * float(grid.sum()):
+        return UNEXPLAINED_SAMPLES, UNEXPLAINED_SAMPLES
+    fewest = min(grid.shape)
+    each = int((grid > 0).sum()) if fewest < FEW else fewest
+    return runs * each, runs * grid.numel()
+
+
+def _with_jumps(sigma: Tensor, deviations: Sequence[Tensor]) -> Tensor:
+    """σ, enlarged to what lies beyond `JUMP` of it in one of the deviations."""
+    worst = torch.stack([d.abs() for d in deviations]).nan_to_num_(torch.inf).amax(0)
+    return torch.maximum(sigma, worst - JUMP * sigma)
 
 
 def _pooled(grid: Tensor) -> Tensor:

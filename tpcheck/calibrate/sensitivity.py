@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tpcheck import strategies
 from tpcheck.case import Case, Dim
 from tpcheck.errors import InvalidArgument
+from tpcheck.evidence import OfRank
+from tpcheck.figures.thresholds import Threshold
 from tpcheck.oracle.pose import Posed, pose
+from tpcheck.report.evidence import reason
 from tpcheck.runner.runner import Runner
-from tpcheck.search.search import timed_out
+from tpcheck.search.failures import decided
 from tpcheck.spec import Check
 from tpcheck.verdict import Verdict
 
@@ -26,8 +29,15 @@ if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
 
 FAULTS = ("whole", "row")
-STEPS = 8  # of the grid, a decade
-LOWEST, HIGHEST = -17 * STEPS, 2 * STEPS  # ε from 1e-17 to 100
+
+#: Steps of the grid per decade: a threshold is known to a factor of 10 ** (1 / 8) = 1.33. More of
+#: them take longer, since ε is sought step by step.
+STEPS = 8
+
+#: The ends of the grid: ε from 1e-17, below the rounding of float64, to 100. A fault that is not
+#: seen at 100 is said to be never seen.
+LOWEST, HIGHEST = -17 * STEPS, 2 * STEPS
+
 NOTHING = "no all-reduce in forward: there is no partial sum to put a fault into"
 
 
@@ -69,23 +79,6 @@ SUBJECTS = (
 )
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """What was measured of one subject, degree, dtype and fault: quantiles over `runs` seeds of
-    the least ε found (`inf` where none was)."""
-
-    subject: str
-    tp: int
-    dtype: str
-    fault: str
-    runs: int
-    median: float
-    p99: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {k: str(v) if v == math.inf else v for k, v in asdict(self).items()}
-
-
 def measure(
     subject: Subject,
     check: Check,
@@ -100,7 +93,7 @@ def measure(
     """Thresholds of one subject.
 
     Raises:
-        InvalidArgument: the candidate is no module, has no all-reduce in forward, or is called
+        InvalidArgument: the candidate is not a module, has no all-reduce in forward, or is called
             wrong without any fault.
     """
     if not engine.kind.processes:
@@ -150,15 +143,13 @@ def _found(runner: Runner, posed: Posed, fault: str, at: int) -> bool:
 
 def _fails(runner: Runner, posed: Posed, fault: str, epsilon: float) -> bool:
     """Whether values are wrong. A fault of this kind raises nothing and hangs nothing: what does
-    is no measurement, and is tried once more where the machine may have been busy."""
+    is not a measurement."""
     dims = {**posed.case.dims, "fault": fault, "epsilon": epsilon}
-    faulty = replace(posed, case=replace(posed.case, dims=dims))
-    result = runner.execute(faulty)
-    if timed_out(result):
-        result = runner.execute(faulty)
+    altered = replace(posed, case=replace(posed.case, dims=dims))
+    result = decided(lambda: runner.execute(altered))
     for mismatch in result.mismatches:
-        if mismatch.kind in ("exception", "crash", "hang"):
-            raise InvalidArgument(f"{runner.check.title}: {mismatch.detail.get('reason')}")
+        if isinstance(mismatch.detail, OfRank):
+            raise InvalidArgument(f"{runner.check.title}: {reason(mismatch)}")
     return result.verdict is Verdict.FAIL
 
 

@@ -1,17 +1,18 @@
-"""`tpcheck calibrate`: what the bounds are worth. Loads no torch before a command runs."""
+"""`tpcheck calibrate`: what the bounds are worth."""
 
 from __future__ import annotations
 
 import json as json_
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpcheck.cli.console import Console
+from tpcheck.cli.console import console
 from tpcheck.cli.options import (
+    PROPERTIES,
     CorpusDir,
     Engine,
     JsonFile,
@@ -22,7 +23,12 @@ from tpcheck.cli.options import (
     integers,
     whole_number,
 )
-from tpcheck.errors import EngineUnavailable, InvalidArgument
+from tpcheck.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tpcheck.calibrate.campaign import Campaign
+    from tpcheck.calibrate.state import State
+    from tpcheck.search.session import Session
 
 calibrate = typer.Typer(
     name="calibrate",
@@ -30,7 +36,6 @@ calibrate = typer.Typer(
     no_args_is_help=True,
 )
 DTYPES = "float64,float32,bfloat16,float16"
-console = Console(highlight=False, soft_wrap=True)
 
 
 @calibrate.command()
@@ -65,42 +70,46 @@ def alarms(
     Goes on where an earlier run with the same options stopped. A case that fails is kept for
     `tpcheck replay`. Exit code 1 where any did.
     """
-    from tpcheck.calibrate.campaign import STATE, Campaign, Plan, State
+    from tpcheck.calibrate.state import STATE, Grid, State
     from tpcheck.case import Space
     from tpcheck.engines import ranks_for
-    from tpcheck.engines.engine import Engine
-    from tpcheck.report import calibration, machine, text
-    from tpcheck.search import canary
-    from tpcheck.search.collect import collect, heavy_imports, runnable
-    from tpcheck.search.corpus import Corpus
-    from tpcheck.search.search import real_ranks, simulated
+    from tpcheck.report import calibration, machine
+    from tpcheck.search.collect import heavy_imports
+    from tpcheck.search.session import open_session
 
     until = time.monotonic() + duration(time_budget) if time_budget else None
-    plan = Plan(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
-    size = ranks or ranks_for(plan.degrees)
-    Space(plan.degrees, plan.dtypes, size)
-    preload = heavy_imports(targets or ["properties"])
-    with ExitStack() as stack:
-        ready = stack.enter_context(Engine(engine, size, time_limit=time_limit, preload=preload))
-        untrusted = canary.sings(ready)
-        if untrusted:
-            raise EngineUnavailable(untrusted)
-        checks, absent = runnable(collect(targets or ["properties"]))
-        for name, reason in absent.items():
-            console.print(text.skipped(name, reason))
-        kept = State(state or STATE, plan)
-        shared = simulated(ready) and any(check.processes for check in checks)
-        real = stack.enter_context(real_ranks(ready)) if shared else ready
-        campaign = Campaign(checks, ready, plan, kept, Corpus(corpus), real)
-        found = campaign.run(
-            cases,
-            until=until,
-            finished=lambda unit: console.print(calibration.unit(unit)),
+    grid = Grid(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
+    size = ranks or ranks_for(grid.degrees)
+    Space(grid.degrees, grid.dtypes, size)
+    preload = heavy_imports(targets or PROPERTIES)
+    with open_session(
+        engine, size, time_limit=time_limit, preload=preload, confirm=True
+    ) as session:
+        campaign = _campaign(
+            session, targets or PROPERTIES, lambda: State(state or STATE, grid), corpus
         )
-    console.print("\n" + calibration.campaign(found))
+        summary = campaign.run(
+            cases, until=until, finished=lambda unit: console.print(calibration.unit(unit))
+        )
+    console.print("\n" + calibration.campaign(summary))
     if json:
-        machine.write(json, machine.dumps(found.to_dict()))
-    raise typer.Exit(1 if found.alarms else 0)
+        machine.write(json, machine.dumps(summary.to_dict()))
+    raise typer.Exit(1 if summary.alarms else 0)
+
+
+def _campaign(
+    session: Session, targets: Sequence[str], state: Callable[[], State], corpus: Path | None
+) -> Campaign:
+    """The campaign over the checks that can run here; the others are told of."""
+    from tpcheck.calibrate.campaign import Campaign
+    from tpcheck.report import text
+    from tpcheck.search.corpus import Corpus
+
+    session.require_trust()
+    checks = session.collect(targets)
+    for name, reason in session.skipped.items():
+        console.print(text.skipped(name, reason))
+    return Campaign(checks, session.engine, state(), Corpus(corpus), session.confirm)
 
 
 @calibrate.command()
@@ -118,7 +127,7 @@ def sensitivity(
     engine: Engine = "gloo",
     tp: Annotated[str, typer.Option(help="TP degrees.")] = "2,4,8",
     dtype: Annotated[str, typer.Option(help="Dtypes.")] = DTYPES,
-    runs: Annotated[int, typer.Option(help="Seeds of each cell.", **whole_number(1))] = 100,
+    runs: Annotated[int, typer.Option(help="Seeds per cell.", **whole_number(1))] = 100,
     seed: Seed = 0,
     time_limit: TimeLimit = 30.0,
     json: JsonFile = None,
@@ -126,9 +135,9 @@ def sensitivity(
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
     from tpcheck.calibrate.sensitivity import SUBJECTS, Subject, measure
     from tpcheck.case import Space
-    from tpcheck.engines.engine import Engine
     from tpcheck.report import calibration, machine
-    from tpcheck.search.collect import collect, heavy_imports, runnable
+    from tpcheck.search.collect import heavy_imports
+    from tpcheck.search.session import open_session
 
     if (target is None) != (dims is None):
         raise InvalidArgument("give a check and its --dims together, or neither")
@@ -137,16 +146,17 @@ def sensitivity(
     Space(degrees, dtypes, max(degrees))
     preload = heavy_imports(subject.target for subject in subjects)
     rows = []
-    with Engine(engine, max(degrees), time_limit=time_limit, preload=preload) as ready:
+    with open_session(engine, max(degrees), time_limit=time_limit, preload=preload) as session:
         for subject in subjects:
-            checks, absent = runnable(collect([subject.target]))
+            checks = session.collect([subject.target])
             if not checks:
-                reason = "; ".join(absent.values())
+                reason = "; ".join(session.skipped.values())
                 raise InvalidArgument(f"{subject.target} can't run here: {reason}")
+            session.require_trust()
             rows += measure(
                 subject,
                 checks[0],
-                ready,
+                session.engine,
                 degrees=degrees,
                 dtypes=dtypes,
                 runs=runs,
@@ -166,5 +176,5 @@ def parsed(text: str | None) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise InvalidArgument(f"--dims {text!r} is no JSON object, such as '{{\"seq\": 8}}'")
+        raise InvalidArgument(f"--dims {text!r} is not a JSON object, such as '{{\"seq\": 8}}'")
     return found

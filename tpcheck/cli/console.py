@@ -24,3 +24,7 @@ class Console(RichConsole):
     def on_broken_pipe(self) -> None:
         self.quiet = True
         leave()
+
+
+# texts and names of the user's are in it: `[seq]` in them is no markup, `:key:` no emoji
+console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)

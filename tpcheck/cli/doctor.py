@@ -6,8 +6,13 @@ import importlib.metadata
 import os
 import platform
 from dataclasses import dataclass
+from typing import Annotated
 
-from tpcheck import engines
+import typer
+from rich.table import Table
+
+from tpcheck.cli.console import console
+from tpcheck.cli.options import whole_number
 from tpcheck.errors import InvalidArgument
 
 _PACKAGES = {
@@ -23,48 +28,64 @@ _PACKAGES = {
 }
 
 
+def doctor(
+    ranks: Annotated[
+        int, typer.Option(help="Ranks to try each engine with.", **whole_number(1))
+    ] = 4,
+) -> None:
+    """Which engines, devices and optional packages work here, and why not."""
+    table = Table("", "", "", show_header=False, box=None)
+    for row in examine(ranks):
+        table.add_row("ok" if row.works else "no", row.subject, row.seen)
+    console.print(table)
+
+
 @dataclass(frozen=True)
-class Finding:
-    """One line: what was looked at, whether it works, and what was seen."""
+class Row:
+    """What was looked at, whether it works, and what was seen."""
 
     subject: str
     works: bool
     seen: str
 
 
-def examine(ranks: int = 4) -> list[Finding]:
+def examine(ranks: int = 4) -> list[Row]:
     """Looks at everything; engines are really started and a canary is run on each."""
-    found = [
-        Finding("python", True, platform.python_version()),
-        Finding("processors", True, f"{os.cpu_count()} for {ranks} ranks"),
+    from tpcheck import engines
+
+    return [
+        Row("python", True, platform.python_version()),
+        Row("processors", True, f"{os.cpu_count()} for {ranks} ranks"),
+        *(_package(name, why) for name, why in _PACKAGES.items()),
+        *(_engine(name, ranks) for name in engines.KINDS),
     ]
-    found += [_package(name, why) for name, why in _PACKAGES.items()]
-    found += [_engine(name, ranks) for name in engines.KINDS]
-    return found
 
 
-def _package(name: str, why: str) -> Finding:
+def _package(name: str, why: str) -> Row:
     try:
-        return Finding(name, True, importlib.metadata.version(name))
+        return Row(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, False, f"not installed ({why})")
+        return Row(name, False, f"not installed ({why})")
 
 
-def _engine(name: str, ranks: int) -> Finding:
+def _engine(name: str, ranks: int) -> Row:
+    from tpcheck import engines
+
     subject = f"engine {name}"
-    reason = engines.why_not(name, ranks)
-    if reason:
-        return Finding(subject, False, reason)
-    from tpcheck.engines.engine import Engine
-    from tpcheck.search.canary import sings
-
-    try:
-        with Engine(name, ranks) as engine:
-            engine.start()
-            reason = sings(engine)
-    except InvalidArgument as error:
-        reason = str(error)
+    if (reason := engines.why_not(name, ranks) or _fault(name, ranks)) is not None:
+        return Row(subject, False, reason)
     cannot = engines.KINDS[name].cannot
     limits = f"; can't do: {', '.join(cannot)}" if cannot else ""
-    works = f"{ranks} ranks up, canary found, trace complete{limits}"
-    return Finding(subject, reason is None, reason or works)
+    return Row(subject, True, f"{ranks} ranks up, canary found, trace complete{limits}")
+
+
+def _fault(name: str, ranks: int) -> str | None:
+    """Why an engine that should run here does not, or is not to be trusted."""
+    from tpcheck.search.session import open_session
+
+    try:
+        with open_session(name, ranks) as session:
+            session.engine.start()
+            return session.untrusted
+    except InvalidArgument as error:
+        return str(error)

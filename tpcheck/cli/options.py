@@ -26,15 +26,20 @@ def whole_number(least: int) -> dict[str, Any]:
     return {"parser": read, "metavar": "N"}
 
 
+PROPERTIES = ["properties"]
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE_OR_DIR[::NAME] ...]", help="Default: properties/."),
+]
 Engine = Annotated[str, typer.Option("--engine", help="gloo, nccl or threads.")]
 Examples = Annotated[
-    int, typer.Option("--examples", help="Cases a check, at most.", **whole_number(1))
+    int, typer.Option("--examples", help="Cases per check, at most.", **whole_number(1))
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the search.", **whole_number(0))]
 Ranks = Annotated[
     int | None, typer.Option("--ranks", help="Size of the world of ranks.", **whole_number(1))
 ]
-TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds a case may take.")]
+TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds that one case may take.")]
 
 
 def _writable(path: Path | None) -> Path | None:

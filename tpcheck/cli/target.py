@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean
+from tpcheck.figures.plan import Audit
 from tpcheck.plan.audit import audit
-from tpcheck.plan.findings import Audit
 from tpcheck.plan.plan import Plan, as_plan
 from tpcheck.plan.unknown_style import fake_mesh, quiet
 from tpcheck.search import collect
@@ -41,7 +42,7 @@ def audit_target(
         plan: `MODULE:NAME` of entries, of a `Plan`, or of a function model → either.
 
     Raises:
-        InvalidArgument: what is named does not exist, raises, or is no model or plan.
+        InvalidArgument: what is named does not exist, raises, or is not a model or a plan.
     """
     build = resolve(factory)
     declared: dict[str, Any] = {"whole": tuple(whole), "optional": tuple(optional)}
@@ -93,21 +94,22 @@ def _public(value: Any) -> list[str]:
 def _takes_mesh(build: Any) -> bool:
     """Whether the factory has one argument to fill: the mesh to parallelize over."""
     with contextlib.suppress(TypeError, ValueError):
-        given = inspect.signature(build).parameters.values()
+        parameters = inspect.signature(build).parameters.values()
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return [p.kind in kinds for p in given if p.default is inspect.Parameter.empty] == [True]
+        return [p.kind in kinds for p in parameters if p.default is inspect.Parameter.empty] == [
+            True
+        ]
     return False
 
 
 def _call(target: str, function: Any, *given: Any) -> Any:
-    """Calls what the user named; what it raises is theirs to mend: one line."""
+    """Calls what the user named; what it raises is theirs to fix: one line."""
     try:
         return function(*given)
     except InvalidArgument:
         raise
     except (Exception, SystemExit) as error:
-        kind = type(error).__name__
-        raise InvalidArgument(f"{target} raised {kind}: {error}") from error
+        raise InvalidArgument(f"{target} {frames.in_a_line(error)}") from error
 
 
 def _build(factory: str, build: Any, *given: Any) -> nn.Module:
@@ -122,9 +124,9 @@ def _plan(target: str | None, model: nn.Module, default: Any = None) -> Plan:
     if target is not None:
         value = resolve(target)
         return as_plan(_call(target, value, model) if inspect.isfunction(value) else value)
-    own = getattr(model, "tp_plan", None)
-    if own or default is not None:
-        return as_plan(own or default)
+    shipped = getattr(model, "tp_plan", None)
+    if shipped or default is not None:
+        return as_plan(shipped or default)
     raise InvalidArgument(
         f"{type(model).__name__} ships no tp_plan; give --plan MODULE:NAME with the plan's entries"
     )

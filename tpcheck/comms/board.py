@@ -3,8 +3,8 @@
 With it a rank that arrives at a collective sees at once that a peer went into another one as the
 same step of the same group (reduce op included), that one of an all-to-all sends what the other
 does not expect, or that it is waited for by the very rank that it is about to wait for; and the
-driver sees what each rank of a stuck case is waiting for, without a word from the ranks. One writer
-a region, so no locks.
+driver sees what each rank of a stuck case is waiting for, without a word from the ranks. One region
+per rank, one writer per region, so no locks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from typing import Any
 
 import numpy as np
 
-SLOTS = 512  # collectives remembered a rank; a case that runs more keeps its last ones
+from tpcheck.evidence import Uneven
+
+#: Collectives remembered per rank; a case that runs more keeps its last ones, and a peer that is
+#: further behind than this finds nothing to hold its own against.
+SLOTS = 512
+#: Bytes of a collective's description; what is longer is cut, in reports only.
 TEXT = 360
-RANKS = 64  # that a board has room for
+#: Ranks that a record has room for: the bits of `members` and `awaits`.
+RANKS = 64
+#: Counts of elements are kept modulo this; two that differ by a multiple of it pass for equal.
 WRAP = 2**32
 
 RUNNING, DONE = 1, 2
@@ -69,23 +76,23 @@ class Post:
     def group(self) -> int:
         return digest(f"{self.members} {self.communicator}")
 
-    def unlike(self, rank: int, theirs: Post, peer: int) -> str | None:
-        """Why what `rank` posted here and `peer` there, as the same step of the group, can't meet:
-        what one sends and the other does not expect, or (empty) that they are different
-        collectives; None where they can."""
-        if theirs.fingerprint != self.fingerprint:
-            return ""
-        if not self.sent or not theirs.sent:
+    def meets(self, rank: int, theirs: Post, peer: int) -> bool:
+        """Whether what `rank` posted here and `peer` there, as the same step of the group, can
+        meet: the same collective, and of an all-to-all what each expects of the other."""
+        alike = theirs.fingerprint == self.fingerprint
+        return alike and self.uneven(rank, theirs, peer) is None
+
+    def uneven(self, rank: int, theirs: Post, peer: int) -> Uneven | None:
+        """What one of two ranks sends in an all-to-all and the other does not expect."""
+        if theirs.fingerprint != self.fingerprint or not self.sent or not theirs.sent:
             return None
         mine, other = self.members.index(rank), self.members.index(peer)
         ways = [
-            (rank, peer, self.sent[other], theirs.received[mine]),
-            (peer, rank, theirs.sent[mine], self.received[other]),
+            Uneven(rank, peer, self.sent[other], theirs.received[mine]),
+            Uneven(peer, rank, theirs.sent[mine], self.received[other]),
         ]
-        for a, b, sent, due in sorted(ways):  # whichever of the two sees it says the same
-            if sent % WRAP != due % WRAP:
-                return f"rank {a} sends {sent} elements to rank {b}, which expects {due}: "
-        return None
+        ways.sort(key=lambda way: way.source)  # whichever of the two sees it says the same
+        return next((way for way in ways if way.sent % WRAP != way.expected % WRAP), None)
 
 
 def digest(text: str) -> int:
@@ -94,7 +101,7 @@ def digest(text: str) -> int:
 
 
 class Board:
-    """A file in shared memory with a region a rank; every process maps it."""
+    """A file in shared memory with one region per rank; every process maps it."""
 
     def __init__(self, path: Path, ranks: int, *, create: bool = False) -> None:
         mode: Any = "w+" if create else "r+"

@@ -14,10 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+#: Characters of a user's error in a line of ours. More, and its line fills the terminal; fewer cut
+#: off what torch says of shapes and dtypes.
+SHOWN = 300
+
 
 @cache
 def _library() -> tuple[str, ...]:
-    """Beginnings of file names that are no user's. Folders end with a separator: torchtitan,
+    """Beginnings of file names that are not a user's. Folders end with a separator: torchtitan,
     torchao and torchrec are installed beside torch, and `tpcheck_checks.py` may be beside tpcheck.
     """
     torch = importlib.util.find_spec("torch")
@@ -37,6 +41,15 @@ def is_users(path: str) -> bool:
 def users(error: BaseException) -> list[traceback.FrameSummary]:
     """The frames of `error`'s traceback that are the user's, the outermost first."""
     return [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
+
+
+def in_a_line(error: BaseException) -> str:
+    """`raised ValueError: no such size at my_checks.py:12`: the error of a callable of the user's,
+    with the line that raised it."""
+    own = users(error)
+    at = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    text = " ".join(str(error).split())[:SHOWN]
+    return f"raised {type(error).__name__}: {text}{at}"
 
 
 def stack(error: BaseException) -> str:

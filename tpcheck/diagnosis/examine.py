@@ -1,11 +1,14 @@
 """Examines a failing case: runs it again with every rank's tensors kept, says where it starts, and
-names the cause. Nothing of this runs for a case that passes."""
+names the cause. Nothing of this runs for a case that passes. The one place where sentences are
+put to causes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,15 +16,25 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tpcheck.case import Case
+from tpcheck.causes.structure import DiagnosisFailed
+from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled
 from tpcheck.diagnosis import diagnose
-from tpcheck.diagnosis.evidence import ORDER, Facts, order_of
+from tpcheck.diagnosis.facts import Dumps, Facts, values
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
 from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.pose import STUDY, Posed, pose
+from tpcheck.oracle.effort import CONFIRM
+from tpcheck.oracle.pose import Posed, pose
+from tpcheck.report.diagnoses import sentence
+from tpcheck.report.diagnoses.where import first_seen
 from tpcheck.runner.runner import Runner
+from tpcheck.spec import Spec
+from tpcheck.tensors.boundaries import Border
+from tpcheck.tensors.names import Key, Pass
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch, Verdict
+from tpcheck.vocabulary import Code, Kind
 
-Kept = dict[int, dict[str, Tensor]]  # rank → name → tensor
+#: Characters of an exception's text that are shown: a reference may print whole tensors.
+SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -33,84 +46,93 @@ class Examined:
     mismatches: list[Mismatch]
 
 
-def examine_failure(runner: Runner, found: CaseResult) -> Examined:
+def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
     """Runs a failing case once more, to say where it starts and why it fails. Whatever goes wrong
     with that: the verdict and its evidence stand."""
     try:
-        return _examined(runner, found)
-    except InvalidArgument:  # the spec's author's to mend
+        diagnosis, seen, mismatches = _explained(runner, failed)
+        return _told(diagnosis, seen, mismatches)
+    except InvalidArgument:  # the spec's author must fix it
         raise
     except Exception as error:  # a fault of tpcheck's, or of a reference under altered numbers
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        message = (
-            f"the diagnosis itself failed ({type(error).__name__} in {at.name} of "
-            f"{Path(at.filename).name}: {str(error).strip()[:200]!r}): please report it"
-        )
-        diagnosis = Diagnosis("unclassified", message, {"failed": True})
-        return Examined(diagnosis, diagnose.first_divergence(found), found.mismatches)
+        diagnosis = Diagnosis(Code.UNCLASSIFIED, _own_failure(error))
+        return _told(diagnosis, diagnose.first_divergence(failed), failed.mismatches)
 
 
-def _examined(runner: Runner, found: CaseResult) -> Examined:
-    # inside a module only the layout along tp is known: on other axes borders can't be compared
-    at = watched_pass(found) if set(found.case.mesh) <= {"dp", "tp"} else None
-    posed = pose(runner.check.spec, found.case, STUDY, watch=at)
+def _told(diagnosis: Diagnosis, seen: FirstSeen | None, mismatches: list[Mismatch]) -> Examined:
+    """With the sentences of the cause and of the place."""
+    diagnosis = replace(diagnosis, message=sentence(diagnosis.cause))
+    return Examined(diagnosis, first_seen(seen), mismatches)
+
+
+def _own_failure(error: Exception) -> DiagnosisFailed:
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    text, file = str(error).strip()[:SHOWN], Path(at.filename).name
+    return DiagnosisFailed(type(error).__name__, text, at.name, file)
+
+
+def _explained(
+    runner: Runner, failed: CaseResult
+) -> tuple[Diagnosis, FirstSeen | None, list[Mismatch]]:
+    """The cause, where it is seen first, and the evidence that shows both best."""
+    # inside a module only the layout along tp is known: on other axes nothing can be compared
+    at = watched_pass(failed) if set(failed.case.mesh) <= {"dp", "tp"} else None
+    posed = pose(runner.check.spec, failed.case, CONFIRM, watch=at)
     again, dumps = _kept(runner, posed, follow=at is None)
-    if at is None and _kinds(again) == _kinds(found):
-        found = again  # the same, and its collectives in backward carry their module
-    reruns: dict[str, CaseResult | None] = {}
+    same = _kinds(again) == _kinds(failed)
+    # the same, and its collectives in backward carry their module
+    shown = again if at is None and same else failed
+    seen: FirstSeen | None = None
+    inside = None
+    if at is not None and _has_modules(posed):
+        watched, borders = _watched(runner, posed, failed, at)
+        place = None if borders is None else locate(failed, borders)
+        if borders is not None and place is not None and place.border is not None:
+            inside = borders.local(place.border)
+        if same and watched.uncompiled and watched.verdict is Verdict.PASS:
+            seen = _only_compiled(runner, posed, failed)
+        seen = seen or _at_module(place)
+    asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
+    diagnosis = diagnose.diagnose(Facts(posed, shown, again, dumps, *asked))
+    return diagnosis, seen or diagnose.first_divergence(shown), shown.mismatches
+
+
+def _spec(runner: Runner, case: Case) -> Spec:
+    """The check's spec. A cause may be looked for in its budget, whether audited or not."""
+    spec = runner.check.spec
+    return replace(spec, budget=None) if runner.budget(case) is None else spec
+
+
+def _rerun_once(runner: Runner) -> Callable[[Case], CaseResult | None]:
+    """Runs other cases of the same check, each once; None for one that can't be."""
+    results: dict[str, CaseResult | None] = {}
 
     def rerun(case: Case) -> CaseResult | None:
-        if case.canonical() not in reruns:
-            reruns[case.canonical()] = None
+        key = case.canonical()
+        if key not in results:
+            results[key] = None
             with contextlib.suppress(InvalidArgument):
-                reruns[case.canonical()] = runner.run(case)
-        return reruns[case.canonical()]
+                results[key] = runner.run(case)
+        return results[key]
 
-    place = inside = where = None
-    if at is not None and any(t.name.split("|")[1] for t in posed.problems[0].borders):
-        watched, borders = _watched(runner, posed, found, at)
-        place = locate(found, borders) if borders else None
-        if borders and place and place.border:
-            inside = borders.local(place.border)
-        if (
-            watched.uncompiled
-            and watched.verdict is Verdict.PASS
-            and _kinds(again) == _kinds(found)
-        ):
-            where = _only_compiled(runner, posed, found)
-    spec = runner.check.spec
-    if runner.budget(found.case) is None:  # a cause may be looked for in it, whether audited or not
-        spec = replace(spec, budget=None)
-    facts = Facts(posed, found, again, dumps, rerun, spec, place, inside, runner.execute)
-    where = where or _where(place) or diagnose.first_divergence(found)
-    return Examined(diagnose.diagnose(facts), where, found.mismatches)
-
-
-def _kinds(result: CaseResult) -> set[str]:
-    return {m.kind for m in result.mismatches if not m.detail.get("consequence")}
+    return rerun
 
 
 def _watched(
-    runner: Runner, posed: Posed, found: CaseResult, at: int | str
+    runner: Runner, posed: Posed, failed: CaseResult, at: Pass
 ) -> tuple[CaseResult, Borders | None]:
-    """The failing case with its borders watched, and these; None where it fails otherwise then."""
-    first = min((m for m in found.mismatches if m.kind in ORDER), key=order_of)
-    result, dumps = _kept(runner, posed, watch=at)
-    if not any(m.kind == first.kind for m in result.mismatches):
-        return result, None
-    d = found.case.coordinates(first.rank).get("dp", 0)
-    return result, Borders(posed, dumps, d, _comparable(runner, posed, at))
+    """The failing case with its boundaries watched, and these; None where it fails otherwise
+    then."""
+    first = values(failed)[0]
+    watched, dumps = _kept(runner, posed, watch=at)
+    if not any(m.kind is first.kind for m in watched.mismatches):
+        return watched, None
+    d = failed.case.coordinates(first.rank).get("dp", 0)
+    return watched, Borders(posed, dumps, d, _comparable(runner, posed, at))
 
 
-def _only_compiled(runner: Runner, posed: Posed, found: CaseResult) -> str | None:
-    """Said of a case that failed twice, and passes where nothing but the compiler is off."""
-    if runner.execute(posed, eager=True).verdict is not Verdict.PASS:
-        return None
-    return f"{diagnose.first_divergence(found)}, only where torch.compile is on"
-
-
-def _comparable(runner: Runner, posed: Posed, at: int | str) -> set[str] | None:
-    """The borders at which a candidate that shards nothing holds what the reference holds; None
+def _comparable(runner: Runner, posed: Posed, at: Pass) -> set[Border] | None:
+    """The boundaries at which a candidate that shards nothing holds what the reference holds; None
     (all of them) where it can't be asked, or is wrong itself. The numbers do not depend on the
     mesh."""
     case = replace(posed.case, mesh={**posed.case.mesh, "tp": 1})
@@ -122,19 +144,39 @@ def _comparable(runner: Runner, posed: Posed, at: int | str) -> set[str] | None:
     return None if result.mismatches else Borders(alone, dumps).agreeing()
 
 
+def _only_compiled(runner: Runner, posed: Posed, failed: CaseResult) -> OnlyCompiled | None:
+    """Said of a case that failed twice, and passes where nothing but the compiler is off."""
+    if runner.execute(posed, eager=True).verdict is not Verdict.PASS:
+        return None
+    seen = diagnose.first_divergence(failed)
+    return OnlyCompiled(seen) if seen else None
+
+
 def _kept(
-    runner: Runner, posed: Posed, *, watch: int | str | None = None, follow: bool = False
-) -> tuple[CaseResult, Kept]:
+    runner: Runner, posed: Posed, *, watch: Pass | None = None, follow: bool = False
+) -> tuple[CaseResult, Dumps]:
     """The result of a case, and every rank's tensors."""
     with tempfile.TemporaryDirectory(prefix="tpcheck-") as folder:
         result = runner.execute(posed, dump=Path(folder), watch=watch, follow=follow)
         files = Path(folder).glob("rank*.safetensors")
-        return result, {int(p.stem.removeprefix("rank")): load_file(p) for p in files}
+        return result, {int(p.stem.removeprefix("rank")): _tensors(p) for p in files}
 
 
-def _where(place: Place | None) -> str | None:
+def _tensors(file: Path) -> dict[Key, Tensor]:
+    return {Key.parse(name): tensor for name, tensor in load_file(file).items()}
+
+
+def _kinds(result: CaseResult) -> set[Kind]:
+    return {m.kind for m in result.causes}
+
+
+def _has_modules(posed: Posed) -> bool:
+    """Whether the reference has modules inside, whose boundaries say where it starts."""
+    return any(Border.of(target.name).module for target in posed.problems[0].borders)
+
+
+def _at_module(place: Place | None) -> AtModule | None:
+    """The place, where it says more than that it is in the outermost module."""
     if place is None or not (place.module or place.after):
         return None
-    after = f", where {place.after} leaves terms of a sum" if place.after else ""
-    name = place.module or "the outermost module"
-    return f"{name} ({place.phase}{after}); everything upstream agrees"
+    return AtModule(place.module, place.phase, place.after)

@@ -1,1 +1,1 @@
-"""Mutants and the kill matrix: what shows that the checks can fail."""
+"""Mutants under search: the kill matrix, and the same mutants under the rules of others."""

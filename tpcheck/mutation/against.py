@@ -8,66 +8,30 @@ everything kills every mutant, too.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence, Set
+from typing import TYPE_CHECKING
 
 from tpcheck import strategies
-from tpcheck.bounds.other_rules import RULES, VALUES
 from tpcheck.case import Case, Space
 from tpcheck.errors import InvalidArgument
+from tpcheck.evidence import OfRank
+from tpcheck.figures.rules import Against
+from tpcheck.known import covering
+from tpcheck.mutant import Mutant
 from tpcheck.runner.runner import Runner
+from tpcheck.search.options import Options
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Verdict
+from tpcheck.vocabulary import Rule
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
-    from tpcheck.mutation.mutant import Mutant
-    from tpcheck.search.search import Options
 
-CASES = 20  # a mutant, at most
+#: Cases per mutant, at most. A rule that has not alarmed after that many is said to miss it: with
+#: fewer, a rule is called blind that is only unlucky.
+CASES = 20
 
-
-@dataclass
-class Against:
-    """What each rule saw.
-
-    `kills`: mutant → the rules that killed it, in `cases` cases. Of correct candidates:
-    `candidates` → the rules that ever alarmed on it; `correct`: dtype → how many cases;
-    `alarms`: rule → dtype → on how many it alarmed.
-    """
-
-    kills: dict[str, set[str]] = field(default_factory=dict)
-    cases: int = 0
-    candidates: dict[str, set[str]] = field(default_factory=dict)
-    correct: Counter[str] = field(default_factory=Counter)
-    alarms: dict[str, Counter[str]] = field(
-        default_factory=lambda: {rule: Counter() for rule in RULES}
-    )
-
-    def killed(self, rule: str) -> int:
-        return sum(rule in by for by in self.kills.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "mutants": len(self.kills),
-            "cases": self.cases,
-            "correct_candidates": len(self.candidates),
-            "correct_cases": dict(self.correct),
-            "rules": {
-                rule: {
-                    "means": means,
-                    "killed": self.killed(rule),
-                    "missed": sorted(m for m, by in self.kills.items() if rule not in by),
-                    "correct_called_wrong": sorted(
-                        name for name, by in self.candidates.items() if rule in by
-                    ),
-                    "alarms_on_correct": dict(self.alarms[rule]),
-                }
-                for rule, means in RULES.items()
-            },
-        }
+EVERY = frozenset(Rule)
 
 
 def against(
@@ -76,7 +40,7 @@ def against(
     engine: Engine,
     options: Options,
     *,
-    finished: Callable[[str, set[str]], None] | None = None,
+    finished: Callable[[str, set[Rule]], None] | None = None,
 ) -> Against:
     """Runs `mutants` under every rule, and the correct candidates of their specs (those of
     `checks` that have one) as often.
@@ -90,47 +54,51 @@ def against(
         raise InvalidArgument(f"no correct candidate of {', '.join(sorted(specs))} to compare with")
     out = Against()
     for mutant in mutants:
-        runner = Runner(mutant.check, engine)
-        open_ = set(RULES)
-        for case in draw(mutant.check, engine, options, CASES):
-            open_ -= judge(runner, case, open_)
-            out.cases += 1
-            if not open_:
-                break
-        out.kills[mutant.name] = set(RULES) - open_
+        _kill(mutant, engine, options, out)
         if finished:
             finished(mutant.name, out.kills[mutant.name])
     for runner, case in _in_turn(correct, engine, options, out.cases):
-        found = judge(runner, case, set(RULES))
+        rules = alarmed(runner, case, EVERY)
         out.correct[case.dtype] += 1
-        out.candidates.setdefault(runner.check.title, set()).update(found)
-        for rule in found:
+        out.candidates.setdefault(runner.check.title, set()).update(rules)
+        for rule in rules:
             out.alarms[rule][case.dtype] += 1
     return out
 
 
-def judge(runner: Runner, case: Case, among: set[str]) -> set[str]:
+def _kill(mutant: Mutant, engine: Engine, options: Options, out: Against) -> None:
+    """Runs a mutant until every rule has seen it, or the cases are used up."""
+    runner = Runner(mutant.check, engine)
+    blind = set(EVERY)
+    for case in draw(mutant.check, engine, options, CASES):
+        blind -= alarmed(runner, case, blind)
+        out.cases += 1
+        if not blind:
+            break
+    out.kills[mutant.name] = set(EVERY - blind)
+
+
+def alarmed(runner: Runner, case: Case, among: Set[Rule]) -> set[Rule]:
     """Which of the rules `among` alarm on this case; it is run once for most of them, and once
     more under cotangents of ones where that is asked for."""
-    found: set[str] = set()
-    if among - {".sum() loss"}:
+    rules: set[Rule] = set()
+    if among - {Rule.SUM_LOSS}:
         result = runner.run(case, others=True)
-        found |= result.alarms
+        rules |= result.alarms
         if result.verdict is Verdict.FAIL:
-            found.add("tpcheck")
+            rules.add(Rule.OURS)
         if _broken(result):
-            return (found | {".sum() loss"}) & among
-    if ".sum() loss" in among:
+            return (rules | {Rule.SUM_LOSS}) & among
+    if Rule.SUM_LOSS in among:
         result = runner.run(case, ones=True)
-        if _broken(result) or VALUES & {m.kind for m in result.mismatches}:
-            found.add(".sum() loss")
-    return found & among
+        if _broken(result) or any(m.kind.is_tensor for m in result.mismatches):
+            rules.add(Rule.SUM_LOSS)
+    return rules & among
 
 
 def _broken(result: CaseResult) -> bool:
     """Whether a rank did not finish."""
-    kinds = {"exception", "hang", "crash"}
-    return any(m.kind in kinds or "stack" in m.detail for m in result.mismatches)
+    return any(isinstance(m.detail, OfRank) for m in result.mismatches)
 
 
 def draw(check: Check, engine: Engine, options: Options, count: int) -> Iterator[Case]:
@@ -141,9 +109,8 @@ def draw(check: Check, engine: Engine, options: Options, count: int) -> Iterator
         space = Space((tp,), options.dtypes, engine.ranks)
         strategy = strategies.of(check.spec, space)
         by_degree.append(strategies.sample(strategy, count, f"{options.seed} {check.title} {tp}"))
-    found = (case for cases in itertools.zip_longest(*by_degree) for case in cases)
-    known = [finding for finding in check.known if finding.applies()]
-    apart = (case for case in found if case and not any(f.covers(case) for f in known))
+    drawn = (case for cases in itertools.zip_longest(*by_degree) for case in cases)
+    apart = (case for case in drawn if case and not covering(check.known, case))
     return itertools.islice(apart, count)
 
 

@@ -1,111 +1,149 @@
 """A case walked through a module: forwards, backwards of every microbatch, perhaps a step.
 
 `Passes` is the reference's walk, over one module and the data of all its dp coordinates; what it
-names and how it steps are the ranks' too (`rank`).
+names and how it steps are the ranks' too (`protocol/conventions`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tpcheck.bounds import integers
 from tpcheck.case import Case
 from tpcheck.protocol.conventions import (
-    at,
     differentiable,
     float_buffers,
     named_outputs,
-    output_kind,
     sgd_step,
 )
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
-from tpcheck.tensors import draw as drawing
 from tpcheck.tensors.boundaries import Watch
-from tpcheck.tensors.draw import Draw, torch_dtype
-from tpcheck.tensors.names import tensors_of
-from tpcheck.tensors.strides import repeat_first_row
+from tpcheck.tensors.names import STEP, InPass, Pass, Shelf, check_names, tensors_of
+from tpcheck.vocabulary import Kind
+
+Cotangents = dict[str, Tensor]  # output → cotangent
+#: (problem, microbatch, outputs) → the cotangents of its backward
+CotangentsOf = Callable[[Problem, int, Mapping[str, Tensor]], Cotangents]
 
 
 def forward(spec: Spec, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """One forward as the spec says, reference and candidate alike."""
+    """One forward of the reference, as the spec says."""
     result = spec.forward(module, inputs) if spec.forward else module(*inputs.values())
-    return named_outputs(result)
+    outputs = named_outputs(result)
+    check_names("output", outputs)
+    return outputs
 
 
+def given(problem: Problem, m: int, outputs: Mapping[str, Tensor]) -> Cotangents:
+    """The cotangents that the problem has."""
+    return problem.cotangents[m]
+
+
+@dataclass(frozen=True)
+class Walked:
+    """What a module gave on the data of one dp coordinate.
+
+    Args:
+        values: every output, gradient, parameter after the step; boundaries of the watched pass.
+        cotangents: those that its backwards started from, by microbatch.
+        unused: gradients that are None, since nothing depends on the tensor.
+    """
+
+    values: Values
+    cotangents: list[Cotangents]
+    unused: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, eq=False)
 class Passes:
     """The whole case through a module: forwards, backwards, and perhaps a step.
 
     Args:
         problems: of the dp coordinates that share one gradient: one, or all of them.
-        watch: the pass (a microbatch, or `step`) in which module borders are watched, or None.
+        watch: the pass in which module boundaries are watched, or None.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        case: Case,
-        problems: list[Problem],
-        dtype: torch.dtype,
-        watch: int | str | None = None,
-    ) -> None:
-        self.spec, self.case, self.problems, self.dtype = spec, case, problems, dtype
-        self.watch = watch
-        self.unused: set[tuple[str, str]] = set()
+    spec: Spec
+    case: Case
+    problems: Sequence[Problem]
+    dtype: torch.dtype
+    watch: Pass | None = None
 
-    def __call__(self, module: Any) -> list[Values]:
-        """Values by problem; what belongs to the parameters is the same in each."""
+    def __call__(self, module: Any, cotangents: CotangentsOf = given) -> list[Walked]:
+        """By problem; what belongs to the parameters is the same in each.
+
+        Args:
+            cotangents: of each microbatch, once its outputs are known; by default the problem's.
+        """
         params = _load(module, self.problems[0].params)
-        values = [self._passes(module, problem) for problem in self.problems]
-        grads: Values = {}
-        if self.spec.dp_gradients == "mean":
-            for param in set(params.values()):  # tied ones once
-                if param.grad is not None:
-                    param.grad /= len(self.problems)
-        for name, param in params.items():
-            if param.requires_grad:
-                grads["param_grad", name] = _gradient(param)
-                self.unused |= {("param_grad", name)} if param.grad is None else set()
-        values = [own | grads for own in values]
+        walked = [self._microbatches(module, problem, cotangents) for problem in self.problems]
+        self._combine(params)
+        trained = {n: p for n, p in params.items() if p.requires_grad}
+        shared: Values = {(Kind.PARAM_GRAD, n): _gradient(p) for n, p in trained.items()}
+        unused = {(Kind.PARAM_GRAD, n) for n, p in trained.items() if p.grad is None}
+        own: list[Values] = [{} for _ in self.problems]
         if self.case.step and params:
             sgd_step(params.values())
-            stepped: Values = {("param", n): p.detach().clone() for n, p in params.items()}
-            after = [self._after_step(module, problem) for problem in self.problems]
-            values = [own | stepped | more for own, more in zip(values, after, strict=True)]
+            shared |= {(Kind.PARAM, n): p.detach().clone() for n, p in params.items()}
+            own = [self._after_step(module, problem) for problem in self.problems]
         if len(self.problems) == 1:  # of several, each would go on where the last one ended
-            values[0] |= {("param", n): b.detach().clone() for n, b in float_buffers(module)}
-        return values
+            own[0] |= {(Kind.PARAM, n): b.detach().clone() for n, b in float_buffers(module)}
+        return [
+            Walked(one.values | shared | more, one.cotangents, one.unused | unused)
+            for one, more in zip(walked, own, strict=True)
+        ]
 
-    def _passes(self, module: Any, problem: Problem) -> Values:
+    def _microbatches(self, module: Any, problem: Problem, cotangents: CotangentsOf) -> Walked:
         """Forward and backward of every microbatch; gradients of parameters add up."""
-        values: Values = {}
-        for m, inputs in enumerate(problem.inputs):
-            leaves = {name: self._leaf(t) for name, t in inputs.items()}
-            with self._watching(module, m) as seen:
-                outputs = forward(self.spec, module, leaves)
-                values |= {(output_kind(k), at(k, m)): t.detach() for k, t in outputs.items()}
-                names = [n for n in differentiable(outputs) if outputs[n].requires_grad]
-                if m == len(problem.cotangents):
-                    problem.cotangents.append(self._draw_cotangents(problem, outputs, m))
-                seeds = [problem.cotangents[m][n].to(outputs[n].dtype) for n in names]
-                if names:
-                    torch.autograd.backward([outputs[n] for n in names], seeds)
-            values |= {("border", key): t for key, t in seen.items()}
-            for name, leaf in leaves.items():
-                if leaf.requires_grad:
-                    values["input_grad", at(name, m)] = _gradient(leaf)
-                    self.unused |= {("input_grad", at(name, m))} if leaf.grad is None else set()
-        return values
+        each = [
+            self._pass(module, inputs, Pass(m), partial(cotangents, problem, m))
+            for m, inputs in enumerate(problem.inputs)
+        ]
+        values = {key: tensor for one in each for key, tensor in one.values.items()}
+        seeds = [seed for one in each for seed in one.cotangents]
+        return Walked(values, seeds, frozenset().union(*(one.unused for one in each)))
+
+    def _pass(
+        self,
+        module: Any,
+        inputs: Mapping[str, Tensor],
+        at: Pass,
+        cotangents: Callable[[Mapping[str, Tensor]], Cotangents],
+    ) -> Walked:
+        """Forward and backward of one microbatch."""
+        leaves = {name: self._leaf(t) for name, t in inputs.items()}
+        with self._watching(module, at) as seen:
+            outputs = forward(self.spec, module, leaves)
+            values: Values = {_output(n, at): t.detach() for n, t in outputs.items()}
+            seeds = cotangents(outputs)
+            _backward(outputs, seeds)
+        values |= {(Shelf.BORDER, key): t for key, t in seen.items()}
+        trained = {n: leaf for n, leaf in leaves.items() if leaf.requires_grad}
+        keys = {n: (Kind.INPUT_GRAD, str(InPass(n, at))) for n in trained}
+        values |= {keys[n]: _gradient(leaf) for n, leaf in trained.items()}
+        unused = frozenset(keys[n] for n, leaf in trained.items() if leaf.grad is None)
+        return Walked(values, [seeds], unused)
+
+    def _combine(self, params: Mapping[str, nn.Parameter]) -> None:
+        """Over dp: gradients have been added up, and may be to be averaged; tied ones once, and
+        always in the same order, so that the noise is the same."""
+        if self.spec.dp_gradients != "mean":
+            return
+        for param in dict.fromkeys(params.values()):
+            if param.grad is not None:
+                param.grad /= len(self.problems)
 
     @contextlib.contextmanager
-    def _watching(self, module: Any, m: int | str) -> Iterator[dict[str, Tensor]]:
-        """What crosses the module's borders in this pass; nothing where it is not watched."""
-        if m != self.watch or not isinstance(module, nn.Module):
+    def _watching(self, module: Any, at: Pass) -> Iterator[dict[str, Tensor]]:
+        """What crosses the module's boundaries in this pass; nothing where it is not watched."""
+        if at != self.watch or not isinstance(module, nn.Module):
             yield {}
             return
         with Watch(module) as watch:
@@ -116,27 +154,28 @@ class Passes:
             return tensor.clone()
         return tensor.to(self.dtype, copy=True).requires_grad_()
 
-    def _draw_cotangents(
-        self, problem: Problem, outputs: Mapping[str, Tensor], m: int
-    ) -> dict[str, Tensor]:
-        out = {}
-        for name in differentiable(outputs):
-            draw = Draw(self.case, "cotangent", problem.d, m)
-            full = drawing.cotangent(draw, name, outputs[name])
-            full = torch.ones_like(full) if problem.ones else full
-            full = integers.integers(draw, name, full) if self.case.integers else full
-            if self.case.memory == "expanded":
-                full = repeat_first_row(full)
-            out[name] = full.to(torch_dtype(self.case))
-        return out
-
     def _after_step(self, module: Any, problem: Problem) -> Values:
+        """One more forward, of the first microbatch."""
         with torch.no_grad():
             leaves = {n: self._leaf(t) for n, t in problem.inputs[0].items()}
-            with self._watching(module, "step") as seen:
+            with self._watching(module, STEP) as seen:
                 outputs = forward(self.spec, module, leaves)
-        values = {(output_kind(k), at(k, "step")): t for k, t in outputs.items()}
-        return values | {("border", key): t for key, t in seen.items()}
+        values = {_output(n, STEP): t for n, t in outputs.items()}
+        return values | {(Shelf.BORDER, key): t for key, t in seen.items()}
+
+
+def _output(name: str, at: Pass) -> tuple[str, str]:
+    """A loss is told apart from other outputs by its name."""
+    kind = Kind.LOSS if name.rpartition(".")[2] == "loss" else Kind.OUTPUT
+    return kind, str(InPass(name, at))
+
+
+def _backward(outputs: Mapping[str, Tensor], cotangents: Cotangents) -> None:
+    """From all outputs together that depend on something that takes a gradient."""
+    names = [n for n in differentiable(outputs) if outputs[n].requires_grad]
+    seeds = [cotangents[n].to(outputs[n].dtype) for n in names]
+    if names:
+        torch.autograd.backward([outputs[n] for n in names], seeds)
 
 
 def _gradient(tensor: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,29 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from tpcheck.errors import InvalidArgument
-from tpcheck.placement import Shard
+from tpcheck.figures.plan import Audit, EntryRow, Finding, ParameterRow
+from tpcheck.figures.plan_causes import MatchedInPart, TiedApart
+from tpcheck.figures.plan_reasons import Reason, ShardedBy
+from tpcheck.placement import Replicate, Shard
 from tpcheck.plan import flow, heads, parallelized
-from tpcheck.plan.findings import Audit, Entry, Finding, Parameter, brief, generic, ordered
-from tpcheck.plan.followed import Promise, bytes_held, promise, text, uneven
-from tpcheck.plan.match import Match, Tree, alike, candidates, join, owner_of, wrapper_on
+from tpcheck.plan.findings import reported
+from tpcheck.plan.followed import Promise, bytes_held, follow, uneven
+from tpcheck.plan.match import (
+    SURELY_ALIKE,
+    Match,
+    Tree,
+    alike,
+    candidates,
+    join,
+    owner_of,
+    wrapper_on,
+)
 from tpcheck.plan.plan import as_plan
+from tpcheck.plan.whole import is_open, undeclared, why_whole
+from tpcheck.report.placements import placed as in_words
+from tpcheck.report.placements import reason
+from tpcheck.tensors.live import plan_placement
+from tpcheck.vocabulary import Code
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -49,168 +65,106 @@ def audit(
     Raises:
         InvalidArgument: no plan, no style, no degree, no model, or one that is not initialized.
     """
-    if not isinstance(model, nn.Module):
-        raise InvalidArgument(f"audit(model=…) is a {type(model).__name__}, not an nn.Module")
-    lazy = next((name for name, p in model.named_parameters() if is_lazy(p)), None)
-    if lazy is not None:
-        raise InvalidArgument(f"{lazy} has no shape before a first forward (a lazy module)")
+    _check_model(model)
     if (tp is None) == (mesh is None):
         raise InvalidArgument(
             "give audit(tp=…) for a model as it is before it is parallelized, or mesh=… for one "
             "that was"
         )
-    given = as_plan(plan)
-    given = replace(given, whole=(*given.whole, *whole), optional=(*given.optional, *optional))
+    declared = as_plan(plan)
+    declared = replace(
+        declared, whole=(*declared.whole, *whole), optional=(*declared.optional, *optional)
+    )
     degree = parallelized.degree_of(mesh) if mesh is not None else tp
     if not isinstance(degree, int) or degree < 1:
         raise InvalidArgument(f"tp={degree!r} is not a degree")
-    found = promise(Tree(model, unwrapped=mesh is not None), given, degree)
-    faults = faults_of(found)
+    promise = follow(Tree(model, unwrapped=mesh is not None), declared, degree)
+    faults = faults_of(promise)
     if mesh is not None:
-        faults += parallelized.findings(model, parallelized.promised(found))
-    return _report(found, [*faults, *_uncovered(found, faults)], mesh)
+        faults += parallelized.findings(model, parallelized.promised(promise))
+    return _report(promise, faults, mesh)
 
 
-def faults_of(found: Promise) -> list[Finding]:
+def _check_model(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise InvalidArgument(f"audit(model=…) is a {type(model).__name__}, not an nn.Module")
+    lazy = next((name for name, p in model.named_parameters() if is_lazy(p)), None)
+    if lazy is not None:
+        raise InvalidArgument(f"{lazy} has no shape before a first forward (a lazy module)")
+
+
+def faults_of(promise: Promise) -> list[Finding]:
     """Faults that follow from the plan and the model's shape alone, but for what stays whole."""
-    return [*found.findings, *_of_the_plan(found), *_partly_matched(found)]
+    return [*promise.findings, *_of_the_plan(promise), *_partly_matched(promise)]
 
 
-def findings_of(found: Promise) -> list[Finding]:
+def findings_of(promise: Promise) -> list[Finding]:
     """All that an audit without ranks finds."""
-    faults = faults_of(found)
-    return ordered([*faults, *_uncovered(found, faults)])
+    faults = faults_of(promise)
+    return [*faults, *_undeclared(promise, faults)]
 
 
-def _of_the_plan(found: Promise) -> Iterator[Finding]:
-    if found.tp > 1:
-        yield from _ties(found)
-        yield from heads.findings(found)
-        yield from flow.findings(found)
+def _undeclared(promise: Promise, faults: list[Finding]) -> Iterator[Finding]:
+    return undeclared(promise, {name for fault in faults for name in fault.names})
 
 
-def _ties(found: Promise) -> Iterator[Finding]:
+def _of_the_plan(promise: Promise) -> Iterator[Finding]:
+    if promise.tp > 1:
+        yield from _ties(promise)
+        yield from heads.findings(promise)
+        yield from flow.findings(promise)
+
+
+def _ties(promise: Promise) -> Iterator[Finding]:
     """Tied weights that the plan puts in different places, or that nothing ties again."""
-    again = callable(getattr(found.tree.model, "tie_weights", None))
-    for group in found.tied:
-        owners = {id(found.tree.modules[owner_of(name)]): name for name in reversed(group)}
+    tied_again = callable(getattr(promise.tree.model, "tie_weights", None))
+    for group in promise.tied:
+        owners = {id(promise.tree.modules[owner_of(name)]): name for name in reversed(group)}
         if len(owners) == 1:  # one module in several places: it is placed once
             continue
-        where = {name: found.placed.get(name) for name in reversed(owners.values())}
-        places = {text(p.placement) if p else "whole" for p in where.values()}
-        if places <= {"whole", "Replicate()"} or (len(places) == 1 and again):
+        placed = {name: promise.placed.get(name) for name in reversed(owners.values())}
+        cause = TiedApart(tuple((name, p.placement if p else None) for name, p in placed.items()))
+        all_whole = not any(isinstance(place, Shard) for _, place in cause.places)
+        if all_whole or (cause.together and tied_again):
             continue
-        how = ", ".join(f"{n}: {text(p.placement) if p else 'whole'}" for n, p in where.items())
-        message = f"{how}; they are one tensor, and would be {len(owners)}"
-        if len(places) == 1:
-            message += " (parallelize_module registers a new parameter for each)"
-        key = next((p.key for p in where.values() if p), None)
-        yield Finding("tied-weights-split", message, group, key)
+        key = next((p.key for p in placed.values() if p), None)
+        yield Finding(Code.TIED_WEIGHTS_SPLIT, cause, group, key)
 
 
-def _open(found: Promise, name: str) -> bool:
-    """Whether a parameter is whole though nothing says that it should be."""
-    meant = name in found.placed or name in found.whole or name in found.reduced
-    return not meant and not isinstance(parallelized.placement(found.tree.parameters[name]), Shard)
-
-
-def _partly_matched(found: Promise) -> Iterator[Finding]:
+def _partly_matched(promise: Promise) -> Iterator[Finding]:
     """Entries that match in some layers, and in others are kept from their module by a wrapper or
     by another name of it. A layer of another make (MoE beside dense) has no such module."""
-    for key, matched in found.matches.items():
-        lacking = [missing for missing in matched.missing if _hidden(found, *missing)]
+    for key, matched in promise.matches.items():
+        lacking = [missing for missing in matched.missing if _hidden(promise, *missing)]
         if matched.hits and lacking:
-            rest = lacking[0][1]
+            part = lacking[0][1].partition(".")[0]
+            cause = MatchedInPart(len(matched.hits), matched.expected, part)
+            near = candidates(promise.tree, Match(key, (), tuple(lacking)))
             paths = tuple(path for path, _ in lacking)
-            message = (
-                f"{key!r} matches {len(matched.hits)} of {matched.expected}: {brief(paths)} has no "
-                f"{rest.partition('.')[0]!r}"
-            )
-            near = candidates(found.tree, Match(key, (), tuple(lacking)))
-            if near:
-                message += f"; there is {', '.join(near)}"
-            yield Finding("plan-entry-unmatched", message, paths, key, near)
+            yield Finding(Code.PLAN_ENTRY_UNMATCHED, cause, paths, key, near)
 
 
-def _hidden(found: Promise, path: str, rest: str) -> bool:
+def _hidden(promise: Promise, path: str, rest: str) -> bool:
     """Whether a module that an entry means is below `path`, where the entry can't reach it."""
-    tree = found.tree
+    tree = promise.tree
     if wrapper_on(tree, Match("", (), ((path, rest),))):
-        return any(_open(found, n) for n in tree.parameters if n.startswith(f"{path}."))
-    others = [join(path, name) for name in alike(rest, tree.children.get(path, ()), cutoff=0.75)]
-    return any(_open(found, join(name, "weight")) for name in others if _weighs(tree, name))
-
-
-def _weighs(tree: Tree, module: str) -> bool:
-    return join(module, "weight") in tree.parameters
-
-
-def _uncovered(found: Promise, faults: list[Finding]) -> Iterator[Finding]:
-    """Parameters that stay whole and are not declared, by kind and reason."""
-    explained = {name for fault in faults for name in fault.names}
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for name in found.tree.parameters:
-        if not _open(found, name) or name in explained or owner_of(name) in explained:
-            continue
-        reason = _why_whole(found, name)
-        kinds.setdefault((generic(name), reason), []).append(name)
-    for (_, reason), names in kinds.items():
-        message = f"{brief(names)}: {reason}; shard it, or declare it whole"
-        yield Finding("parameter-not-sharded", message, tuple(names))
-
-
-def _why_whole(found: Promise, name: str) -> str:
-    """Why no rank holds less than the whole parameter."""
-    placed = found.placed.get(name)
-    if placed is not None:
-        if placed.style.keeps:
-            return f"kept whole by {placed.style.name} ({placed.key!r})"
-        return f"bias of a row split, added once after the sum ({placed.key!r})"
-    if name in found.whole:
-        return "declared whole"
-    if name in found.reduced:
-        return "declared reduced"
-    owner = owner_of(name)
-    path = owner
-    while True:
-        for key, style in found.on.get(path, ()):
-            if not style.split:
-                return f"{style.name} ({key!r}) shards nothing"
-        if not path:
-            break
-        path = owner_of(path)
-    siblings = _siblings(found, name)
-    if siblings:
-        return f"left out, while {brief(siblings)} of the same kind are sharded"
-    meant = _meant(found, owner)
-    return f"no entry names it ({meant!r} matches nothing)" if meant else "no entry names it"
-
-
-def _siblings(found: Promise, name: str) -> list[str]:
-    """Parameters of the same pattern that an entry does shard."""
-    kind = generic(name)
-    pattern = re.compile(re.escape(kind).replace(r"\*", r"\d+"))
-    return [n for n in found.placed if pattern.fullmatch(n) and found.shards(n)]
-
-
-def _meant(found: Promise, owner: str) -> str | None:
-    """An entry that matches nothing and may mean the module."""
-    for key, matched in found.matches.items():
-        if not matched.hits and generic(owner) in candidates(found.tree, matched):
-            return key
-    return None
+        return any(is_open(promise, n) for n in tree.parameters if n.startswith(f"{path}."))
+    others = alike(rest, tree.children.get(path, ()), cutoff=SURELY_ALIKE)
+    weights = [join(join(path, name), "weight") for name in others]
+    return any(is_open(promise, weight) for weight in weights if weight in tree.parameters)
 
 
 # ---- rows
 
 
-def _report(found: Promise, faults: list[Finding], mesh: DeviceMesh | None) -> Audit:
-    out = Audit(found.tp, mesh is not None, findings=ordered(faults))
-    out.entries = [_entry(found, key) for key in found.styles]
+def _report(promise: Promise, faults: list[Finding], mesh: DeviceMesh | None) -> Audit:
+    findings = reported([*faults, *_undeclared(promise, faults)])
+    out = Audit(promise.tp, mesh is not None, findings=findings)
+    out.entries = [_entry(promise, key) for key in promise.styles]
     seen: set[tuple[int, str]] = set()
     counted: set[int] = set()
-    for name, tensor in found.tree.parameters.items():
-        row = _parameter(found, name, mesh)
+    for name, tensor in promise.tree.parameters.items():
+        row = _parameter(promise, name, mesh)
         out.parameters.append(row)
         if id(tensor) not in counted:
             counted.add(id(tensor))
@@ -222,38 +176,47 @@ def _report(found: Promise, faults: list[Finding], mesh: DeviceMesh | None) -> A
     return out
 
 
-def _entry(found: Promise, key: str) -> Entry:
-    matched = found.matches[key]
-    sharded = [n for n, p in found.placed.items() if p.key == key and found.shards(n)]
-    near = () if matched.hits else candidates(found.tree, matched)
+def _entry(promise: Promise, key: str) -> EntryRow:
+    matched = promise.matches[key]
+    sharded = [n for n, p in promise.placed.items() if p.key == key and promise.shards(n)]
+    near = () if matched.hits else candidates(promise.tree, matched)
     # what a key that matches nothing should match is what it seems to mean
-    expected = len(found.tree.kinds[near[0]]) if near else matched.expected
-    return Entry(key, found.styles[key].name, matched.hits, expected, len(sharded), near)
+    expected = len(promise.tree.kinds[near[0]]) if near else matched.expected
+    return EntryRow(key, promise.styles[key].name, matched.hits, expected, len(sharded), near)
 
 
-def _parameter(found: Promise, name: str, mesh: DeviceMesh | None) -> Parameter:
-    tensor = found.tree.parameters[name]
-    placed = found.placed.get(name)
-    placement = placed.placement if placed else None
-    reason = _why_whole(found, name)
-    if placed and isinstance(placement, Shard):
-        reason = f"{placed.style.name} ({placed.key!r}){uneven(tensor, placement, found.tp)}"
-    kept = placed is not None and not isinstance(placement, Shard)
-    meant = kept or name in found.whole or name in found.reduced
-    split = placement if isinstance(placement, Shard) else Shard(0)
-    promised = bytes_held(tensor, None if meant else split, found.tp)
-    if mesh is None:
-        where = text(placement) if placement else "whole"
-        held = bytes_held(tensor, placement, found.tp)
-    else:
-        where, held = parallelized.where(tensor, mesh), parallelized.held_bytes(tensor)
-    return Parameter(
+def _parameter(promise: Promise, name: str, mesh: DeviceMesh | None) -> ParameterRow:
+    tensor = promise.tree.parameters[name]
+    placed = promise.placed.get(name)
+    place = placed.placement if placed else None
+    held = bytes_held(tensor, place, promise.tp)
+    if mesh is not None:
+        place, held = plan_placement(tensor), parallelized.held_bytes(tensor)
+    why = _why(promise, name)
+    return ParameterRow(
         name=name,
         shape=tuple(tensor.shape),
-        placement=where,
-        reason=reason,
+        placement=in_words(place),
+        why=why,
+        reason=reason(why),
         entry=placed.key if placed else None,
         elements=tensor.numel(),
         held=held,
-        promised=promised,
+        promised=bytes_held(tensor, _meant(promise, name), promise.tp),
     )
+
+
+def _why(promise: Promise, name: str) -> Reason:
+    placed = promise.placed.get(name)
+    if placed is None or not isinstance(placed.placement, Shard):
+        return why_whole(promise, name)
+    tensor = promise.tree.parameters[name]
+    return ShardedBy(placed.style.name, placed.key, uneven(tensor, placed.placement, promise.tp))
+
+
+def _meant(promise: Promise, name: str) -> Shard | Replicate:
+    """Where a parameter would be if all that is not declared whole were sharded."""
+    if name in promise.whole or name in promise.reduced:
+        return Replicate()
+    placed = promise.placed.get(name)
+    return placed.placement if placed else Shard(0)

@@ -1,4 +1,4 @@
-"""What a plan promises on a model: each parameter's placement, and which entry makes it."""
+"""A plan followed on a model: each parameter's placement, and which entry makes it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ from fnmatch import fnmatchcase
 from torch import Tensor
 
 from tpcheck.errors import InvalidArgument
+from tpcheck.figures.plan import Finding
+from tpcheck.figures.plan_causes import (
+    Contradicted,
+    NothingToShard,
+    OfStyle,
+    StyledTwice,
+    UnmatchedDeclaration,
+    UnmatchedKey,
+)
+from tpcheck.figures.plan_reasons import UnevenSplit
 from tpcheck.placement import Replicate, Shard
 from tpcheck.plan import unknown_style
-from tpcheck.plan.findings import Finding
 from tpcheck.plan.match import Match, Tree, candidates, join, match, owner_of, wrapper_on
 from tpcheck.plan.plan import Plan
 from tpcheck.plan.styles import Inapplicable, Style, placement_of, read
+from tpcheck.vocabulary import Code
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,7 @@ class Promise:
         placed: parameter → where it is put; those that no entry touches are not here.
         whole, reduced: parameters that are declared so.
         tied: groups of names that are one tensor.
+        findings: faults of single entries.
     """
 
     tree: Tree
@@ -56,26 +67,24 @@ class Promise:
 
     def shards(self, name: str) -> bool:
         """Whether an entry splits the parameter."""
-        found = self.placed.get(name)
-        return found is not None and isinstance(found.placement, Shard)
+        placed = self.placed.get(name)
+        return placed is not None and isinstance(placed.placement, Shard)
 
 
-def promise(tree: Tree, plan: Plan, tp: int) -> Promise:
+def follow(tree: Tree, plan: Plan, tp: int) -> Promise:
     """Follows `plan` on `tree`; faults of single entries become findings.
 
     Raises:
         InvalidArgument: a style that is none, a declaration that can't be read.
     """
     out = Promise(tree, plan, tp)
-    for key, given in plan.entries.items():
-        style = read(given)
-        out.styles[key] = style
-        found = match(tree, key, parameters=isinstance(given, str))
-        out.matches[key] = found
-        for hit in found.hits:
+    for key, value in plan.entries.items():
+        out.styles[key] = style = read(value)
+        out.matches[key] = matched = match(tree, key, parameters=isinstance(value, str))
+        for hit in matched.hits:
             _apply(out, key, style, hit)
-        if not found.hits and not any(fnmatchcase(key, pattern) for pattern in plan.optional):
-            out.findings.append(_unmatched(tree, found))
+        if not matched.hits and not any(fnmatchcase(key, pattern) for pattern in plan.optional):
+            out.findings.append(_unmatched(tree, matched))
     out.whole = _declared(out, plan.whole, "whole")
     out.reduced = _declared(out, plan.reduced, "reduced")
     out.tied = _tied(tree, plan)
@@ -83,41 +92,43 @@ def promise(tree: Tree, plan: Plan, tp: int) -> Promise:
 
 
 def _apply(out: Promise, key: str, style: Style, hit: str) -> None:
-    tree = out.tree
-    if hit not in tree.modules:
-        owner = owner_of(hit)
-        _place(out, key, style, hit, owner)
+    """Puts a style on a module, or on a lone parameter, that a key matched."""
+    if hit not in out.tree.modules:
+        _place(out, key, style, hit, owner_of(hit))
         return
-    others = [name for name in tree.same(hit) if name != hit]
+    others = [name for name in out.tree.same(hit) if name != hit]
     twice = next((name for name in others if name in out.styled), None)
     if twice is not None and style.split and style.object is not None:
-        message = (
-            f"{key!r} puts {style.name} on {hit}, which is the same module as {twice}, and that "
-            "has a style: hooks would run twice; name the module once"
-        )
-        out.findings.append(Finding("wrong-placement", message, (hit,), key))
+        _misplaces(out, StyledTwice(style.name, twice), hit, key)
         return
     out.styled.add(hit)
     for name in (hit, *others):
         out.on.setdefault(name, []).append((key, style))
     if style.split == "probe":
-        try:
-            found = unknown_style.placements(style.object, tree.modules[hit], out.tp)
-        except Inapplicable as error:
-            _inapplicable(out, key, hit, error)
-            return
-        for name, placement in found.items():
-            _put(out, join(hit, name), Placed(key, style, placement))
+        _apply_unknown(out, key, style, hit)
+    else:
+        _apply_known(out, key, style, hit)
+
+
+def _apply_unknown(out: Promise, key: str, style: Style, hit: str) -> None:
+    try:
+        placements = unknown_style.placements(style.object, out.tree.modules[hit], out.tp)
+    except Inapplicable as error:
+        _misplaces(out, error.cause, hit, key)
         return
-    owned = [name for name in tree.parameters if owner_of(name) == hit]
+    for name, placement in placements.items():
+        _put(out, join(hit, name), Placed(key, style, placement))
+
+
+def _apply_known(out: Promise, key: str, style: Style, hit: str) -> None:
+    names = [name for name in out.tree.parameters if owner_of(name) == hit]
     if style.keeps:
         below = f"{hit}." if hit else ""
-        owned = [name for name in tree.parameters if name.startswith(below)]
-    elif style.split and not owned:
-        kind = type(tree.modules[hit]).__name__
-        message = f"{key!r} puts {style.name} on {hit} ({kind}), which has no parameters of its own"
-        out.findings.append(Finding("wrong-placement", message, (hit,), key))
-    for name in owned:
+        names = [name for name in out.tree.parameters if name.startswith(below)]
+    elif style.split and not names:
+        kind = type(out.tree.modules[hit]).__name__
+        _misplaces(out, NothingToShard(style.name, kind), hit, key)
+    for name in names:
         _place(out, key, style, name, hit)
 
 
@@ -126,57 +137,43 @@ def _place(out: Promise, key: str, style: Style, name: str, owner: str) -> None:
     try:
         placement = placement_of(style, module, name.rpartition(".")[2], tensor)
     except Inapplicable as error:
-        _inapplicable(out, key, owner, error)
+        _misplaces(out, error.cause, owner, key)
         return
     if placement is not None:
         _put(out, name, Placed(key, style, placement))
 
 
-def _inapplicable(out: Promise, key: str, module: str, error: Inapplicable) -> None:
-    where = f" at {module}" if module else ""
-    out.findings.append(Finding("wrong-placement", f"{key!r}{where}: {error}", (module,), key))
-
-
 def _put(out: Promise, name: str, placed: Placed) -> None:
     before = out.placed.get(name)
     if before is not None and before.placement != placed.placement:
-        message = (
-            f"{name}: {before.key!r} says {text(before.placement)}, "
-            f"{placed.key!r} says {text(placed.placement)}"
-        )
-        out.findings.append(Finding("wrong-placement", message, (name,), placed.key))
+        cause = Contradicted(before.key, before.placement, placed.placement)
+        _misplaces(out, cause, name, placed.key)
         return
-    owner, own = owner_of(name), name.rpartition(".")[2]
+    owner, last = owner_of(name), name.rpartition(".")[2]
     for module in out.tree.same(owner):
-        out.placed[join(module, own)] = placed
+        out.placed[join(module, last)] = placed
 
 
-def text(placement: Shard | Replicate) -> str:
-    """`Shard(0)`, as DTensor writes it."""
-    return f"Shard({placement.dim})" if isinstance(placement, Shard) else "Replicate()"
+def _misplaces(out: Promise, cause: OfStyle, name: str, key: str) -> None:
+    out.findings.append(Finding(Code.WRONG_PLACEMENT, cause, (name,), key))
 
 
-def _unmatched(tree: Tree, found: Match) -> Finding:
-    near = candidates(tree, found)
-    path, rest = found.missing[0]
-    where = path or "the model's root"
-    message = f"{found.key!r} matches no module: {where} has no {rest.partition('.')[0]!r}"
-    wrapper = wrapper_on(tree, found)
-    if wrapper:
-        message += f" (it is behind {wrapper}; apply the plan first)"
-    if near:
-        message += f"; there is {', '.join(near)}"
-    return Finding("plan-entry-unmatched", message, (found.key,), found.key, near)
+def _unmatched(tree: Tree, matched: Match) -> Finding:
+    reached, rest = matched.missing[0]
+    cause = UnmatchedKey(reached, rest.partition(".")[0], wrapper_on(tree, matched))
+    near = candidates(tree, matched)
+    return Finding(Code.PLAN_ENTRY_UNMATCHED, cause, (matched.key,), matched.key, near)
 
 
-def _declared(out: Promise, patterns: tuple[str, ...], what: str) -> set[str]:
+def _declared(out: Promise, patterns: tuple[str, ...], field: str) -> set[str]:
     names: set[str] = set()
     for pattern in patterns:
-        found = [n for n in out.tree.parameters if _named(out.tree, n, pattern)]
-        if not found:
-            message = f"{what}={pattern!r} is declared, and matches no parameter"
-            out.findings.append(Finding("plan-entry-unmatched", message, (pattern,), pattern))
-        names.update(found)
+        matched = [n for n in out.tree.parameters if _named(out.tree, n, pattern)]
+        if not matched:
+            cause = UnmatchedDeclaration(field)
+            finding = Finding(Code.PLAN_ENTRY_UNMATCHED, cause, (pattern,), pattern)
+            out.findings.append(finding)
+        names.update(matched)
     return names
 
 
@@ -194,7 +191,7 @@ def _tied(tree: Tree, plan: Plan) -> list[tuple[str, ...]]:
         for name in group:
             if name not in tree.parameters:
                 raise InvalidArgument(
-                    f"tied={group!r} names {name!r}, which is no parameter of the model"
+                    f"tied={group!r} names {name!r}, which is not a parameter of the model"
                 )
     groups += [group for group in (*plan.tied, *_configured(tree)) if group not in groups]
     return groups
@@ -207,14 +204,15 @@ def _configured(tree: Tree) -> Iterator[tuple[str, ...]]:
     if not getattr(config, "tie_word_embeddings", False) or None in ends:
         return
     names = {id(module): name for name, module in tree.modules.items()}
-    found = [names.get(id(end())) for end in ends]  # type: ignore[misc]
-    weights = tuple(join(name, "weight") for name in found if name is not None)
+    owners = [names.get(id(end())) for end in ends]  # type: ignore[misc]
+    weights = tuple(join(name, "weight") for name in owners if name is not None)
     if len(weights) == 2 and all(name in tree.parameters for name in weights):
         yield weights
 
 
 def bytes_held(tensor: Tensor, placement: Shard | Replicate | None, tp: int) -> int:
-    """Bytes of a parameter on the rank that holds most of it (the first: `torch.chunk` cuts)."""
+    """Bytes of a parameter on the rank that holds most of it (the first, as `torch.chunk` has
+    it)."""
     if not isinstance(placement, Shard) or tensor.ndim == 0:
         return tensor.numel() * tensor.element_size()
     size = tensor.shape[placement.dim]
@@ -222,10 +220,10 @@ def bytes_held(tensor: Tensor, placement: Shard | Replicate | None, tp: int) -> 
     return tensor.numel() // max(size, 1) * rows * tensor.element_size()
 
 
-def uneven(tensor: Tensor, placement: Shard | Replicate, tp: int) -> str:
-    """How a split comes out where the degree does not divide the size; else nothing."""
-    if not isinstance(placement, Shard) or tensor.shape[placement.dim] % tp == 0:
-        return ""
+def uneven(tensor: Tensor, placement: Shard, tp: int) -> UnevenSplit | None:
+    """How a split comes out where the degree does not divide the size."""
     size = tensor.shape[placement.dim]
+    if size % tp == 0:
+        return None
     most, least = (len(Shard(0).indices(size, tp, rank)) for rank in (0, tp - 1))
-    return f", uneven: {most} of {size} on the first rank, {least} on the last"
+    return UnevenSplit(size, most, least)

@@ -11,10 +11,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tpcheck.figures.plan import Finding
+from tpcheck.figures.plan_causes import GateUpAsOne, HeadsCut, QkvAsOne
 from tpcheck.placement import Shard
-from tpcheck.plan.findings import Finding, brief, generic
-from tpcheck.plan.followed import Promise
+from tpcheck.plan.followed import Placed, Promise
 from tpcheck.plan.match import Tree, join, owner_of
+from tpcheck.tensors.names import generic
+from tpcheck.vocabulary import Code
+
+Cut = HeadsCut | GateUpAsOne | QkvAsOne
 
 QUERY = {"q_proj", "wq", "query", "q", "to_q", "q_lin"}
 KEY_VALUE = {"k_proj", "v_proj", "wk", "wv", "key", "value", "k", "v", "to_k", "to_v"}
@@ -26,7 +31,7 @@ FUSED_GATE_UP = {"gate_up_proj", "gate_up", "w13", "up_gate_proj", "gate_up_line
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadCounts:
     """A, G, D as a configuration has them."""
 
     heads: int
@@ -35,7 +40,7 @@ class Heads:
     names: tuple[str, str]  # what the configuration calls A and G
 
 
-def around(tree: Tree, owner: str) -> Iterator[Heads]:
+def around(tree: Tree, owner: str) -> Iterator[HeadCounts]:
     """The head counts of the modules that a projection is in, the innermost first: a tower of a
     model has a configuration of its own, and attention may know its heads without any."""
     path = owner
@@ -46,22 +51,22 @@ def around(tree: Tree, owner: str) -> Iterator[Heads]:
                 yield holder
 
 
-def of_config(model: nn.Module) -> Heads | None:
+def of_config(model: nn.Module) -> HeadCounts | None:
     """The head counts in `model.config` (or `model.args`), or None where there are none."""
     config: Any = getattr(model, "config", None) or getattr(model, "args", None)
     return None if config is None else of(config)
 
 
-def of(config: Any) -> Heads | None:
+def of(config: Any) -> HeadCounts | None:
     """The head counts among the attributes of a configuration or of an attention module."""
     if callable(getattr(config, "get_text_config", None)):
         config = config.get_text_config()
-    found = _first(config, "num_attention_heads", "n_heads", "num_heads", "n_head", "heads")
-    if found is None:
+    queries = _first(config, "num_attention_heads", "n_heads", "num_heads", "n_head", "heads")
+    if queries is None:
         return None
-    name, heads = found
+    name, heads = queries
     kv_name, kv_heads = (
-        _first(config, "num_key_value_heads", "n_kv_heads", "num_kv_heads", "kv_heads") or found
+        _first(config, "num_key_value_heads", "n_kv_heads", "num_kv_heads", "kv_heads") or queries
     )
     dim = _first(config, "head_dim", "dim_head")
     if dim is None:
@@ -69,7 +74,7 @@ def of(config: Any) -> Heads | None:
         if width is None or width[1] % heads:
             return None
         dim = ("", width[1] // heads)
-    return Heads(heads, kv_heads, dim[1], (name, kv_name))
+    return HeadCounts(heads, kv_heads, dim[1], (name, kv_name))
 
 
 def _first(config: Any, *names: str) -> tuple[str, int] | None:
@@ -85,65 +90,63 @@ def _first(config: Any, *names: str) -> tuple[str, int] | None:
 
 def findings(promise: Promise) -> Iterator[Finding]:
     """Splits that cut heads or fused blocks, a finding for each kind of parameter."""
-    cut: dict[tuple[str, str], list[str]] = {}
+    cut: dict[tuple[str, Cut], list[str]] = {}
     for name, placed in promise.placed.items():
-        if not isinstance(placed.placement, Shard) or not name.endswith("weight"):
-            continue
-        owner = owner_of(name)
-        tensor = promise.tree.parameters[name]
-        column = placed.style.split == "column" and placed.placement.dim == 0
-        # an output that is gathered is whole again before anyone looks at heads
-        open_ = column and placed.style.gives == "features"
-        counts = list(around(promise.tree, owner))
-        reason = (open_ and _fused(owner, tensor, counts)) or _head_cut(
-            promise, owner, tensor, counts, column, open_
-        )
-        if reason:
-            cut.setdefault((generic(name), reason), []).append(name)
-    for (_, reason), names in cut.items():
-        keys = {promise.placed[name].key for name in names}
-        yield Finding(
-            "wrong-placement", f"{brief(names)}: {reason}", tuple(names), next(iter(keys))
-        )
+        if isinstance(placed.placement, Shard) and name.endswith("weight"):
+            cause = _cause(promise, name, placed)
+            if cause:
+                cut.setdefault((generic(name), cause), []).append(name)
+    for (_, cause), names in cut.items():
+        key = promise.placed[names[0]].key
+        yield Finding(Code.WRONG_PLACEMENT, cause, tuple(names), key)
 
 
-def _fused(owner: str, tensor: Tensor, counts: list[Heads]) -> str | None:
+def _cause(promise: Promise, name: str, placed: Placed) -> Cut | None:
+    owner, tensor = owner_of(name), promise.tree.parameters[name]
+    counts = list(around(promise.tree, owner))
+    column = placed.style.split == "column" and placed.placement == Shard(0)
+    # an output that is gathered is whole again before anyone looks at heads
+    if not (column and placed.style.gives == "features"):
+        return None if column else _rows_cut(promise, owner, tensor, counts)
+    return _fused(owner, tensor, counts) or _columns_cut(promise, owner, tensor, counts)
+
+
+def _fused(owner: str, tensor: Tensor, counts: list[HeadCounts]) -> Cut | None:
     last, rows = owner.rpartition(".")[2], tensor.shape[0]
     if last in FUSED_GATE_UP:
-        return (
-            f"fused [gate | up] of {rows} rows, split as one: the first ranks get gate, the others "
-            "up; unfuse it, or pack it (packed_colwise)"
-        )
+        return GateUpAsOne(rows)
     for heads in counts if last in FUSED_QKV else ():
         q, kv = heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim
         if rows == q + 2 * kv:
-            return (
-                f"fused [q | k | v] of {q} + {kv} + {kv} rows, split as one: ranks get other parts "
-                "than their heads'; unfuse it into q_proj, k_proj, v_proj"
-            )
+            return QkvAsOne(q, kv)
     return None
 
 
-def _head_cut(
-    promise: Promise, owner: str, tensor: Tensor, counts: list[Heads], column: bool, open_: bool
-) -> str | None:
+def _columns_cut(
+    promise: Promise, owner: str, tensor: Tensor, counts: list[HeadCounts]
+) -> HeadsCut | None:
+    last = owner.rpartition(".")[2]
+    if last not in KEY_VALUE | QUERY:
+        return None
+    return _head_cut(promise.tp, tensor.shape[0], counts, of_keys=last in KEY_VALUE)
+
+
+def _rows_cut(
+    promise: Promise, owner: str, tensor: Tensor, counts: list[HeadCounts]
+) -> HeadsCut | None:
+    if owner.rpartition(".")[2] not in OUT or not _has_query(promise, owner):
+        return None
+    return _head_cut(promise.tp, tensor.shape[-1], counts, of_keys=False)
+
+
+def _head_cut(tp: int, size: int, counts: list[HeadCounts], *, of_keys: bool) -> HeadsCut | None:
     """Judged by the innermost counts that the projection's size agrees with."""
-    last, tp = owner.rpartition(".")[2], promise.tp
-    size = tensor.shape[0 if column else -1]
-    if last in KEY_VALUE and open_:
-        own = [(h.kv_heads, h.head_dim, h.names[1]) for h in counts]
-    elif (last in QUERY and open_) or (last in OUT and not column and _has_query(promise, owner)):
-        own = [(h.heads, h.head_dim, h.names[0]) for h in counts]
-    else:
-        return None
-    fitting = [(count, d, name) for count, d, name in own if count * d == size]
-    if not fitting or fitting[0][0] % tp == 0:
-        return None
-    count, d, name = fitting[0]
-    return (
-        f"tp={tp} does not divide {name}={count}: {size} = {count} heads of {d} are split into "
-        f"pieces of {-(-size // tp)}, which cuts heads"
-    )
+    for heads in counts:
+        count = heads.kv_heads if of_keys else heads.heads
+        if count * heads.head_dim == size:
+            counted = heads.names[of_keys]
+            return HeadsCut(tp, counted, count, heads.head_dim, size) if count % tp else None
+    return None
 
 
 def _has_query(promise: Promise, owner: str) -> bool:

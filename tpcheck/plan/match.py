@@ -15,16 +15,24 @@ from functools import cached_property
 
 from torch import Tensor, nn
 
-from tpcheck.plan.findings import generic
+from tpcheck.tensors.names import WRAPPERS, generic
 
-# Levels that a wrapper adds, and what adds them. `module` is DDP's; a module of one's own may
-# have that name, too, so it counts as a wrapper only where it is an only child.
-WRAPPERS = {
-    "_orig_mod": "torch.compile",
-    "_checkpoint_wrapped_module": "CheckpointWrapper (activation checkpointing)",
-    "_fsdp_wrapped_module": "FullyShardedDataParallel",
-    "module": "DistributedDataParallel, or another wrapper with a child `module`",
-}
+# The attribute of DistributedDataParallel. A module of one's own may have that name, too, so it
+# counts as a wrapper only where it is an only child.
+DDP = "module"
+
+#: Suggestions for a key, at most. Only the first is likely to be right: more hide it, fewer leave
+#: out the siblings of a fused projection.
+MOST = 3
+
+#: How like a name must be (difflib's ratio) to be suggested for one that its module does not have.
+#: Lower, and names that have nothing in common are suggested; higher, and `attn` no longer finds
+#: `self_attn`.
+ALIKE = 0.6
+
+#: The same where more hangs on it: for whole keys, which are long and share most of their parts,
+#: and where a likeness alone makes a layer count as missed.
+SURELY_ALIKE = 0.75
 
 
 class Tree:
@@ -83,8 +91,7 @@ class Tree:
 
     def is_wrapper(self, parent: str, child: str) -> bool:
         """Whether `child` is a level that a wrapper added below `parent`."""
-        only = self.children[parent] == [child]
-        return child in WRAPPERS and (child != "module" or only)
+        return child in WRAPPERS or (child == DDP and self.children[parent] == [child])
 
     def plain(self, name: str) -> str:
         """A module's or parameter's name without the levels that wrappers added."""
@@ -137,41 +144,51 @@ def match(tree: Tree, key: str, *, parameters: bool) -> Match:
     for i, part in enumerate(parts):
         following: list[str] = []
         for path in reached:
-            found = [join(path, c) for c in tree.children.get(path, ()) if fnmatchcase(c, part)]
-            if not found and parameters and i == len(parts) - 1 and path in tree.modules:
-                own = tree.modules[path]._parameters
-                found = [join(path, n) for n, p in own.items() if p is not None and n == part]
-            following += found
-            if not found:
+            below = [join(path, c) for c in tree.children.get(path, ()) if fnmatchcase(c, part)]
+            if not below and parameters and i == len(parts) - 1 and path in tree.modules:
+                owned = tree.modules[path]._parameters
+                below = [join(path, n) for n, p in owned.items() if p is not None and n == part]
+            following += below
+            if not below:
                 missing.append((path, ".".join(parts[i:])))
         reached = following
     return Match(key, tuple(reached), tuple(missing))
 
 
-def candidates(tree: Tree, found: Match) -> tuple[str, ...]:
-    """Keys that `found.key` could have meant, the likeliest first: the same key through a
+def candidates(tree: Tree, matched: Match) -> tuple[str, ...]:
+    """Keys that `matched.key` could have meant, the likeliest first: the same key through a
     wrapper, under another root, or with a name that is like the one that does not exist."""
-    key = found.key
     kinds = [kind for kind in tree.kinds if kind]
-    wanted = generic(key)
+    wanted = generic(matched.key)
+    near = _elsewhere(tree, kinds, wanted) or _misspelt(tree, kinds, matched)
+    near = [kind for kind in near if kind in kinds]
+    if not near:
+        last = wanted.rpartition(".")[2]
+        same = [k for k in kinds if k.rpartition(".")[2] == last]
+        near = [*same, *difflib.get_close_matches(wanted, kinds, n=MOST, cutoff=SURELY_ALIKE)]
+    return tuple(dict.fromkeys(near))[:MOST]
+
+
+def _elsewhere(tree: Tree, kinds: list[str], wanted: str) -> list[str]:
+    """The same key through a wrapper, below a root, or without one."""
     near = [k for k in kinds if _same(_without_wrappers(tree, k), wanted) and k != wanted]
     near += [k for k in kinds if k.endswith(f".{wanted}")]
     parts = wanted.split(".")
-    near += [".".join(parts[i:]) for i in range(1, len(parts)) if ".".join(parts[i:]) in kinds]
-    if not near:
-        for path, rest in found.missing[:1]:
-            part, _, below = rest.partition(".")
-            children = tree.children.get(path, ())
-            others = [join(join(generic(path), child), below) for child in children]
-            near += [kind for kind in others if below and kind in kinds]
-            likes = [join(generic(path), child) for child in alike(part, children)]
-            near += [join(full, below) if join(full, below) in kinds else full for full in likes]
-    near = [kind for kind in near if kind in kinds]
-    if not near:
-        last = parts[-1]
-        same = [k for k in kinds if k.rpartition(".")[2] == last]
-        near = [*same, *difflib.get_close_matches(wanted, kinds, n=3, cutoff=0.75)]
-    return tuple(dict.fromkeys(near))[:3]
+    tails = [".".join(parts[i:]) for i in range(1, len(parts))]
+    return near + [tail for tail in tails if tail in kinds]
+
+
+def _misspelt(tree: Tree, kinds: list[str], matched: Match) -> list[str]:
+    """The same key with another child where the first of its paths ends."""
+    near: list[str] = []
+    for path, rest in matched.missing[:1]:
+        part, _, below = rest.partition(".")
+        children = tree.children.get(path, ())
+        others = [join(join(generic(path), child), below) for child in children]
+        near += [kind for kind in others if below and kind in kinds]
+        likes = [join(generic(path), child) for child in alike(part, children)]
+        near += [join(full, below) if join(full, below) in kinds else full for full in likes]
+    return near
 
 
 def _without_wrappers(tree: Tree, kind: str) -> str:
@@ -186,7 +203,7 @@ def _same(one: str, other: str) -> bool:
     )
 
 
-def alike(part: str, children: Iterable[str], *, cutoff: float = 0.6) -> list[str]:
+def alike(part: str, children: Iterable[str], *, cutoff: float = ALIKE) -> list[str]:
     """Children whose names are like `part`: fused ones first (`qkv_proj` for `k_proj`)."""
     names = [c for c in children if not c.isdigit()]
     head, _, tail = part.partition("_")
@@ -197,13 +214,13 @@ def alike(part: str, children: Iterable[str], *, cutoff: float = 0.6) -> list[st
         and n.endswith(tail)
         and (head in n.split("_")[:-1] or (head in "qkv" and "qkv" in n))
     ]
-    return [*fused, *difflib.get_close_matches(part, names, n=3, cutoff=cutoff)]
+    return [*fused, *difflib.get_close_matches(part, names, n=MOST, cutoff=cutoff)]
 
 
-def wrapper_on(tree: Tree, found: Match) -> str | None:
-    """The wrapper that stands between a key and the modules that it means, in words."""
-    for path, _ in found.missing:
+def wrapper_on(tree: Tree, matched: Match) -> str | None:
+    """The attribute of a wrapper between a key and the modules that it means."""
+    for path, _ in matched.missing:
         for child in tree.children.get(path, ()):
             if tree.is_wrapper(path, child):
-                return WRAPPERS[child]
+                return child
     return None

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from tpcheck.errors import InvalidArgument
+from tpcheck.figures.plan import Finding
+from tpcheck.figures.plan_causes import Misplaced, Place, TieLost, Unreached
 from tpcheck.placement import Replicate, Shard
-from tpcheck.plan.findings import Finding, brief, generic, ordered
-from tpcheck.plan.followed import Promise, text
+from tpcheck.plan.followed import Promise
 from tpcheck.plan.match import Tree, match, wrapper_on
+from tpcheck.tensors.live import local, plan_placement
+from tpcheck.tensors.names import generic
+from tpcheck.vocabulary import Code
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -36,28 +40,9 @@ def _axis(mesh: DeviceMesh) -> int:
     return 0
 
 
-def placement(tensor: Tensor, axis: str = "tp") -> Shard | Replicate | None:
-    """The placement of a DTensor on the TP axis; None for a plain tensor."""
-    mesh: Any = getattr(tensor, "device_mesh", None)
-    if mesh is None:
-        return None
-    names = mesh.mesh_dim_names or (axis,)
-    if axis not in names:
-        return Replicate()
-    own = tensor.placements[names.index(axis)]  # type: ignore[attr-defined]
-    return Shard(own.dim) if hasattr(own, "dim") else Replicate()
-
-
-def where(tensor: Tensor, mesh: DeviceMesh) -> str:
-    """A parameter's place in words: `Shard(0)`, `Replicate()`, or `whole` for a plain tensor."""
-    found = placement(tensor)
-    return text(found) if found else "whole"
-
-
 def held_bytes(tensor: Tensor) -> int:
     """Bytes of this rank's part."""
-    own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return own.numel() * own.element_size()
+    return full_bytes(local(tensor))
 
 
 def full_bytes(tensor: Tensor) -> int:
@@ -77,7 +62,7 @@ class Promised:
 
 def promised(promise: Promise) -> Promised:
     """The part of a promise that a parallelized model can be held against."""
-    placed = {name: (found.key, found.placement) for name, found in promise.placed.items()}
+    placed = {name: (own.key, own.placement) for name, own in promise.placed.items()}
     return Promised(placed, tuple(promise.tied))
 
 
@@ -92,41 +77,46 @@ def findings(
             that no DTensor describes, and is not judged here.
     """
     tree = Tree(model, unwrapped=True)
-    raw = Tree(model)
-    by_hand = {
-        name
-        for name, tensor in tree.parameters.items()
-        if full and name in full and placement(tensor) is None and tensor.shape != full[name].shape
+    placed = {
+        name: promised
+        for name, promised in expected.placed.items()
+        if not (full and name in full and _by_hand(tree.parameters.get(name), full[name]))
     }
-    placed = {name: found for name, found in expected.placed.items() if name not in by_hand}
-    return ordered([*_split_ties(tree, expected), *_misplaced(tree, raw, placed)])
+    return [*_split_ties(tree, expected), *_misplaced(tree, Tree(model), placed)]
+
+
+def _by_hand(tensor: Tensor | None, full: Tensor) -> bool:
+    """Whether a plain tensor is a shard that was made without DTensor."""
+    return tensor is not None and plan_placement(tensor) is None and tensor.shape != full.shape
 
 
 def _misplaced(
     tree: Tree, raw: Tree, expected: Mapping[str, tuple[str, Shard | Replicate]]
 ) -> Iterator[Finding]:
-    kinds: dict[tuple[str, str, str, str], list[str]] = {}
-    for name, (key, wanted) in expected.items():
+    kinds: dict[tuple[Code, Misplaced | Unreached, str, str], list[str]] = {}
+    for name, (key, promised) in expected.items():
         tensor = tree.parameters.get(name)
         if tensor is None or _on_one_rank(tensor):
             continue
-        own = placement(tensor)
-        if own == wanted or (own is None and isinstance(wanted, Replicate)):
+        place = plan_placement(tensor)
+        if place == promised or (place is None and isinstance(promised, Replicate)):
             continue
-        has = text(own) if own else "whole"
-        if isinstance(own, Shard):
-            code, message = "wrong-placement", f"{has}, {key!r} promises {text(wanted)}"
-        else:
-            code, message = "parameter-not-sharded", f"{has}, {key!r} promises {text(wanted)}"
-            found = match(raw, key, parameters=True)
-            if not found.hits:
-                code = "plan-entry-unmatched"
-                wrapper = wrapper_on(raw, found)
-                behind = f" (behind {wrapper}: apply the plan first)" if wrapper else ""
-                message += f", which matches nothing{behind}"
-        kinds.setdefault((code, message, key, generic(name)), []).append(name)
-    for (code, message, key, _), names in kinds.items():
-        yield Finding(code, f"{brief(names)}: {message}", tuple(names), key)
+        code, cause = _cause(raw, key, place, promised)
+        kinds.setdefault((code, cause, key, generic(name)), []).append(name)
+    for (code, cause, key, _), names in kinds.items():
+        yield Finding(code, cause, tuple(names), key)
+
+
+def _cause(
+    raw: Tree, key: str, place: Place, promised: Shard | Replicate
+) -> tuple[Code, Misplaced | Unreached]:
+    if isinstance(place, Shard):
+        return Code.WRONG_PLACEMENT, Misplaced(place, promised)
+    matched = match(raw, key, parameters=True)
+    if matched.hits:
+        return Code.PARAMETER_NOT_SHARDED, Misplaced(place, promised)
+    wrapper = wrapper_on(raw, matched)
+    return Code.PLAN_ENTRY_UNMATCHED, Unreached(place, promised, wrapper)
 
 
 def _on_one_rank(tensor: Tensor) -> bool:
@@ -139,12 +129,7 @@ def _on_one_rank(tensor: Tensor) -> bool:
 
 def _split_ties(tree: Tree, expected: Promised) -> Iterator[Finding]:
     for group in expected.tied:
-        tensors = [tree.parameters[name] for name in group if name in tree.parameters]
-        if len({id(tensor) for tensor in tensors}) > 1:
-            places = (placement(tensor) for tensor in tensors)
-            how = ", ".join(
-                f"{name}: {text(own) if own else 'whole'}"
-                for name, own in zip(group, places, strict=True)
-            )
-            message = f"{how}; they are one tensor before, and {len(tensors)} after"
-            yield Finding("tied-weights-split", message, group)
+        tensors = {name: tree.parameters[name] for name in group if name in tree.parameters}
+        if len({id(tensor) for tensor in tensors.values()}) > 1:
+            places = tuple((name, plan_placement(tensor)) for name, tensor in tensors.items())
+            yield Finding(Code.TIED_WEIGHTS_SPLIT, TieLost(places), group)

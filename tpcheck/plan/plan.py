@@ -37,9 +37,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("whole", "reduced", "optional", "tied"):
-            if isinstance(getattr(self, name), str):
-                given = getattr(self, name)
-                raise InvalidArgument(f"Plan({name}={given!r}): give a tuple, as in ({given!r},)")
+            pattern = getattr(self, name)
+            if isinstance(pattern, str):
+                raise InvalidArgument(
+                    f"Plan({name}={pattern!r}): give a tuple, as in ({pattern!r},)"
+                )
         object.__setattr__(self, "entries", dict(flattened(self.entries)))
 
 
@@ -47,14 +49,14 @@ def flattened(entries: Any, prefix: str = "") -> list[tuple[str, Any]]:
     """Nested plans as (full key, style) pairs; a lone style applies to the module itself.
 
     Raises:
-        InvalidArgument: a key that is no string.
+        InvalidArgument: a key that is not a string.
     """
     if not isinstance(entries, Mapping):
         return [(prefix, entries)]
     out: list[tuple[str, Any]] = []
     for key, style in entries.items():
         if not isinstance(key, str):
-            raise InvalidArgument(f"a plan's keys are module names; {key!r} is none")
+            raise InvalidArgument(f"a plan's keys are module names; {key!r} is not one")
         path = ".".join(part for part in (prefix, key) if part)
         out += flattened(style, path)
     return out

@@ -13,16 +13,22 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from tpcheck.errors import InvalidArgument, did_you_mean
+from tpcheck.figures.plan_causes import StyleRaised, WrongModule
 from tpcheck.placement import Replicate, Shard
+from tpcheck.report.plan_faults import inapplicable
 
-# An activation between modules: the same on every rank; split along its last dim (`Shard(-1)`);
-# split along the sequence (`Shard(1)`, or `Shard(0)` without a batch). None: not said.
+# An activation between modules: replicated; sharded along its last dim (`Shard(-1)`); sharded along
+# the sequence (`Shard(1)`, or `Shard(0)` without a batch). None: not said.
 Activation = Literal["whole", "features", "sequence"] | None
 Split = Literal["column", "row", "packed column", "packed row", "probe"] | None
 
 
 class Inapplicable(InvalidArgument):
-    """A style that raises on such a module."""
+    """A style that raises on such a module; `.cause` says which and why."""
+
+    def __init__(self, cause: WrongModule | StyleRaised) -> None:
+        super().__init__(inapplicable(cause))
+        self.cause = cause
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Style:
         split: how parameters are split; "probe" where only applying the style tells.
         takes, gives: the activation that comes in, and goes out.
         local: whether plain tensors come out (the rank's own part), not DTensors.
-        keeps: whether its parameters are whole on purpose, and their gradients seen to.
+        keeps: whether its parameters are replicated on purpose, and their gradients seen to.
         prepares: the activation that the module under it works on.
         embedding_dim: the dim of an embedding's weight that is split.
         object: the `ParallelStyle`, where it is one.
@@ -78,56 +84,58 @@ def read(style: Any) -> Style:
     """The style behind a plan's value.
 
     Raises:
-        InvalidArgument: a string that no framework knows, or an object that is no style.
+        InvalidArgument: a string that no framework knows, or an object that is not a style.
     """
     if isinstance(style, str):
         if style not in STRINGS:
             raise InvalidArgument(f"the style {style!r} is unknown{did_you_mean(style, STRINGS)}")
         return STRINGS[style]
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        ParallelStyle,
-        PrepareModuleInput,
-        PrepareModuleInputOutput,
-        PrepareModuleOutput,
-        RowwiseParallel,
-        SequenceParallel,
+    from torch.distributed.tensor import parallel
+
+    if isinstance(style, parallel.ColwiseParallel):
+        return _split(style, "column", embedding_dim=1)
+    if isinstance(style, parallel.RowwiseParallel):
+        return _split(style, "row", embedding_dim=0)
+    if isinstance(style, parallel.SequenceParallel):
+        return _kept(style)
+    if isinstance(style, parallel.PrepareModuleInputOutput):
+        return _prepares(style, style.prepare_module_input)
+    if isinstance(style, parallel.PrepareModuleInput):
+        return _prepares(style, style)
+    if isinstance(style, parallel.PrepareModuleOutput):
+        return Style(type(style).__name__, object=style)
+    if isinstance(style, parallel.ParallelStyle):
+        return Style(type(style).__name__, "probe", object=style)
+    raise InvalidArgument(
+        f"a plan's value is a ParallelStyle or a string; this is a {type(style).__name__}"
     )
 
-    if not isinstance(style, ParallelStyle):
-        raise InvalidArgument(
-            f"a plan's value is a ParallelStyle or a string; this is a {type(style).__name__}"
-        )
-    name = type(style).__name__
-    if isinstance(style, (ColwiseParallel, RowwiseParallel)):
-        column = isinstance(style, ColwiseParallel)
-        takes, gives = _activation(style.input_layouts[0]), _activation(style.output_layouts[0])
-        return Style(
-            name,
-            "column" if column else "row",
-            takes,
-            gives,
-            local=style.use_local_output,
-            embedding_dim=1 if column else 0,
-            object=style,
-        )
-    if isinstance(style, SequenceParallel):
-        # along another dim (heads, say) it keeps parameters whole all the same
-        along: Activation = "sequence" if style.sequence_sharding[0].dim in (0, 1) else None
-        local = style.use_local_output
-        return Style(name, None, along, along, local=local, keeps=True, object=style)
-    if isinstance(style, PrepareModuleInputOutput):
-        style = style.prepare_module_input
-    if isinstance(style, PrepareModuleInput):
-        layouts = [
-            *(style.desired_input_layouts or ()),
-            *style.desired_input_kwarg_layouts.values(),
-        ]
-        works_on = next((_activation(own) for own in layouts if own is not None), None)
-        return Style(name, prepares=works_on, object=style)
-    if isinstance(style, PrepareModuleOutput):
-        return Style(name, object=style)
-    return Style(name, "probe", object=style)
+
+def _split(style: Any, split: Split, *, embedding_dim: int) -> Style:
+    """ColwiseParallel or RowwiseParallel."""
+    return Style(
+        type(style).__name__,
+        split,
+        _activation(style.input_layouts[0]),
+        _activation(style.output_layouts[0]),
+        local=style.use_local_output,
+        embedding_dim=embedding_dim,
+        object=style,
+    )
+
+
+def _kept(style: Any) -> Style:
+    """SequenceParallel: along another dim (heads, say) it keeps parameters replicated, too."""
+    along: Activation = "sequence" if style.sequence_sharding[0].dim in (0, 1) else None
+    name, local = type(style).__name__, style.use_local_output
+    return Style(name, None, along, along, local=local, keeps=True, object=style)
+
+
+def _prepares(style: Any, inputs: Any) -> Style:
+    """PrepareModuleInput, alone or as a part of `style`."""
+    layouts = [*(inputs.desired_input_layouts or ()), *inputs.desired_input_kwarg_layouts.values()]
+    works_on = next((_activation(layout) for layout in layouts if layout is not None), None)
+    return Style(type(style).__name__, prepares=works_on, object=inputs)
 
 
 def _activation(layout: Any) -> Activation:
@@ -153,10 +161,7 @@ def placement_of(
     if isinstance(module, nn.Embedding) and style.embedding_dim is not None:
         return Shard(style.embedding_dim)
     if style.object is not None and not isinstance(module, nn.Linear):
-        raise Inapplicable(
-            f"{style.name} can only be applied to nn.Linear and nn.Embedding, "
-            f"not to {type(module).__name__}"
-        )
+        raise Inapplicable(WrongModule(style.name, type(module).__name__))
     if style.split in ("column", "packed column"):
         return Shard(max(tensor.ndim - 2, 0))
     return Replicate() if tensor.ndim == 1 else Shard(tensor.ndim - 1)

@@ -17,8 +17,10 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck.errors import InvalidArgument
+from tpcheck.figures.plan_causes import StyleRaised
 from tpcheck.placement import Replicate, Shard
 from tpcheck.plan.styles import Inapplicable
+from tpcheck.tensors.live import plan_placement
 
 
 @contextlib.contextmanager
@@ -52,22 +54,15 @@ def placements(style: Any, module: nn.Module, tp: int) -> dict[str, Shard | Repl
     Raises:
         Inapplicable: the style raises on such a module.
     """
-    from torch.distributed.tensor import DTensor
-
     bare = copy.deepcopy(module).to("meta")
     with fake_mesh(tp) as mesh, quiet():
         try:
             style._apply(bare, mesh)
         except Exception as error:
-            raise Inapplicable(
-                f"{type(style).__name__} can't be applied to {type(module).__name__}: {error}"
-            ) from error
-    out: dict[str, Shard | Replicate] = {}
-    for name, tensor in bare.named_parameters():
-        if isinstance(tensor, DTensor):
-            own: Any = tensor.placements[0]
-            out[name] = Shard(own.dim) if own.is_shard() else Replicate()
-    return out
+            names = type(style).__name__, type(module).__name__
+            raise Inapplicable(StyleRaised(*names, str(error))) from error
+    placed = {name: plan_placement(tensor) for name, tensor in bare.named_parameters()}
+    return {name: placement for name, placement in placed.items() if placement is not None}
 
 
 @contextlib.contextmanager

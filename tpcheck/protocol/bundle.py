@@ -17,6 +17,7 @@ from torch import Tensor
 from tpcheck.bounds.spread import Spread
 from tpcheck.placement import Entry
 from tpcheck.protocol.problem import Problem, Target
+from tpcheck.vocabulary import Kind
 
 
 def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) -> None:
@@ -74,6 +75,6 @@ def read_bundle(
                 floats = getattr(torch, dtype)
                 key = f"own/{d}/{i}"
                 low = bundle.get_tensor(key) if key in keys else None
-                target = Target(kind, name, entry, floats, value, spread, unused, low)
+                target = Target(Kind(kind), name, entry, floats, value, spread, unused, low)
                 problem.targets.append(target)
     return problem

@@ -20,7 +20,7 @@ LEARNING_RATE = 2.0**-4
 
 def named_outputs(result: Any) -> dict[str, Tensor]:
     """A module's result as name → tensor: `output`, `output.0` …, or the keys of a mapping;
-    nested ones by path (`output.1.aux`). What is no tensor is left out."""
+    nested ones by path (`output.1.aux`). What is not a tensor is left out."""
     if isinstance(result, Tensor):
         return {"output": result}
     if isinstance(result, (Mapping, tuple, list)):
@@ -39,19 +39,9 @@ def _flattened(result: Any, path: str) -> Iterator[tuple[str, Tensor]]:
             yield from _flattened(value, f"{path}.{key}" if path else str(key))
 
 
-def at(name: str, pass_: int | str) -> str:
-    """`x`, `x@1`, `x@step`: a tensor's name in one pass."""
-    return name if pass_ == 0 else f"{name}@{pass_}"
-
-
 def differentiable(outputs: Mapping[str, Tensor]) -> list[str]:
     """The outputs that take a cotangent."""
     return [name for name, t in outputs.items() if t.is_floating_point()]
-
-
-def output_kind(name: str) -> str:
-    """The mismatch kind of an output: a loss is told apart by its name."""
-    return "loss" if name.split("@")[0].split(".")[-1] == "loss" else "output"
 
 
 def float_buffers(module: Any) -> list[tuple[str, Tensor]]:

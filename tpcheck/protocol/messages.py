@@ -1,15 +1,21 @@
-"""What goes to the ranks for one case, and what each sends back."""
+"""What driver and hosts send each other, and what goes to the ranks and comes back for one case.
+
+To a host: `Teach`, `RunCase`, `Asked`. From it: `Ready`, `Learned`, `Ended`, `Answered`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tpcheck.case import Case
+from tpcheck.event import Event
 from tpcheck.placement import Entry
 from tpcheck.plan.parallelized import Promised
+from tpcheck.tensors.names import Pass
 from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Rule
 
 
 @dataclass(frozen=True)
@@ -25,9 +31,9 @@ class Work:
     named: frozenset[str]
     suspects: str  # a folder for local tensors outside their bounds
     plan: Promised | None = None  # what the candidate's plan promises of its parameters
-    dump: str | None = None  # a folder for every local tensor
+    dump: str = ""  # a folder for every local tensor
     saved: bool = False  # whether to count what autograd saves
-    watch: int | str | None = None  # the microbatch whose module borders are dumped, too
+    watch: Pass | None = None  # the pass whose module boundaries are dumped, too
     follow: bool = False  # whether collectives in backward are to carry their module
     eager: bool = False  # whether what the candidate compiles is to run eagerly
     rules: bool = False  # whether to hold other rules against the tensors, too
@@ -43,11 +49,83 @@ class RankReport:
     digests: dict[tuple[str, str], str] = field(default_factory=dict)
     suspects: dict[tuple[str, str], Entry] = field(default_factory=dict)  # kept for another look
     entries: dict[str, Entry] = field(default_factory=dict)  # parameters' live placements
-    events: list[dict[str, Any]] = field(default_factory=list)
-    bytes: int = 0  # parameters held
+    events: list[Event] = field(default_factory=list)
     saved: int = 0  # elements that autograd kept after the first forward, besides parameters
     usage: float = 0.0
     compared: int = 0  # tensors held against their bounds
     uncompiled: bool = False  # what the candidate compiles ran eagerly
-    alarms: set[str] = field(default_factory=set)  # other rules that alarm, where asked for
+    alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
     seconds: dict[str, float] = field(default_factory=dict)
+
+
+# ---- to a host
+
+
+@dataclass(frozen=True)
+class Teach:
+    """A candidate and its spec's callables, by the name `key`.
+
+    Args:
+        blob: cloudpickled.
+        paths: the driver's `sys.path`.
+        files: modules of the driver that no path leads to, name → file.
+    """
+
+    key: str
+    blob: bytes
+    paths: list[str]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RunCase:
+    """One case of the candidate `key`, for all of the host's ranks that it needs."""
+
+    key: str
+    work: Work
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`function(mesh, *args)` on every rank of `mesh`, outside any case."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    mesh: dict[str, int]
+    epoch: int
+
+
+# ---- from a host
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The host is up, and its ranks have met those of the others."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The candidate `key` is there, or why it can't be imported."""
+
+    key: str
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What one rank of case number `epoch` found."""
+
+    epoch: int
+    rank: int
+    outcome: RankReport | Mismatch
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What `Asked` came to on one rank; `error` is the traceback of what it raised."""
+
+    rank: int
+    value: Any
+    error: str | None

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tpcheck.bounds.spread import Spread
 from tpcheck.placement import Entry
+from tpcheck.vocabulary import Kind
 
 Values = dict[tuple[str, str], Tensor]  # (kind, name) → tensor
 
@@ -20,7 +21,7 @@ Values = dict[tuple[str, str], Tensor]  # (kind, name) → tensor
 class Target:
     """One tensor to compare: the full expected value and its σ, float64, of one shape."""
 
-    kind: str
+    kind: Kind
     name: str
     entry: Entry
     dtype: torch.dtype

@@ -1,10 +1,5 @@
-"""The rank side of an engine: a process that hosts one rank, or all ranks as threads.
-
-Messages from the driver: ("parts", key, blob, paths, files), ("case", key, work), ("stop",),
-("call", function, args, mesh, epoch).
-Messages to it: ("ready", …), ("parts", key, error | None), ("outcome", epoch, rank, outcome),
-("answer", rank, value, error | None).
-"""
+"""The rank side of an engine: a process that hosts one rank, or all ranks as threads. Its messages
+are those of `protocol.messages`."""
 
 from __future__ import annotations
 
@@ -28,8 +23,19 @@ import cloudpickle
 import torch
 
 from tpcheck.comms.board import Board
-from tpcheck.comms.trace import Recorder, watch_reduce_ops
-from tpcheck.protocol.messages import Work
+from tpcheck.comms.reduce_ops import watch_reduce_ops
+from tpcheck.comms.trace import Recorder
+from tpcheck.protocol.messages import (
+    Answered,
+    Asked,
+    Ended,
+    Learned,
+    RankReport,
+    Ready,
+    RunCase,
+    Teach,
+    Work,
+)
 from tpcheck.ranks import run as rank_side
 from tpcheck.ranks.worlds import ProcessWorlds, ThreadWorlds, set_recorder
 from tpcheck.verdict import Mismatch
@@ -65,7 +71,7 @@ class Host:
         if self.engine == "threads":
             ThreadWorlds.install()
             self.worlds = {rank: ThreadWorlds(rank) for rank in self.ranks}
-            # one thread a rank for good: torch registers groups by thread
+            # one thread per rank, for good: torch registers groups by thread
             self.threads = {rank: ThreadPoolExecutor(1, f"rank{rank}") for rank in self.ranks}
         else:
             watch_reduce_ops()
@@ -74,33 +80,32 @@ class Host:
                     self.engine, rank, request["size"], request["store"]
                 )
 
-    def send(self, *message: Any) -> None:
+    def send(self, message: Any) -> None:
         with self._lock:
             self.connection.send_bytes(cloudpickle.dumps(message))
 
     def serve(self) -> None:
-        """Answers the driver until it says stop or is gone."""
-        self.send("ready", os.getpid())
+        """Answers the driver until it is gone."""
+        self.send(Ready(os.getpid()))
         while True:
             try:
                 message = cloudpickle.loads(self.connection.recv_bytes())
             except (EOFError, OSError):
                 return
-            if message[0] == "stop":
-                return
-            if message[0] == "parts":
-                self.send("parts", message[1], self._learn(*message[1:]))
-            elif message[0] == "call":
-                self._call(*message[1:])
-            else:
-                self._case(*message[1:])
+            match message:
+                case Teach():
+                    self.send(Learned(message.key, self._learn(message)))
+                case Asked():
+                    self._call(message)
+                case RunCase(key, work):
+                    self._case(key, work)
 
-    def _learn(self, key: str, blob: bytes, path: list[str], files: dict[str, str]) -> str | None:
+    def _learn(self, given: Teach) -> str | None:
         """Unpickles a candidate and its spec's callables; an error becomes a line."""
-        sys.path[:] = path
-        self.finder.files.update(files)
+        sys.path[:] = given.paths
+        self.finder.files.update(given.files)
         try:
-            self.parts[key] = cloudpickle.loads(blob)
+            self.parts[given.key] = cloudpickle.loads(given.blob)
         except Exception as error:
             traceback.print_exc()
             return f"{type(error).__name__}: {error}".split("\n")[0]
@@ -116,17 +121,19 @@ class Host:
         for future in futures:
             future.result()
 
-    def _call(self, function: Any, args: Any, mesh: dict[str, int], epoch: int) -> None:
+    def _call(self, asked: Asked) -> None:
         """Answers `Engine.call`: the function's value, or the traceback of what it raised."""
 
         def one(rank: int) -> None:
+            value, error = None, None
             try:
-                value, error = function(self.worlds[rank].enter(mesh, epoch), *args), None
+                mesh = self.worlds[rank].enter(asked.mesh, asked.epoch)
+                value = asked.function(mesh, *asked.args)
             except Exception:
-                value, error = None, traceback.format_exc()
-            self.send("answer", rank, value, error)
+                error = traceback.format_exc()
+            self.send(Answered(rank, value, error))
 
-        ranks = [rank for rank in self.ranks if rank < math.prod(mesh.values())]
+        ranks = [rank for rank in self.ranks if rank < math.prod(asked.mesh.values())]
         if self.engine != "threads":
             for rank in ranks:
                 one(rank)
@@ -139,7 +146,7 @@ class Host:
             rank, board=self.board, epoch=work.epoch, dispatch=self.engine != "threads"
         )
         self.board.begin(rank, work.epoch)
-        outcome: Any
+        outcome: RankReport | Mismatch
         try:
             mesh = self.worlds[rank].enter(dict(work.case.mesh), work.epoch)
             if self.engine == "threads":
@@ -147,11 +154,9 @@ class Host:
             outcome = rank_side.run_case(work, self.parts[key], mesh, recorder)
         except BaseException as error:
             stack = "".join(traceback.format_exception(error))
-            detail = {"type": type(error).__name__, "reason": str(error)[:400], "stack": stack}
-            detail["phase"] = recorder.phase
-            outcome = Mismatch("exception", "exception", rank, detail=detail)
+            outcome = rank_side.raised(error, recorder, stack)
         self.board.done(rank)
-        self.send("outcome", work.epoch, rank, outcome)
+        self.send(Ended(work.epoch, rank, outcome))
 
 
 def serve_host(fd: int, request: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tpcheck import order, placement
 from tpcheck.case import Case
 from tpcheck.placement import Entry, by_axis, take
-from tpcheck.plan.in_check import mismatch
+from tpcheck.plan.findings import mismatches
 from tpcheck.tensors.names import tensors_of
 from tpcheck.verdict import Mismatch
 
@@ -27,7 +27,7 @@ def disorder(
 
     Args:
         module: what `build(case, mesh)` returned, before anything was loaded or moved.
-        layout: parameter → where it is meant to lie.
+        layout: parameter → how it is meant to be placed.
         full: parameter → the whole tensor.
     """
     if not isinstance(module, nn.Module):
@@ -39,11 +39,11 @@ def disorder(
         if name in own and name in full
     }
     found = order.broken(module, cut=cut, mesh=case.mesh)
-    return [mismatch(broken.finding, rank) for broken in found]
+    return mismatches((broken.finding for broken in found), rank)
 
 
 def _axes(entry: Entry, shape: Any, full: Tensor, *, case: Case, rank: int) -> list[str]:
-    """The axes along which a parameter is meant to be cut and, by its shape, is not cut by hand:
+    """The axes along which a parameter is meant to be sharded and is not, by its shape, by hand:
     a module written for its shard has no plan that could have missed it."""
     axes = [axis for axis in case.mesh if placement.is_sharded(entry, case, axis=axis)]
     if "tp" in axes:

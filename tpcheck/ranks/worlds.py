@@ -1,8 +1,8 @@
-"""Process groups for every world size inside warm ranks: the one module that touches c10d's
-private state.
+"""Process groups for every world size inside warm ranks: the one module that changes c10d's private
+state (`comms/operands` reads it, to find the group behind a name).
 
 A case on n ranks must see a default group of exactly n ranks, as under a launcher, although the
-warm world is larger. So each rank keeps one default group a size and puts the right one in place
+warm world is larger. So each rank keeps one default group per size and puts the right one in place
 before a case. Groups that a candidate creates are named from a counter that is set from the
 case's number, since ranks that sat out a case would otherwise count differently.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +23,8 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from tpcheck.comms.operands import exchanged_by
-from tpcheck.comms.trace import Recorder, name_of
+from tpcheck.comms.reduce_ops import name_of
+from tpcheck.comms.trace import Recorder
 
 # The driver decides when a case takes too long; c10d's own limit must not come first.
 _FOREVER = timedelta(days=1)
@@ -30,7 +32,7 @@ _GROUPS_A_CASE = 10_000
 
 
 class ProcessWorlds:
-    """The worlds of one rank process: one `init_process_group`, then a prefix group a size."""
+    """The worlds of one rank process: one `init_process_group`, then a prefix group per size."""
 
     def __init__(self, backend: str, rank: int, size: int, store_path: str) -> None:
         self.rank, self.size = rank, size
@@ -59,10 +61,6 @@ class ProcessWorlds:
             )
         return self._meshes[key]
 
-    def leave(self) -> None:
-        """Puts the whole world back."""
-        dist.group.WORLD = self._worlds[self.size]
-
 
 def _environment(rank: int, size: int) -> None:
     """What a launcher would have set, for candidates that read it."""
@@ -83,7 +81,7 @@ class ThreadWorlds:
         from torch.testing._internal.distributed import multi_threaded_pg as threaded
 
         threaded._install_threaded_pg()
-        # groups of the same name, one a thread, are told apart by thread
+        # groups of the same name, one per thread, are told apart by thread
         torch._C._distributed_c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
         cls._store = torch._C._distributed_c10d.HashStore()
         group = _traced_group(threaded.ProcessLocalGroup)
@@ -130,16 +128,11 @@ class ThreadWorlds:
         return self._meshes[key]
 
 
-_recorders: Any = None
+_recorders = threading.local()  # each thread is a rank, with a recorder of its own
 
 
 def set_recorder(recorder: Recorder | None) -> None:
     """The recorder that this thread's group reports to."""
-    import threading
-
-    global _recorders
-    if _recorders is None:
-        _recorders = threading.local()
     _recorders.value = recorder
 
 

@@ -1,14 +1,12 @@
-"""What `tpcheck calibrate` and `tpcheck mutants --against` print."""
+"""What `tpcheck calibrate` prints."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tpcheck.calibrate.campaign import Line, Summary, Unit
-    from tpcheck.calibrate.sensitivity import Threshold
-    from tpcheck.mutation.against import Against
+from tpcheck.figures.alarms import Line, Summary, Unit
+from tpcheck.figures.thresholds import Threshold
 
 
 def unit(ran: Unit) -> str:
@@ -28,7 +26,7 @@ def campaign(found: Summary) -> str:
     """Alarms, and quantiles of error / bound, by dtype, degree and check."""
     head = (
         f"{found.whole.cases} cases, {found.whole.alarms} alarms (95 % sure: fewer than "
-        f"{found.rate:.2g} a case), {found.undecided} undecided, {found.known} left out as known "
+        f"{found.rate:.2g} per case), {found.undecided} undecided, {found.known} left out as known "
         f"findings; {found.seconds:.0f} s"
     )
     tables = (("dtype", found.by_dtype), ("tp", found.by_degree), ("check", found.by_check))
@@ -44,36 +42,6 @@ def _table(title: str, lines: Mapping[Any, Line]) -> str:
     return "\n".join(rows)
 
 
-def missed(mutant: str, killed_by: set[str]) -> str:
-    """A mutant under all rules: those that let it pass."""
-    from tpcheck.bounds.other_rules import RULES
-
-    by = [rule for rule in RULES if rule not in killed_by]
-    return f"{mutant:<54}" + (f"missed by: {', '.join(by)}" if by else "killed by all")
-
-
-def against(found: Against) -> str:
-    """A column a rule: mutants killed, and alarms on correct candidates, by dtype."""
-    rules = found.to_dict()["rules"]
-    width = 2 + max(map(len, rules))
-    mutants, correct = len(found.kills), sum(found.correct.values())
-
-    def row(title: str, cells: list[str]) -> str:
-        return f"{title:<34}" + "".join(f"{cell:>{width}}" for cell in cells)
-
-    lines = [row("", list(rules))]
-    lines.append(row(f"killed, of {mutants} mutants", [str(r["killed"]) for r in rules.values()]))
-    called = [str(len(r["correct_called_wrong"])) for r in rules.values()]
-    lines.append(row(f"called wrong, of {len(found.candidates)} correct", called))
-    alarms = [r["alarms_on_correct"] for r in rules.values()]
-    total = [str(sum(by.values())) for by in alarms]
-    lines.append(row(f"alarms on {correct} correct cases", total))
-    for dtype, cases in sorted(found.correct.items()):
-        lines.append(row(f"  of {cases} in {dtype}", [str(by.get(dtype, 0)) for by in alarms]))
-    lines += ["", *(f"{rule}: {about['means']}" for rule, about in rules.items())]
-    return "\n".join(lines)
-
-
 def threshold(row: Threshold) -> str:
     """One cell of the table, with its median."""
     return (
@@ -83,7 +51,7 @@ def threshold(row: Threshold) -> str:
 
 
 def sensitivity(rows: Sequence[Threshold]) -> str:
-    """A line a subject, dtype and fault; a column a degree."""
+    """One line per subject, dtype and fault; one column per degree."""
     degrees = sorted({row.tp for row in rows})
     cells = {(row.subject, row.dtype, row.fault, row.tp): row.p99 for row in rows}
     head = f"{'found 99 times in 100':<22} {'dtype':<10}{'fault':<6}"

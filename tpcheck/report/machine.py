@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -14,13 +13,14 @@ from xml.etree import ElementTree
 
 from tpcheck import __version__
 from tpcheck.errors import InvalidArgument
+from tpcheck.report import as_json, files
 from tpcheck.report.text import failure, findings
 from tpcheck.verdict import CheckResult, Verdict, worst
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
-def as_json(
+def json_report(
     results: Sequence[CheckResult],
     *,
     started: str,
@@ -56,7 +56,7 @@ def as_json(
         },
         "seed": seed,
         "reason": unknown,
-        "checks": [result.to_dict() for result in results],
+        "checks": [as_json.check(result) for result in results],
         "skipped": [{"name": name, "reason": reason} for name, reason in skipped.items()],
     }
 
@@ -68,7 +68,7 @@ def as_junit(
     unknown: str | None = None,
     skipped: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """JUnit XML: a test case a check; FAIL is a failure, UNKNOWN an error. Known findings are
+    """JUnit XML: one test case per check; FAIL is a failure, UNKNOWN an error. Known findings are
     properties of their test case, and its output; a check that can't run here is skipped.
     `unknown`, why the whole run can't be trusted, is an error in a test case of its own."""
     bad = {Verdict.FAIL: "failure", Verdict.UNKNOWN: "error"}
@@ -127,15 +127,7 @@ def write(path: Path, text: str) -> None:
             path.write_text(text, encoding="utf-8")
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
+        files.replace(path, text)
     except OSError as error:
         raise InvalidArgument(f"can't write the report {path}: {error.strerror}") from None
 

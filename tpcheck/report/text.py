@@ -1,14 +1,23 @@
-"""Reports for people: one line a check, and a page for each failure. Prose lives only here."""
+"""Reports for people: one line per check, and a page for each failure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from tpcheck.comms import frames
+from tpcheck.evidence import (
+    Elsewhere,
+    Misheld,
+    OverBudget,
+    Raised,
+    ReplicasDiffer,
+    TracesDiffer,
+    Values,
+    WrongShape,
+)
+from tpcheck.report.evidence import place, reason
 from tpcheck.verdict import CheckResult, Counterexample, FindingResult, Mismatch, Verdict
-
-if TYPE_CHECKING:
-    from tpcheck.mutation.mutant import Matrix, Row
+from tpcheck.vocabulary import Kind
 
 _SHOWN = 4
 
@@ -31,8 +40,17 @@ def skipped(name: str, reason: str) -> str:
     return f"{'SKIPPED':<8}{name:<25} {reason}"
 
 
+def total(verdict: Verdict, results: Sequence[CheckResult], *, skipped: int, seconds: float) -> str:
+    """The last line of a run: `PASS  12 checks, 240 cases, 1 known findings, 31.5 s`."""
+    cases = sum(result.examples for result in results)
+    known = sum(row.failed > 0 for result in results for row in result.findings)
+    also = f", {known} known findings" if known else ""
+    also += f", {skipped} checks skipped" if skipped else ""
+    return f"{verdict.value}  {len(results)} checks, {cases} cases{also}, {seconds:.1f} s"
+
+
 def findings(result: CheckResult) -> list[str]:
-    """A line a known finding: what is declared, where it is written up, how to see it again."""
+    """One line per known finding: what is declared, where it is written up, how to see it again."""
     return [f"{'':8}known finding {_finding(row, result.examples)}" for row in result.findings]
 
 
@@ -83,10 +101,10 @@ def _evidence(mismatches: list[Mismatch]) -> list[str]:
         if str(mismatch.rank) in told:
             where = (i for i, text in enumerate(lines) if text.startswith("  rank "))
             lines = lines[: next(where, len(lines))]
-        told |= set(mismatch.detail.get("stacks") or {})
+        told |= set(mismatch.scene.stacks or {})
         out += lines
     if len(mismatches) > _SHOWN:
-        kinds = sorted({m.kind for m in mismatches[_SHOWN:]})
+        kinds = sorted({m.kind.value for m in mismatches[_SHOWN:]})
         out.append(f"and {len(mismatches) - _SHOWN} more ({', '.join(kinds)})")
     return out
 
@@ -100,34 +118,44 @@ def describe(mismatch: Mismatch) -> str:
     where = f"rank {mismatch.rank} {what}"
     if mismatch.index is not None:
         return f"{where} {list(mismatch.index)}  {_numbers(mismatch)}"
-    if mismatch.kind in ("exception", "hang", "crash", "collective"):
-        return _event(mismatch)
-    if mismatch.kind == "replica":
-        ranks = detail.get("ranks")
-        return f"{where}: ranks {ranks} must hold the same bits ({detail.get('of')}) and don't"
-    if "shape" in detail:
-        return f"{where}: shape {detail['shape']}, expected {detail['expected_shape']}"
-    if "expected_placement" in detail:
-        return f"{where}: {detail['placement']}, the layout says {detail['expected_placement']}"
-    return f"{where}: {detail.get('reason') or detail}"
+    match detail:
+        case ReplicasDiffer(of, ranks):
+            return f"{where}: ranks {list(ranks)} must hold the same bits ({of}) and don't"
+        case WrongShape(shape, expected):
+            return f"{where}: shape {list(shape)}, expected {list(expected)}"
+        case Misheld(shape=shape, expected_shape=expected) if shape and expected:
+            return f"{where}: shape {list(shape)}, expected {list(expected)}"
+        case Misheld(placement=placement, expected_placement=expected_placement) if placement:
+            return f"{where}: {placement}, the layout says {expected_placement}"
+        case Misheld(storage=storage, expected=own) if storage:
+            return f"{where}: a view that keeps {storage} bytes alive, its own are {own}"
+        case Elsewhere():
+            return f"{where} {place(detail)}"
+        case OverBudget(phase, ran):
+            ops = ", ".join(f"{count} × {op}" for op, count in ran.items())
+            sent, allowed = mismatch.actual or 0.0, mismatch.expected or 0.0
+            return f"{where}: {sent:g} elements per rank in {phase}, {allowed:g} allowed ({ops})"
+    return _event(mismatch) if mismatch.kind in _EVENTS else f"{where}: {reason(mismatch)}"
+
+
+_EVENTS = (Kind.EXCEPTION, Kind.HANG, Kind.CRASH, Kind.COLLECTIVE)
 
 
 def _numbers(mismatch: Mismatch) -> str:
-    detail = mismatch.detail
     text = (
         f"expected {mismatch.expected:.17g}  got {mismatch.actual:.17g}  "
         f"off by {mismatch.error:.3g}, bound {mismatch.bound:.2g}"
     )
-    if "wrong" in detail:
-        text += f"  ({detail['wrong']} of {detail['of']} differ)"
-    if "gain_error" in detail:
-        error, bound = detail["gain_error"], detail["gain_bound"]
-        text += f"  (all of it by a common {error:.2g} of its size, bound {bound:.2g})"
-    if "norm_error" in detail:
-        error, bound = detail["norm_error"], detail["norm_bound"]
-        text += f"  (whole tensor: {error:.3g} σ, bound {bound:.3g} σ)"
-    if "dtype" in detail:
-        text += f"  (dtype {detail['dtype']}, expected {detail['expected_dtype']})"
+    detail = mismatch.detail
+    if not isinstance(detail, Values):
+        return text
+    text += f"  ({detail.wrong} of {detail.of} differ)"
+    if detail.gain_error is not None:
+        text += f"  (common scale error {detail.gain_error:.2g}, bound {detail.gain_bound:.2g})"
+    if detail.norm_error is not None:
+        text += f"  (whole tensor: {detail.norm_error:.3g} σ, bound {detail.norm_bound:.3g} σ)"
+    if detail.dtype is not None:
+        text += f"  (dtype {detail.dtype}, expected {detail.expected_dtype})"
     return text
 
 
@@ -142,43 +170,21 @@ def _stack(stack: str) -> list[str]:
 
 
 def _event(mismatch: Mismatch) -> str:
-    detail: dict[str, Any] = mismatch.detail
-    what = detail.get("reason", "")
-    if mismatch.kind == "exception" and "type" in detail:
-        what = f"{detail['type']}: {what} (in {detail.get('phase', '?')})"
+    """What a rank did, the collectives that each rank entered last, and where each stands."""
+    detail, scene, own = mismatch.detail, mismatch.scene, str(mismatch.rank)
+    what = reason(mismatch)
+    if isinstance(detail, Raised):
+        what = f"{detail.type}: {what} (in {scene.phase or '?'})"
     lines = [f"rank {mismatch.rank} {mismatch.kind}: {what}"]
-    own = str(mismatch.rank)
-    peers = detail.get("peers") or {own: detail.get("last")}
+    peers = scene.peers or {own: scene.last or ()}
     for rank, last in sorted(peers.items()):
         if last:
             lines.append(f"  rank {rank} last entered  {last[-1]}")
             lines += [f"{'':<12}before that  {text}" for text in reversed(last[:-1])]
-    if "ranks" in detail and isinstance(detail["ranks"], dict):
-        lines += [f"  rank {rank} ran  {ops}" for rank, ops in detail["ranks"].items()]
-    stacks = {own: detail.get("stack")} | dict(detail.get("stacks") or {})
+    if isinstance(detail, TracesDiffer):
+        lines += [f"  rank {rank} ran  {list(ops)}" for rank, ops in detail.ranks.items()]
+    stacks = {own: scene.stack} | dict(scene.stacks or {})
     for rank, stack in stacks.items():
         lines += [f"  rank {rank} is here:"] if stack and len(stacks) > 1 else []
         lines += [f"  {text}" for text in _stack(str(stack or ""))]
-    return "\n".join(lines)
-
-
-def kill_line(row: Row) -> str:
-    """One mutant's fate in a line."""
-    fate = "killed" if row.killed else "SURVIVED"
-    name = row.diagnosis + ("" if row.named else f" (expected {' or '.join(row.expected)})")
-    kinds = ",".join(row.kinds)
-    return f"{fate:<9}{row.mutant:<52}{row.examples:>3} ex {row.seconds:5.1f} s  {kinds}: {name}"
-
-
-def matrix(found: Matrix) -> str:
-    """The sums of a kill matrix, then survivors and misnamed mutants."""
-    sums = found.to_dict()
-    lines = [
-        f"{sums['killed']} of {sums['mutants']} killed, {sums['named']} with the expected "
-        f"diagnosis, {sums['misnamed']} with a wrong one; median {sums['median_examples']} "
-        f"examples; {sums['seconds']} s"
-    ]
-    for row in found.ordered():
-        if not row.killed or not row.named:
-            lines.append(f"  {kill_line(row)}  [{row.case}] {row.message}")
     return "\n".join(lines)

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
+from tpcheck.report import reasons
 from tpcheck.runner.runner import Runner
+from tpcheck.search.failures import decided
 from tpcheck.spec import Check
 from tpcheck.specs.linear import row_linear
-from tpcheck.verdict import Verdict
+from tpcheck.verdict import CaseResult
+from tpcheck.vocabulary import Kind
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
@@ -60,22 +63,26 @@ def row(*, reduce: bool) -> Any:
     return build
 
 
-def sings(engine: Engine) -> str | None:
-    """None when the canary is found and its correct twin is not; else why nothing can be
-    trusted on this engine."""
+def why_untrusted(engine: Engine) -> str | None:
+    """Why nothing can be trusted on this engine; None where the canary is found and its correct
+    twin is not. To be asked through a session, which remembers the answer."""
     if engine.ranks < 2:
         return None  # one rank can't be wrong together with another
     spec = row_linear(even=True)
     try:
-        wrong = Runner(Check(spec, row(reduce=False), name="canary"), engine).run(_CASE)
-        right = Runner(Check(spec, row(reduce=True), name="canary"), engine).run(_CASE)
+        wrong, right = (
+            _run(Check(spec, row(reduce=reduce), name="canary"), engine) for reduce in (False, True)
+        )
     except InvalidArgument as error:
-        return f"the canary could not run: {error}"
-    if wrong.verdict is not Verdict.FAIL or "output" not in {m.kind for m in wrong.mismatches}:
-        return "the canary (a row linear without its all-reduce) was not found"
-    if right.verdict is not Verdict.PASS:
-        return f"a correct row linear was called wrong: {right.mismatches[0].to_dict()}"
-    seen = [event["op"] for event in right.trace[0]]
-    if seen != ["all_reduce"]:
-        return f"the trace of one all-reduce shows {seen}"
-    return None
+        return reasons.canary_refused(error)
+    if Kind.OUTPUT not in {m.kind for m in wrong.mismatches}:
+        return reasons.CANARY_SURVIVED
+    if right.mismatches:
+        return reasons.twin_refused(right.mismatches[0])
+    ran = [event.op for event in right.trace[0]]
+    return None if ran == ["all_reduce"] else reasons.trace_is_wrong(ran)
+
+
+def _run(check: Check, engine: Engine) -> CaseResult:
+    runner = Runner(check, engine)
+    return decided(lambda: runner.run(_CASE))  # a busy machine must not cost the engine its trust

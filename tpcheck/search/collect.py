@@ -93,7 +93,7 @@ def _select(found: list[ModuleType], path: str, name: str) -> list[Check]:
 
 
 def load(file: Path) -> ModuleType:
-    """Imports a file as a module of its own: under its dotted name where it lies in a package
+    """Imports a file as a module of its own: under its dotted name where it is in a package
     tree below the working folder, else under its stem."""
     file = file.resolve()
     for module in list(sys.modules.values()):

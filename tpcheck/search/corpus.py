@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tpcheck.case import Case
 from tpcheck.errors import CaseError, InvalidArgument
+from tpcheck.report import as_json, files
 from tpcheck.verdict import Mismatch
 
 FOLDER = ".tpcheck"
@@ -49,19 +48,19 @@ class Corpus:
             InvalidArgument: the folder can't be made or written to.
         """
         path = self.folder / f"{entry.id}.json"
-        data = {
+        written = {
             "schema_version": _VERSION,
             "id": entry.id,
             "check": entry.check,
             "address": [_portable(entry.address[0]), entry.address[1]] if entry.address else None,
             "engine": entry.engine,
             "case": entry.case.to_dict(),
-            "mismatches": [m.to_dict() for m in entry.mismatches],
+            "mismatches": [as_json.mismatch(m) for m in entry.mismatches],
             "diagnosis": entry.diagnosis,
         }
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _replace(path, json.dumps(data, indent=1))
+            files.replace(path, json.dumps(written, indent=1))
         except OSError as error:
             reason = error.strerror
             raise InvalidArgument(f"can't keep cases in {self.folder}: {reason}") from None
@@ -118,23 +117,23 @@ class Corpus:
 
 def read(path: Path) -> Saved:
     """Reads one file; `CaseError` names the file and what is wrong with it."""
-    data = _json(path)
-    if isinstance(data, dict) and "checks" in data:
+    given = _json(path)
+    if isinstance(given, dict) and "checks" in given:
         raise CaseError(
             f"{path} is a report, not a saved case: give the `id` of a counterexample in it"
         )
     try:
-        if data["schema_version"] != _VERSION:
-            raise CaseError(f"schema_version {data['schema_version']!r}, this tpcheck reads 1")
-        address = data["address"]
+        if given["schema_version"] != _VERSION:
+            raise CaseError(f"schema_version {given['schema_version']!r}, this tpcheck reads 1")
+        address = given["address"]
         return Saved(
-            id=str(data["id"]),
-            check=str(data["check"]),
+            id=str(given["id"]),
+            check=str(given["check"]),
             address=(str(address[0]), str(address[1])) if address else None,
-            case=Case.from_dict(data["case"]),
-            engine=str(data["engine"]),
-            mismatches=[Mismatch.from_dict(m) for m in data["mismatches"]],
-            diagnosis=dict(data["diagnosis"]),
+            case=Case.from_dict(given["case"]),
+            engine=str(given["engine"]),
+            mismatches=[as_json.mismatch_from(m) for m in given["mismatches"]],
+            diagnosis=dict(given["diagnosis"]),
         )
     except CaseError as error:
         raise CaseError(f"corrupt case file {path}: {error}") from None
@@ -148,20 +147,6 @@ def _json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CaseError(f"corrupt case file {path}: {error}") from None
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        os.fchmod(handle, 0o644)  # shared, unlike other temporary files
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
 
 
 def _names_a_file(id_or_file: str) -> bool:

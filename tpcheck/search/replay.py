@@ -7,23 +7,29 @@ from pathlib import Path
 
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines import ranks_for
-from tpcheck.engines.engine import Engine
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.oracle.pose import pose
 from tpcheck.protocol.bundle import write_bundle
-from tpcheck.report import text
 from tpcheck.runner.runner import Runner
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus, Saved
+from tpcheck.search.session import Session, open_session, preload_of
+from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Verdict
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay came to."""
+    """What a replay came to.
 
-    verdict: Verdict
-    text: str
+    Args:
+        saved: the case as it was kept.
+        result: of its check, in this case alone.
+        identical: whether every mismatch is what it was, to the last bit.
+    """
+
+    saved: Saved
+    result: CheckResult
     identical: bool
 
 
@@ -41,7 +47,7 @@ def replay(
 
     Args:
         engine, ranks: by default the engine that found it, as large as the case needs.
-        dump: a folder for `expected.safetensors` and one `rankN.safetensors` a rank.
+        dump: a folder for `expected.safetensors` and one `rankN.safetensors` per rank.
         check: `FILE::NAME`, where the check is no longer where it was.
 
     Raises:
@@ -50,39 +56,21 @@ def replay(
     """
     kept = Corpus(corpus)
     saved = kept.find(id_or_file)
-    found = collect([check or _address(saved)])
-    if len(found) != 1:
-        raise InvalidArgument(f"--check {check}: names {len(found)} checks; give FILE::NAME")
+    found = _check(saved, check)
     size = ranks or max(saved.case.world_size, ranks_for([saved.case.tp]))
     if dump is not None:
         dump.mkdir(parents=True, exist_ok=True)
-    with Engine(
-        engine or saved.engine, size, time_limit=time_limit, preload=found[0].spec.preload
-    ) as ready:
-        runner = Runner(found[0], ready)
-        posed = pose(found[0].spec, saved.case)
-        if dump is not None:
-            write_bundle(posed.problems, dump / "expected.safetensors")
-        result = runner.execute(posed, dump=dump)
-        if result.verdict is not Verdict.FAIL:
-            message = f"{result.verdict.value}  {saved.check} {saved.id}: the saved case passes now"
-            return Replayed(result.verdict, message, False)
-        examined = examine_failure(runner, result)
-    same = _identical(saved, result)
-    example = Counterexample(
-        id=saved.id,
-        case=saved.case,
-        mismatches=result.mismatches,
-        diagnosis=examined.diagnosis,
-        engine=result.engine,
-        first_divergence=examined.first_divergence,
-        reproduce=kept.command(id_or_file, check=check),
-    )
-    shown = text.failure(
-        CheckResult(saved.check, Verdict.FAIL, result.engine, counterexample=example)
-    )
-    note = "identical to the saved evidence, to the last bit" if same else _difference(saved)
-    return Replayed(Verdict.FAIL, f"{shown}\n  compared       {note}", same)
+    kind, preload = engine or saved.engine, preload_of([found])
+    with open_session(kind, size, time_limit=time_limit, preload=preload) as session:
+        command = kept.command(id_or_file, check=check)
+        return _replayed(saved, session, Runner(found, session.engine), dump, command)
+
+
+def _check(saved: Saved, name: str | None) -> Check:
+    found = collect([name or _address(saved)])
+    if len(found) != 1:
+        raise InvalidArgument(f"--check {name}: names {len(found)} checks; give FILE::NAME")
+    return found[0]
 
 
 def _address(saved: Saved) -> str:
@@ -99,12 +87,42 @@ def _address(saved: Saved) -> str:
     return f"{file}::{variable}"
 
 
+def _replayed(
+    saved: Saved, session: Session, runner: Runner, dump: Path | None, command: str
+) -> Replayed:
+    result = _run(runner, saved, dump)
+    told = CheckResult(saved.check, result.verdict, result.engine)
+    if result.verdict is Verdict.FAIL:
+        told.counterexample = _counterexample(runner, saved, result, command)
+    elif session.untrusted is not None:
+        told.verdict, told.reason = Verdict.UNKNOWN, session.untrusted
+    return Replayed(saved, told, _identical(saved, result))
+
+
+def _run(runner: Runner, saved: Saved, dump: Path | None) -> CaseResult:
+    posed = pose(runner.check.spec, saved.case)
+    if dump is not None:
+        write_bundle(posed.problems, dump / "expected.safetensors")
+    return runner.execute(posed, dump=dump)
+
+
+def _counterexample(
+    runner: Runner, saved: Saved, result: CaseResult, command: str
+) -> Counterexample:
+    examined = examine_failure(runner, result)
+    return Counterexample(
+        id=saved.id,
+        case=saved.case,
+        mismatches=result.mismatches,
+        diagnosis=examined.diagnosis,
+        engine=result.engine,
+        first_divergence=examined.first_divergence,
+        reproduce=command,
+    )
+
+
 def _identical(saved: Saved, result: CaseResult) -> bool:
     if len(saved.mismatches) != len(result.mismatches):
         return False
     pairs = zip(saved.mismatches, result.mismatches, strict=True)
     return all(old.same_as(new) for old, new in pairs)
-
-
-def _difference(saved: Saved) -> str:
-    return f"not identical to what was saved ({len(saved.mismatches)} mismatches then)"

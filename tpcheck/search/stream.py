@@ -1,9 +1,10 @@
 """A stream of cases: drawn by Hypothesis, run in the order that shows most.
 
-Cases are drawn ahead of those that are run. Of those that wait, the next is the one of whose pairs
-of features (dtype and step, fewer K/V heads than ranks and a second microbatch) the largest share
-is new, as in Cohen, Dalal, Fredman and Patton, "The AETG System", IEEE Transactions on
-Software Engineering 23(7), 1997. Few cases then cover what chance alone would leave out.
+Cases are drawn ahead of those that are run. The simplest one runs first; then, greedily, the one
+that covers the largest share of new pairs of features (dtype and step, fewer K/V heads than ranks
+and a second microbatch), as in Cohen, Dalal, Fredman and Patton, "The AETG System", IEEE
+Transactions on Software Engineering 23(7), 1997. Few cases then cover what chance alone would
+leave out.
 """
 
 from __future__ import annotations
@@ -18,10 +19,21 @@ from hypothesis.strategies import SearchStrategy
 from tpcheck import strategies
 from tpcheck.case import Case
 
-ROUND = 10  # Hypothesis spends a longer run on near copies of a few cases
-AHEAD = 3  # cases drawn for one that is run
-FEW = 8  # sizes, at most, that are held against each other: pairs of that grow as the 4th power
-BARREN = 4  # rounds without a new case, after which there are no more
+#: Cases that Hypothesis draws in one run. It spends a longer run on near copies of a few cases; a
+#: shorter one begins anew with the dullest case more often, which is then thrown away.
+ROUND = 10
+
+#: Cases drawn for each that is run. With 1 they run as they come, and pairs of features that are
+#: rare are left out; more only costs time for drawing.
+AHEAD = 3
+
+#: Sizes, at most, that are compared with each other. Pairs of such comparisons grow as the fourth
+#: power of their number: a case of 40 dims would take minutes.
+FEW = 8
+
+#: Rounds without a new case after which there are no more. With too few, a spec whose cases are
+#: seldom valid ends early; with too many, one that has only a few cases ends late.
+BARREN = 4
 
 Feature = tuple[str, object]
 
@@ -112,8 +124,9 @@ def shows(case: Case) -> set[object]:
 
 
 def features(case: Case) -> Iterator[Feature]:
-    """What kind of case it is, whatever the sizes: of a size only how it lies to the degree, and,
-    unless there are many, to the others (square weights, as many K/V heads as query heads)."""
+    """What kind of case it is, whatever the sizes: of a size only how it compares with the degree,
+    and, unless there are many, with the others (square weights, as many K/V heads as query heads).
+    """
     yield "dtype", case.dtype
     yield "microbatches", case.microbatches
     yield "step", case.step

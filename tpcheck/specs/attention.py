@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
-from tpcheck.placement import Entry, Heads, Layout, Replicate, Shard
+from tpcheck.placement import Entry, Heads
 from tpcheck.spec import Spec
 from tpcheck.specs import reference
 from tpcheck.specs.saved import saved_by_a_rank
+from tpcheck.specs.tokens import stream_layout, token_dims, tokens_of
 
 
 def attention(*, sequence_parallel: bool = False) -> Spec:
@@ -30,56 +30,51 @@ def attention(*, sequence_parallel: bool = False) -> Spec:
 
         from tpcheck import strategies
 
-        pairs = strategies.cases(
-            space,
-            {
-                "batch": st.integers(1, 2),
-                "seq": strategies.multiples("tp", most=2)
-                if sequence_parallel
-                else strategies.sizes(1, 5),
-                "hidden": strategies.sizes(2, 8),
-                "counts": strategies.head_counts,
-                "heads": lambda d: d["counts"][0],
-                "kv_heads": lambda d: d.pop("counts")[1],
-                "head_dim": st.sampled_from([2, 4]),
-                "bias": st.booleans(),
-                "norm": st.sampled_from(["none", "layer", "rms"]),
-                "residual": st.booleans(),
-                "qk_norm": st.booleans(),
-                "rotary": st.booleans(),
-                "causal": st.booleans(),
-            },
-        )
-        return pairs
-
-    def layout(case: Case) -> Layout:
-        activations = Shard(1) if sequence_parallel else Replicate()
-        return Layout(
-            params=attention_params(case),
-            inputs={"x": activations},
-            outputs={"output": activations},
-        )
+        own = {
+            "bias": st.booleans(),
+            "norm": st.sampled_from(["none", "layer", "rms"]),
+            "residual": st.booleans(),
+        }
+        tokens = token_dims(sequence_parallel, batch=2)
+        return strategies.cases(space, tokens | head_dims() | own | attention_flags())
 
     return Spec(
         name="attention_sp" if sequence_parallel else "attention",
         cases=cases,
-        reference=lambda case: reference.Attention(
-            case["hidden"],
-            case["heads"],
-            case["kv_heads"],
-            case["head_dim"],
-            bias=case["bias"],
-            norm=case["norm"],
-            residual=case["residual"],
-            qk_norm=case["qk_norm"],
-            rotary=case["rotary"],
-            causal=case["causal"],
-        ),
-        inputs=_inputs,
-        layout=layout,
+        reference=lambda case: _reference(case, norm=case["norm"], residual=case["residual"]),
+        inputs=tokens_of("hidden"),
+        layout=lambda case: stream_layout(attention_params(case), sequence_parallel),
         budget=lambda case: attention_budget(case, sequence_parallel),
         requires=heads_divide,
     )
+
+
+def head_dims() -> dict[str, Any]:
+    """The dims `hidden`, `heads`, `kv_heads` and `head_dim`."""
+    from hypothesis import strategies as st
+
+    from tpcheck import strategies
+
+    return {
+        "hidden": strategies.sizes(2, 8),
+        "counts": strategies.head_counts,
+        "heads": lambda d: d["counts"][0],
+        "kv_heads": lambda d: d.pop("counts")[1],
+        "head_dim": st.sampled_from([2, 4]),
+    }
+
+
+def attention_flags() -> dict[str, Any]:
+    """The dims `qk_norm`, `rotary` and `causal`."""
+    from hypothesis import strategies as st
+
+    return {flag: st.booleans() for flag in ("qk_norm", "rotary", "causal")}
+
+
+def _reference(case: Case, **given: Any) -> reference.Attention:
+    """The reference with the case's dims, and with what is given in the place of some."""
+    names = ("hidden", "heads", "kv_heads", "head_dim", "bias", "qk_norm", "rotary", "causal")
+    return reference.Attention(**{name: case[name] for name in names} | given)
 
 
 def attention_budget(case: Case, sequence_parallel: bool) -> Budget:
@@ -103,17 +98,8 @@ def attention_saved(case: Case, sequence_parallel: bool) -> int | None:
     """What the reference keeps for backward with the heads of one rank."""
 
     def part(norm: str) -> nn.Module:
-        return reference.Attention(
-            case["hidden"],
-            case["heads"] // case.tp,
-            max(1, case["kv_heads"] // case.tp),
-            case["head_dim"],
-            bias=case["bias"],
-            norm=norm,  # type: ignore[arg-type]
-            qk_norm=case["qk_norm"],
-            rotary=case["rotary"],
-            causal=case["causal"],
-        )
+        heads, kv_heads = case["heads"] // case.tp, max(1, case["kv_heads"] // case.tp)
+        return _reference(case, heads=heads, kv_heads=kv_heads, norm=norm)
 
     return saved_by_a_rank(case, part, sequence_parallel)
 
@@ -139,7 +125,3 @@ def heads_divide(case: Case) -> str | None:
     if kv % tp and tp % kv:
         return f"kv_heads={kv} is neither divisible by tp={tp} nor a divisor of it"
     return None
-
-
-def _inputs(case: Case, draw: Any) -> Mapping[str, Tensor]:
-    return {"x": draw("x", case["batch"], case["seq"], case["hidden"])}  # [B, S, H]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
+from typing import Any, cast
 
 from tpcheck.budget import Budget
 from tpcheck.case import Case
-from tpcheck.placement import Entry, Layout, Replicate, Shard
+from tpcheck.placement import Entry, Layout
 from tpcheck.spec import Spec
 from tpcheck.specs import reference
-from tpcheck.specs.attention import attention_budget, attention_params, heads_divide
+from tpcheck.specs.attention import (
+    attention_budget,
+    attention_flags,
+    attention_params,
+    head_dims,
+    heads_divide,
+)
 from tpcheck.specs.mlp import mlp_budget, mlp_params
+from tpcheck.specs.tokens import stream_layout, token_dims, tokens_of
 
 
 def block(*, sequence_parallel: bool = False) -> Spec:
@@ -26,13 +30,13 @@ def block(*, sequence_parallel: bool = False) -> Spec:
 
     def layout(case: Case) -> Layout:
         params = attention_params(case, "attention.") | mlp_params(case, "mlp.")
-        return _layout(params, sequence_parallel)
+        return stream_layout(params, sequence_parallel)
 
     return Spec(
         name="block_sp" if sequence_parallel else "block",
         cases=lambda space: _cases(space, {}, sequence_parallel),
         reference=lambda case: reference.Block(**block_dims(case)),
-        inputs=_inputs,
+        inputs=tokens_of("hidden"),
         layout=layout,
         budget=lambda case: block_budget(case, sequence_parallel),
         requires=heads_divide,
@@ -52,13 +56,13 @@ def stack(*, sequence_parallel: bool = False, layers: tuple[int, ...] = (1, 2, 3
         for i in range(case["layers"]):
             params |= attention_params(case, f"blocks.{i}.attention.")
             params |= mlp_params(case, f"blocks.{i}.mlp.")
-        return _layout(params, sequence_parallel)
+        return stream_layout(params, sequence_parallel)
 
     return Spec(
         name="stack_sp" if sequence_parallel else "stack",
         cases=cases,
         reference=lambda case: reference.Stack(case["layers"], **block_dims(case)),
-        inputs=_inputs,
+        inputs=tokens_of("hidden"),
         layout=layout,
         budget=lambda case: block_budget(case, sequence_parallel) * case["layers"],
         requires=heads_divide,
@@ -73,24 +77,8 @@ def block_budget(case: Case, sequence_parallel: bool) -> Budget:
 
 def block_dims(case: Case) -> reference.BlockDims:
     """The arguments of a block, as the case has them."""
-    return reference.BlockDims(
-        hidden=case["hidden"],
-        heads=case["heads"],
-        kv_heads=case["kv_heads"],
-        head_dim=case["head_dim"],
-        intermediate=case["intermediate"],
-        activation=case["activation"],
-        norm=case["norm"],
-        bias=case["bias"],
-        qk_norm=case["qk_norm"],
-        rotary=case["rotary"],
-        causal=case["causal"],
-    )
-
-
-def _layout(params: dict[str, Entry], sequence_parallel: bool) -> Layout:
-    activations = Shard(1) if sequence_parallel else Replicate()
-    return Layout(params=params, inputs={"x": activations}, outputs={"output": activations})
+    dims = {name: case[name] for name in reference.BlockDims.__annotations__}
+    return cast(reference.BlockDims, dims)
 
 
 def _cases(space: Any, more: dict[str, Any], sequence_parallel: bool) -> Any:
@@ -98,29 +86,11 @@ def _cases(space: Any, more: dict[str, Any], sequence_parallel: bool) -> Any:
 
     from tpcheck import strategies
 
-    return strategies.cases(
-        space,
-        {
-            **more,
-            "batch": st.integers(1, 2),
-            "seq": strategies.multiples("tp", most=2)
-            if sequence_parallel
-            else strategies.sizes(1, 4),
-            "hidden": strategies.sizes(2, 8),
-            "counts": strategies.head_counts,
-            "heads": lambda d: d["counts"][0],
-            "kv_heads": lambda d: d.pop("counts")[1],
-            "head_dim": st.sampled_from([2, 4]),
-            "intermediate": strategies.multiples("tp", most=2),
-            "activation": st.sampled_from(["gelu", "swiglu"]),
-            "norm": st.sampled_from(["layer", "rms"]),
-            "bias": st.booleans(),
-            "qk_norm": st.booleans(),
-            "rotary": st.booleans(),
-            "causal": st.booleans(),
-        },
-    )
-
-
-def _inputs(case: Case, draw: Any) -> Mapping[str, Tensor]:
-    return {"x": draw("x", case["batch"], case["seq"], case["hidden"])}  # [B, S, H]
+    own = {
+        "intermediate": strategies.multiples("tp", most=2),
+        "activation": st.sampled_from(["gelu", "swiglu"]),
+        "norm": st.sampled_from(["layer", "rms"]),
+        "bias": st.booleans(),
+    }
+    tokens = token_dims(sequence_parallel, batch=2, seq=4)
+    return strategies.cases(space, more | tokens | head_dims() | own | attention_flags())

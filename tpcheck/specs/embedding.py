@@ -12,10 +12,12 @@ from tpcheck.case import Case
 from tpcheck.placement import Layout, Replicate, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference
+from tpcheck.specs.tokens import residual_stream, token_dims
 
 
 def embedding(*, sequence_parallel: bool = False, even: bool = False) -> Spec:
-    """Embedding cut along the vocabulary: ids `Replicate` → y `Replicate` (`Shard(1)` under SP).
+    """Embedding sharded along the vocabulary: ids `Replicate` → y `Replicate` (under SP
+    `Shard(1)`).
 
     Dims: `batch`, `seq`, `vocab` (odd ones too, unless `even`), `hidden`. Parameter: `weight`
     [V, H] `Shard(0)`. Every case looks up the first and the last row of each rank's range, where
@@ -23,27 +25,17 @@ def embedding(*, sequence_parallel: bool = False, even: bool = False) -> Spec:
     """
 
     def cases(space: Any) -> Any:
-        from hypothesis import strategies as st
-
         from tpcheck import strategies
 
-        return strategies.cases(
-            space,
-            {
-                "batch": st.integers(1, 3),
-                "seq": strategies.multiples("tp") if sequence_parallel else strategies.sizes(1, 6),
-                "vocab": strategies.multiples("tp", most=4)
-                if even
-                else strategies.at_least("tp", 17),
-                "hidden": strategies.sizes(1, 6),
-            },
-        )
+        some = strategies.multiples("tp", most=4) if even else strategies.at_least("tp", 17)
+        tokens = token_dims(sequence_parallel, batch=3, seq=6, parts=3)
+        return strategies.cases(space, tokens | {"vocab": some, "hidden": strategies.sizes(1, 6)})
 
     def layout(case: Case) -> Layout:
         return Layout(
             params={"weight": Shard(0)},
             inputs={"ids": Replicate()},
-            outputs={"output": Shard(1) if sequence_parallel else Replicate()},
+            outputs={"output": residual_stream(sequence_parallel)},
         )
 
     return Spec(
@@ -60,7 +52,7 @@ def embedding(*, sequence_parallel: bool = False, even: bool = False) -> Spec:
 
 
 def edge_tokens(case: Case, draw: Any) -> Mapping[str, Tensor]:
-    """ids [B, S]: random tokens, the borders of the ranks' ranges among them."""
+    """ids [B, S]: random tokens, the first and last of each rank's range among them."""
     vocab, tp = case["vocab"], case.tp
     ids = draw.integers("ids", 0, vocab, case["batch"], case["seq"])
     borders = sorted({i for r in range(tp) for i in _range(vocab, tp, r)})

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-
-from torch import Tensor
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Layout, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference
+from tpcheck.specs.tokens import token_dims, tokens_of
 
 
 def all_gather_linear() -> Spec:
@@ -34,7 +32,7 @@ def all_gather_linear() -> Spec:
         linear=True,
         cases=_cases,
         reference=_linear,
-        inputs=_inputs,
+        inputs=tokens_of("in_features"),
         layout=layout,
         budget=lambda case: (
             linear_in(_elements(case, "in_features"), sequence_parallel=True)
@@ -61,7 +59,7 @@ def linear_reduce_scatter() -> Spec:
         linear=True,
         cases=_cases,
         reference=_linear,
-        inputs=_inputs,
+        inputs=tokens_of("in_features"),
         layout=layout,
         budget=lambda case: (
             linear_out(_elements(case, "out_features"), sequence_parallel=True)
@@ -94,22 +92,14 @@ def _cases(space: Any) -> Any:
 
     from tpcheck import strategies
 
-    return strategies.cases(
-        space,
-        {
-            "batch": st.integers(1, 2),
-            "seq": strategies.multiples("tp", most=5),
-            "in_features": strategies.multiples("tp", most=2),
-            "out_features": strategies.multiples("tp", most=2),
-            "bias": st.booleans(),
-            "chunks": st.integers(1, 4),
-        },
-    )
+    own = {
+        "in_features": strategies.multiples("tp", most=2),
+        "out_features": strategies.multiples("tp", most=2),
+        "bias": st.booleans(),
+        "chunks": st.integers(1, 4),
+    }
+    return strategies.cases(space, token_dims(True, batch=2, parts=5) | own)
 
 
 def _linear(case: Case) -> reference.Linear:
     return reference.Linear(case["in_features"], case["out_features"], bias=case["bias"])
-
-
-def _inputs(case: Case, draw: Any) -> Mapping[str, Tensor]:
-    return {"x": draw("x", case["batch"], case["seq"], case["in_features"])}  # [B, S, K]

@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-
-from torch import Tensor
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
-from tpcheck.placement import Entry, Layout, Replicate, Shard
+from tpcheck.placement import Entry, Layout, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference
+from tpcheck.specs.tokens import residual_stream, token_dims, tokens_of
 
 
 def column_linear(
     *, transposed: bool = False, sequence_parallel: bool = False, even: bool = False
 ) -> Spec:
-    """Column-parallel linear: x `Replicate` (`Shard(1)` under SP), weight cut along its outputs →
-    y `Shard(-1)`.
+    """Column-parallel linear: x `Replicate` (`Shard(1)` under SP), weight sharded along its
+    outputs → y `Shard(-1)`.
 
-    Dims: `batch`, `seq`, `in_features`, `out_features` (odd sizes too, cut as `torch.chunk`
-    does, unless `even`), `bias`. Parameters: `weight` [N, K] (`transposed`: [K, N]), `bias` [N].
+    Dims: `batch`, `seq`, `in_features`, `out_features` (odd sizes too, sharded as `torch.chunk`
+    splits, unless `even`), `bias`. Parameters: `weight` [N, K] (`transposed`: [K, N]), `bias` [N].
     """
 
     def cases(space: Any) -> Any:
-        from hypothesis import strategies as st
-
-        from tpcheck import strategies
-
-        wide = strategies.multiples("tp") if even else strategies.at_least("tp", 13)
-        seq = strategies.multiples("tp") if sequence_parallel else strategies.sizes(1, 5)
-        return strategies.cases(
-            space,
-            {
-                "batch": st.integers(1, 3),
-                "seq": seq,
-                "in_features": strategies.sizes(),
-                "out_features": wide,
-                "bias": st.booleans(),
-            },
-        )
+        return _cases(space, sequence_parallel, even, sharded="out_features")
 
     def layout(case: Case) -> Layout:
         params: dict[str, Entry] = {"weight": Shard(1 if transposed else 0)}
@@ -48,7 +31,7 @@ def column_linear(
             params["bias"] = Shard(0)
         return Layout(
             params=params,
-            inputs={"x": Shard(1) if sequence_parallel else Replicate()},
+            inputs={"x": residual_stream(sequence_parallel)},
             outputs={"output": Shard(2)},
         )
 
@@ -57,7 +40,7 @@ def column_linear(
         linear=True,
         cases=cases,
         reference=lambda case: _linear(case, transposed),
-        inputs=_inputs,
+        inputs=tokens_of("in_features"),
         layout=layout,
         budget=lambda case: linear_in(
             case["batch"] * case["seq"] * case["in_features"], sequence_parallel=sequence_parallel
@@ -68,35 +51,20 @@ def column_linear(
 def row_linear(
     *, transposed: bool = False, sequence_parallel: bool = False, even: bool = False
 ) -> Spec:
-    """Row-parallel linear: x `Shard(-1)`, weight cut along its inputs → y `Replicate`
+    """Row-parallel linear: x `Shard(-1)`, weight sharded along its inputs → y `Replicate`
     (`Shard(1)` under SP). The bias is replicated and added once.
 
     Dims: as `column_linear`. Parameters: `weight` [N, K] (`transposed`: [K, N]), `bias` [N].
     """
 
     def cases(space: Any) -> Any:
-        from hypothesis import strategies as st
-
-        from tpcheck import strategies
-
-        deep = strategies.multiples("tp") if even else strategies.at_least("tp", 13)
-        seq = strategies.multiples("tp") if sequence_parallel else strategies.sizes(1, 5)
-        return strategies.cases(
-            space,
-            {
-                "batch": st.integers(1, 3),
-                "seq": seq,
-                "in_features": deep,
-                "out_features": strategies.sizes(),
-                "bias": st.booleans(),
-            },
-        )
+        return _cases(space, sequence_parallel, even, sharded="in_features")
 
     def layout(case: Case) -> Layout:
         return Layout(
             params={"weight": Shard(0 if transposed else 1)},
             inputs={"x": Shard(2)},
-            outputs={"output": Shard(1) if sequence_parallel else Replicate()},
+            outputs={"output": residual_stream(sequence_parallel)},
         )
 
     def budget(case: Case) -> Budget:
@@ -110,17 +78,28 @@ def row_linear(
         linear=True,
         cases=cases,
         reference=lambda case: _linear(case, transposed),
-        inputs=_inputs,
+        inputs=tokens_of("in_features"),
         layout=layout,
         budget=budget,
     )
+
+
+def _cases(space: Any, sequence_parallel: bool, even: bool, *, sharded: str) -> Any:
+    """Cases whose dim `sharded` the ranks share."""
+    from hypothesis import strategies as st
+
+    from tpcheck import strategies
+
+    shared = strategies.multiples("tp") if even else strategies.at_least("tp", 13)
+    widths = {
+        name: shared if name == sharded else strategies.sizes()
+        for name in ("in_features", "out_features")
+    }
+    tokens = token_dims(sequence_parallel, batch=3, parts=3)
+    return strategies.cases(space, tokens | widths | {"bias": st.booleans()})
 
 
 def _linear(case: Case, transposed: bool) -> reference.Linear:
     return reference.Linear(
         case["in_features"], case["out_features"], bias=case["bias"], transposed=transposed
     )
-
-
-def _inputs(case: Case, draw: Any) -> Mapping[str, Tensor]:
-    return {"x": draw("x", case["batch"], case["seq"], case["in_features"])}  # [B, S, K]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
-from tpcheck.placement import Entry, Layout, Replicate, Shard
+from tpcheck.placement import Entry, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference
 from tpcheck.specs.saved import saved_by_a_rank
+from tpcheck.specs.tokens import stream_layout, token_dims, tokens_of
 
 
 def mlp(*, sequence_parallel: bool = False) -> Spec:
@@ -28,27 +28,15 @@ def mlp(*, sequence_parallel: bool = False) -> Spec:
 
         from tpcheck import strategies
 
-        return strategies.cases(
-            space,
-            {
-                "batch": st.integers(1, 3),
-                "seq": strategies.multiples("tp", most=2)
-                if sequence_parallel
-                else strategies.sizes(1, 5),
-                "hidden": strategies.sizes(2, 9),
-                "intermediate": strategies.at_least("tp", 13),
-                "activation": st.sampled_from(["gelu", "swiglu"]),
-                "norm": st.sampled_from(["none", "layer", "rms"]),
-                "residual": st.booleans(),
-                "bias": st.booleans(),
-            },
-        )
-
-    def layout(case: Case) -> Layout:
-        activations = Shard(1) if sequence_parallel else Replicate()
-        return Layout(
-            params=mlp_params(case), inputs={"x": activations}, outputs={"output": activations}
-        )
+        own = {
+            "hidden": strategies.sizes(2, 9),
+            "intermediate": strategies.at_least("tp", 13),
+            "activation": st.sampled_from(["gelu", "swiglu"]),
+            "norm": st.sampled_from(["none", "layer", "rms"]),
+            "residual": st.booleans(),
+            "bias": st.booleans(),
+        }
+        return strategies.cases(space, token_dims(sequence_parallel, batch=3) | own)
 
     return Spec(
         name="mlp_sp" if sequence_parallel else "mlp",
@@ -61,8 +49,8 @@ def mlp(*, sequence_parallel: bool = False) -> Spec:
             residual=case["residual"],
             bias=case["bias"],
         ),
-        inputs=_inputs,
-        layout=layout,
+        inputs=tokens_of("hidden"),
+        layout=lambda case: stream_layout(mlp_params(case), sequence_parallel),
         budget=lambda case: mlp_budget(case, sequence_parallel),
     )
 
@@ -98,7 +86,3 @@ def mlp_params(case: Case, prefix: str = "") -> dict[str, Entry]:
     kinds = ["weight", *(["bias"] if case["bias"] else [])]
     out: dict[str, Entry] = {f"{prefix}{c}.{k}": Shard(0) for c in columns for k in kinds}
     return out | {f"{prefix}down.weight": Shard(1)}
-
-
-def _inputs(case: Case, draw: Any) -> Mapping[str, Tensor]:
-    return {"x": draw("x", case["batch"], case["seq"], case["hidden"])}  # [B, S, H]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from tpcheck.budget import kept_for_backward
 from tpcheck.case import Case
 from tpcheck.specs import reference
 from tpcheck.tensors.draw import torch_dtype
@@ -30,3 +29,21 @@ def saved_by_a_rank(
         own = torch.zeros(batch, seq // case.tp, hidden, dtype=dtype)
         kept += kept_for_backward(norm.to(dtype), own)
     return kept
+
+
+def kept_for_backward(module: nn.Module, x: Tensor) -> int:
+    """Elements of the distinct storages that autograd keeps for the backward of `module(x)`,
+    besides parameters; what was cast from a parameter counts, as it does on a rank."""
+    own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    kept: dict[int, tuple[Tensor, int]] = {}  # the tensor too: its address must not be used again
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = (tensor, storage.nbytes() // tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = module(x.requires_grad_())
+    del y
+    return sum(elements for _, elements in kept.values())

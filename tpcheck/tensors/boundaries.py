@@ -6,8 +6,9 @@ candidate alike; `localise` compares the two. Runs only where a failing case is 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,35 +17,36 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from tpcheck.tensors.names import unwrapped
+from tpcheck.vocabulary import End, Phase
 
 
 @dataclass(frozen=True)
 class Border:
-    """One tensor at one border.
+    """One tensor at one boundary of a module. As text, its `key`; `of` is the one parser.
 
     Args:
-        phase: `forward` for the tensor itself, `backward` for its gradient.
+        phase: forward for the tensor itself, backward for its gradient.
         module: the module's qualified name; empty for the outermost.
         call: which call of that module in this pass, from 0.
-        side: `in` or `out`.
+        side: where it crosses.
         slot: which of the arguments (a position or a keyword), or of the results.
     """
 
-    phase: str
+    phase: Phase
     module: str
     call: int
-    side: str
+    side: End
     slot: str
 
     @property
     def key(self) -> str:
-        return "|".join((self.phase, self.module, str(self.call), self.side, self.slot))
+        return json.dumps([self.phase, self.module, self.call, self.side, self.slot])
 
     @classmethod
     def of(cls, key: str) -> Border:
         """The inverse of `key`."""
-        phase, module, call, side, slot = key.split("|")
-        return cls(phase, module, int(call), side, slot)
+        phase, module, call, side, slot = json.loads(key)
+        return cls(Phase(phase), module, call, End(side), slot)
 
     @property
     def parent(self) -> str | None:
@@ -95,17 +97,18 @@ class Watch:
             return given
         if torch.is_grad_enabled() and given.requires_grad:
             given = given.view_as(given)
-        self._note(Border("forward", name, self._calls[name], "in", slot), given)
+        self._note(Border(Phase.FORWARD, name, self._calls[name], End.IN, slot), given)
         return given
 
     def _leave(self, name: str, module: Any, args: Any, result: Any) -> None:
         for slot, tensor in enumerate(_floats(tree_leaves(result))):
-            self._note(Border("forward", name, self._calls[name], "out", str(slot)), tensor)
+            border = Border(Phase.FORWARD, name, self._calls[name], End.OUT, str(slot))
+            self._note(border, tensor)
 
     def _note(self, border: Border, tensor: Tensor) -> None:
         self._keep(border, tensor)
         if tensor.requires_grad and torch.is_grad_enabled():
-            back = Border("backward", border.module, border.call, border.side, border.slot)
+            back = replace(border, phase=Phase.BACKWARD)
             tensor.register_hook(partial(self._keep, back))
 
     def _keep(self, border: Border, tensor: Tensor) -> None:

@@ -1,15 +1,17 @@
-"""Where a rank's tensor lies, as the tensor itself says: a DTensor, or by Megatron's attributes."""
+"""How a tensor is placed, as it says itself: a DTensor, or by the attributes of Megatron."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tpcheck import placement
 from tpcheck.case import Case
-from tpcheck.placement import Entry, Partial, Replicate, by_axis, take
+from tpcheck.placement import Entry, Partial, Replicate, Shard, by_axis, take
 
 
 def module_of_dtensor() -> Any:
@@ -23,9 +25,14 @@ def is_dtensor(tensor: Any) -> bool:
     return cls is not None and isinstance(tensor, cls)
 
 
-def live_entry(tensor: Any) -> Entry:
+def axes_of(mesh: Any) -> tuple[str, ...]:
+    """The names of a mesh's axes; of a mesh without names, the first one is taken for "tp"."""
+    return mesh.mesh_dim_names or ("tp", *map(str, range(1, mesh.ndim)))
+
+
+def live_entry(tensor: Any) -> dict[str, placement.Placement]:
     """The placements of a DTensor in tpcheck's words."""
-    names = tensor.device_mesh.mesh_dim_names or ("tp",)
+    names = axes_of(tensor.device_mesh)
     entry: dict[str, placement.Placement] = {}
     later: dict[str, placement.Placement] = {}
     for axis, own in zip(names, tensor.placements, strict=True):
@@ -36,9 +43,9 @@ def live_entry(tensor: Any) -> Entry:
         elif type(own).__name__ == "_StridedShard":
             dim = own.dim % tensor.ndim
             if any(p.is_shard(dim) for p in tensor.placements if p is not own):
-                # FSDP's: cut after the axes to its right
+                # FSDP's: sharded after the axes to its right
                 later = {axis: placement.Shard(dim), **later}
-            else:  # a fused weight: so many blocks, each cut on its own
+            else:  # a fused weight: so many blocks, each sharded on its own
                 block = tensor.shape[dim] // own.split_factor
                 entry[axis] = placement.Blocks(
                     dim, ((block, placement.Shard(dim)),) * own.split_factor
@@ -46,6 +53,31 @@ def live_entry(tensor: Any) -> Entry:
         else:
             entry[axis] = placement.Shard(own.dim)
     return entry | later
+
+
+def plan_placement(tensor: Tensor, axis: str = "tp") -> Shard | Replicate | None:
+    """How a DTensor is placed along one axis, in the two words of a plan (packed blocks are a
+    shard of their dim); None for a plain tensor."""
+    if not is_dtensor(tensor):
+        return None
+    found = live_entry(tensor).get(axis)
+    return Shard(found.dim) if isinstance(found, placement.Sharded) else Replicate()
+
+
+def mesh_axes(tensor: Tensor) -> tuple[str, ...]:
+    """The named mesh axes of every DTensor in a tensor; none of any other tensor."""
+    meshes = (getattr(part, "device_mesh", None) for part in layers(tensor))
+    return tuple(axis for mesh in meshes if mesh is not None for axis in mesh.mesh_dim_names or ())
+
+
+def layers(tensor: Tensor) -> Iterator[Tensor]:
+    """A tensor and, of wrappers such as DTensor, the tensors inside."""
+    yield tensor
+    if is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        for inner in (getattr(tensor, name) for name in names):
+            if isinstance(inner, Tensor):
+                yield from layers(inner)
 
 
 def partition_entry(tensor: Tensor, full: Tensor) -> dict[str, placement.Placement] | None:
@@ -68,7 +100,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def like(output: Tensor, seed: Tensor) -> Tensor:
-    """A rank's part `seed` as a DTensor that lies as `output` does, where that is one."""
+    """A rank's part `seed` as a DTensor placed as `output` is, where that is one."""
     if not is_dtensor(output):
         return seed
     from torch.distributed.tensor import DTensor
@@ -76,7 +108,7 @@ def like(output: Tensor, seed: Tensor) -> Tensor:
     return DTensor.from_local(seed, output.device_mesh, output.placements)  # type: ignore[attr-defined]
 
 
-def cut_by_hand(
+def sharded_by_hand(
     tensor: Tensor, full: Tensor, entry: Entry, case: Case, rank: int
 ) -> dict[str, placement.Placement]:
     """The layout's placements along axes that a DTensor's mesh does not have: of experts, say,
@@ -84,7 +116,7 @@ def cut_by_hand(
     takes for the whole is the layout's part along them."""
     if not is_dtensor(tensor):
         return {}
-    known = tensor.device_mesh.mesh_dim_names or ("tp",)  # type: ignore[attr-defined]
+    known = axes_of(tensor.device_mesh)  # type: ignore[attr-defined]
     others = {axis: own for axis, own in by_axis(entry).items() if axis not in known}
     part = take(full, others, case=case, rank=rank)
     return others if tensor.shape == part.shape else {}

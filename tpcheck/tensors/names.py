@@ -7,21 +7,37 @@ user's, and its attribute into every name below. The reference knows none of the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import total_ordering
 from typing import TYPE_CHECKING, NamedTuple
 
+from tpcheck.errors import InvalidArgument
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# torch.compile's OptimizedModule, CheckpointWrapper (and OffloadWrapper), FullyShardedDataParallel
-WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
+
+class Wrapper(StrEnum):
+    """The attribute under which a wrapper holds the user's module."""
+
+    COMPILE = "_orig_mod"  # OptimizedModule
+    CHECKPOINTING = "_checkpoint_wrapped_module"  # CheckpointWrapper, OffloadWrapper
+    FSDP = "_fsdp_wrapped_module"  # FullyShardedDataParallel, FSDP1
+
+
+WRAPPERS = frozenset(Wrapper)
 
 
 def unwrapped(name: str) -> str:
     """`blocks.0._checkpoint_wrapped_module.mlp.up.weight` → `blocks.0.mlp.up.weight`."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def generic(name: str) -> str:
+    """`layers.3.mlp` → `layers.*.mlp`."""
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -93,6 +109,20 @@ class InPass:
         if found and suffix.isdecimal() and suffix[0] != "0":
             return cls(base, Pass(int(suffix)))
         return cls(text)
+
+
+def check_names(what: str, names: Iterable[str]) -> None:
+    """Refuses names that would be read as another pass's.
+
+    Raises:
+        InvalidArgument: one ends in `@1` or `@step`, say.
+    """
+    for name in names:
+        if InPass.parse(name).base != name:
+            raise InvalidArgument(
+                f"the {what} {name!r} ends as tpcheck writes the passes of a case (x@1, x@step); "
+                "give it another name"
+            )
 
 
 # ---- a tensor on disk

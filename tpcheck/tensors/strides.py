@@ -1,4 +1,4 @@
-"""How a tensor lies in memory: the same numbers under other strides.
+"""How a tensor is laid out in memory: the same numbers under other strides.
 
 Some faults show only where a tensor is transposed, sliced, offset or expanded: a kernel that
 reads strides as contiguous, a collective that fills a contiguous copy and loses it.

@@ -1,5 +1,5 @@
 """Megatron-core through the adapter: every layer passes, every edit is found, nothing is left
-behind on ranks or in the driver."""
+behind on ranks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ import torch
 import torch.distributed as dist
 
 from tests import ROOT
+from tests.candidates import linear_dims
+from tests.kills import killed
 from tpcheck import Case, Check
 from tpcheck.adapters import megatron
 from tpcheck.engines.engine import Engine
-from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.pose import pose
+from tpcheck.report import as_json
+from tpcheck.report.as_json import detail
 from tpcheck.runner.runner import Runner
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus
-from tpcheck.search.search import Options, Search
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
 from tpcheck.verdict import Verdict
 
 if importlib.util.find_spec("megatron") is None:
@@ -32,9 +35,7 @@ from fixtures.mutants.megatron_core import MUTANTS
 CHECKS = {
     c.title: c for c in collect([str(ROOT / "properties" / "_frameworks" / "megatron_core.py")])
 }
-LINEAR = Case(
-    dims={"batch": 1, "seq": 2, "in_features": 2, "out_features": 4, "bias": True}, mesh={"tp": 2}
-)
+LINEAR = Case(dims=linear_dims(2, 4, bias=True), mesh={"tp": 2})
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_the_layer_passes_but_for_what_is_declared(
     engine: Engine, corpus: Corpus, name: str
 ) -> None:
     result = Search(CHECKS[name], engine, Options(examples=6, seed=7, corpus=corpus)).run()
-    assert result.verdict is Verdict.PASS, result.to_dict()
+    assert result.verdict is Verdict.PASS, as_json.check(result)
     assert result.tp_degrees == [2, 4]
     assert all(row.state == "known" for row in result.findings)
     assert result.only_known == (name == "megatron_cross_entropy_smoothed")
@@ -56,11 +57,7 @@ def test_the_layer_passes_but_for_what_is_declared(
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
 def test_the_mutant_is_killed_and_named(engine: Engine, mutant: Any) -> None:
-    options = Options(examples=40, corpus=None, shrink_seconds=0.0)
-    found = Search(mutant.check, engine, options).run().counterexample
-    assert found is not None, f"{mutant.name} survived"
-    assert {m.kind for m in found.mismatches} & set(mutant.shows_in)
-    assert found.diagnosis.code in mutant.diagnosis
+    killed(mutant, engine)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -116,37 +113,6 @@ def test_nothing_is_left_behind_on_warm_ranks(engine: Engine, raises: bool) -> N
     assert not [m for m in after.mismatches if m.kind == "exception"], after.mismatches
 
 
-def test_the_driver_is_left_as_it_was() -> None:
-    import sys
-
-    hook, device = sys.excepthook, torch.cuda.current_device
-    posed = pose(mcore.mlp_spec(False), _mlp_case())
-    assert posed.problems[0].targets
-    from megatron.core import parallel_state
-
-    assert not dist.is_initialized() and not parallel_state.is_initialized()
-    assert (sys.excepthook, torch.cuda.current_device) == (hook, device)
-
-
-def _mlp_case() -> Case:
-    return Case(
-        dims={"batch": 1, "seq": 2, "hidden": 3, "ffn": 4, "gated": True, "bias": True},
-        mesh={"tp": 2},
-    )
-
-
-def test_a_driver_in_a_process_group_is_refused_in_one_line() -> None:
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    try:
-        with pytest.raises(InvalidArgument, match="init_process_group already"):
-            pose(mcore.mlp_spec(False), _mlp_case())
-    finally:
-        dist.destroy_process_group()
-
-
-def test_ranks_that_share_a_process_are_refused() -> None:
-    with Engine("threads", 2) as threads:
-        result = Runner(CHECKS["megatron_column"], threads).run(LINEAR)
-    assert any("use --engine gloo" in str(m.detail.get("reason")) for m in result.mismatches)
+def test_ranks_that_share_a_process_are_refused(threads: Engine) -> None:
+    result = Runner(CHECKS["megatron_column"], threads).run(LINEAR)
+    assert any("use --engine gloo" in str(detail(m).get("reason")) for m in result.mismatches)

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from properties.linear import column_linear, row_linear
-from tests import faulty
+from tests import candidates
 from tpcheck import Check
-from tpcheck.calibrate.sensitivity import HIGHEST, STEPS, SUBJECTS, Subject, Threshold, measure
+from tpcheck.calibrate.sensitivity import HIGHEST, STEPS, Subject, measure
 from tpcheck.cli.main import main
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
-from tpcheck.report import calibration
+from tpcheck.figures.thresholds import Threshold
 
 ROW = Subject(
     "row",
     "properties/linear.py::row_linear",
-    {"batch": 1, "seq": 4, "in_features": 16, "out_features": 16, "bias": True},
+    candidates.linear_dims(16, 16, seq=4, bias=True),
 )
 
 
@@ -69,7 +69,7 @@ def test_a_candidate_that_fails_anyway_is_refused(gloo: Engine) -> None:
     with pytest.raises(InvalidArgument, match="fails without any fault"):
         thresholds(gloo, wrong.check, ROW)
     with pytest.raises(InvalidArgument, match="one rank raises"):
-        thresholds(gloo, faulty.check(faulty.OneRankRaises), ROW)
+        thresholds(gloo, candidates.check(candidates.OneRankRaises), ROW)
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -81,30 +81,3 @@ def test_the_command(tmp_path: Path) -> None:
     rows = json.loads(out.read_text())["thresholds"]
     assert {row["fault"] for row in rows} == {"whole", "row"}
     assert all(2**-24 < row["p99"] < 1e-3 for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--dims", "{}"], "together"),
-        (["x.py::y", "--dims", "nonsense"], "no JSON object"),
-        (["--runs", "0"], "at least 1"),
-        (["--dtype", "float8"], "is not one of"),
-    ],
-)
-def test_mistakes_are_one_line(given: list[str], said: str, capsys: Any) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["calibrate", "sensitivity", *given])
-    assert left.value.code == 2
-    assert said in capsys.readouterr().err
-
-
-def test_the_table_has_a_column_a_degree() -> None:
-    rows = [
-        Threshold(subject.title, tp, "float32", "whole", 100, 1e-7, tp * 1e-7)
-        for subject in SUBJECTS
-        for tp in (2, 8)
-    ]
-    table = calibration.sensitivity(rows).splitlines()
-    assert len(table) == 1 + len(SUBJECTS) and table[0].split()[-2:] == ["tp=2", "tp=8"]
-    assert table[1].split()[-2:] == ["2.0e-07", "8.0e-07"]

@@ -14,14 +14,17 @@ from fixtures.mutants import attention as attention_mutants
 from fixtures.parallel.attention import Attention
 from fixtures.parallel.collectives import copy_to_tp, reduce_from_tp
 from fixtures.parallel.linear import RowLinear
-from tests import faulty
+from tests import candidates
 from tpcheck import Case, Check, Layout, Shard, Spec, specs
+from tpcheck.causes.reruns import WrongOnOneRank
+from tpcheck.causes.structure import DiagnosisFailed
 from tpcheck.diagnosis.examine import Examined, examine_failure
 from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
+from tpcheck.vocabulary import Code
 
-CASE = replace(faulty.CASE, mesh={"tp": 2}, microbatches=2)
+CASE = replace(candidates.CASE, microbatches=2)
 
 
 def examined(check: Check, case: Case, engine: Engine) -> Examined:
@@ -55,15 +58,16 @@ class Averaged(RowLinear):
 
 @pytest.mark.parametrize("wrong", [Bent, Averaged])
 def test_what_one_rank_gets_wrong_alone_is_no_matter_of_ranks(gloo: Engine, wrong: type) -> None:
-    found = examined(faulty.check(wrong), CASE, gloo).diagnosis
+    found = examined(candidates.check(wrong), CASE, gloo).diagnosis
     assert found.code == "unclassified" and "wrong at tp=1, too" in found.message
 
 
 def test_a_factor_that_stays_with_one_rank_is_not_of_a_sum_over_ranks(gloo: Engine) -> None:
-    found = examined(faulty.check(Doubled), CASE, gloo).diagnosis
-    assert found.code == "unclassified" and found.evidence["refuted"] == "summed-twice"
-    assert found.evidence["factor"] == 2.0 and "wrong at tp=1, too" in found.message
-    assert examined(faulty.check(ReducedTwice), CASE, gloo).diagnosis.code == "summed-twice"
+    found = examined(candidates.check(Doubled), CASE, gloo).diagnosis
+    assert found.code == "unclassified" and "wrong at tp=1, too" in found.message
+    assert isinstance(found.cause, WrongOnOneRank)
+    assert (found.cause.refuted, found.cause.factor) == (Code.SUMMED_TWICE, 2.0)
+    assert examined(candidates.check(ReducedTwice), CASE, gloo).diagnosis.code == "summed-twice"
 
 
 class ScaledKeys(Attention):
@@ -141,7 +145,7 @@ def head() -> Check:
 def test_a_loss_is_no_row_of_a_table(gloo: Engine) -> None:
     check = head()
     found = examined(check, check.spec.cases[0], gloo).diagnosis  # type: ignore[index]
-    assert found.code == "unclassified" and "failed" not in found.evidence
+    assert found.code == "unclassified" and not isinstance(found.cause, DiagnosisFailed)
 
 
 def test_a_diagnosis_that_fails_leaves_the_verdict(
@@ -151,7 +155,8 @@ def test_a_diagnosis_that_fails_leaves_the_verdict(
         raise RuntimeError("a view of another size")
 
     monkeypatch.setattr("tpcheck.diagnosis.diagnose.by_values", broken)
-    found = examined(faulty.check(ReducedTwice), CASE, gloo)
-    assert found.diagnosis.code == "unclassified" and found.diagnosis.evidence["failed"]
+    found = examined(candidates.check(ReducedTwice), CASE, gloo)
+    assert found.diagnosis.code == "unclassified"
+    assert isinstance(found.diagnosis.cause, DiagnosisFailed)
     assert "RuntimeError in broken" in found.diagnosis.message
     assert found.mismatches and found.first_divergence == "output (forward)"

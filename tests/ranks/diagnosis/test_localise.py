@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
 from fixtures.parallel import collectives
-from fixtures.parallel.block import Stack
+from tests.candidates import STACK, stack
 from tpcheck import Case, Check, specs
-from tpcheck.bounds.spread import Spread
 from tpcheck.diagnosis.examine import examine_failure
-from tpcheck.diagnosis.localise import fit
 from tpcheck.engines.engine import Engine
-from tpcheck.oracle.pose import Posed
-from tpcheck.placement import Heads, Replicate
-from tpcheck.protocol.problem import Target
 from tpcheck.runner.runner import Runner
-from tpcheck.specs.block import block_dims
+from tpcheck.tensors.names import FIRST
 from tpcheck.verdict import Verdict
 
 LAYERS = 8
@@ -98,13 +91,12 @@ def check(fault: Fault | None, layer: int, everywhere: Fault | None = None) -> C
     """A stack with `fault` in one layer, and `everywhere` (a harmless edit) in all of them."""
 
     def build(case: Case, mesh: Any) -> nn.Module:
-        dims: Any = block_dims(case)
-        stack = Stack(case["layers"], **dims, group=mesh["tp"].get_group())
-        for block in stack.blocks if everywhere is not None else ():
+        module = stack(case, mesh)
+        for block in module.blocks if everywhere is not None else ():
             everywhere(block)
         if fault is not None:
-            fault(stack.blocks[layer])
-        return stack
+            fault(module.blocks[layer])
+        return module
 
     return Check(specs.stack(), build, name="stack")
 
@@ -164,7 +156,7 @@ def norm_hands_on_twice_as_much(block: Any) -> None:
     mlp.enter = lambda h: type(mlp).enter(mlp, h / 2.0)
 
 
-SMALL = replace(case(0), dims={**case(0).dims, "layers": 2}, mesh={"tp": 2}, dtype="float64")
+SMALL = Case(dims=STACK, mesh={"tp": 2})
 
 
 def test_a_border_that_differs_by_design_is_not_blamed(gloo: Engine) -> None:
@@ -183,38 +175,4 @@ def test_a_passing_case_is_not_watched(gloo: Engine, monkeypatch: pytest.MonkeyP
     assert Runner(check(None, 0), gloo).run(SMALL).verdict is Verdict.PASS
     where(gloo, SMALL, output_averaged, 1)
     # twice run, again with tensors, watched, and alone; for its cause alone once more
-    assert asked == [None, None, None, 0, 0, None]
-
-
-# ---- how a tensor lies on the ranks is found out
-
-
-FULL = torch.arange(48.0, dtype=torch.float64).reshape(2, 4, 6) + 1.0
-TARGET = Target("border", "b", Replicate(), torch.float64, FULL, Spread(FULL * 1e-16, 9, 99))
-
-
-def fitted(*held: torch.Tensor, params: dict[str, Any] | None = None) -> str | None:
-    posed = Posed(Case(mesh={"tp": len(held)}), [], params or {}, {}, {})
-    found = fit(TARGET, dict(enumerate(held)), posed)
-    return None if found is None else found.label
-
-
-def test_every_placement_is_recognised() -> None:
-    assert fitted(FULL, FULL) == "Replicate()"
-    assert fitted(*FULL.chunk(2, dim=1)) == "Shard(1)"
-    assert fitted(FULL[..., :5], FULL[..., 5:]) == "Shard(2)"  # however uneven
-    assert fitted(FULL - 7.0, torch.full_like(FULL, 7.0)) == "partial Replicate()"
-    weight = {"k_proj.weight": Heads(0, heads=2)}
-    quarters = [FULL[..., :3], FULL[..., :3], FULL[..., 3:], FULL[..., 3:]]
-    assert fitted(*quarters, params=weight) == "Heads(dim=2, heads=2)"
-    terms = [quarters[0] - 1.0, torch.ones(2, 4, 3), quarters[2], torch.zeros(2, 4, 3)]
-    terms = [t.double() for t in terms]
-    assert fitted(*terms, params=weight) == "partial Heads(dim=2, heads=2)"
-
-
-def test_what_is_wrong_on_one_rank_fits_nothing() -> None:
-    wrong = FULL.clone()
-    wrong[1, 2, 3] += 1e-9
-    assert fitted(FULL, wrong) is None
-    assert fitted(*reversed(FULL.chunk(2, dim=1))) is None
-    assert fitted(FULL[:, :2], FULL[:, :2]) is None
+    assert asked == [None, None, None, FIRST, FIRST, None]

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT, faulty
+from tests import ROOT, candidates
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import EngineUnavailable, InvalidArgument
+from tpcheck.report.as_json import detail
 from tpcheck.report.text import describe
 from tpcheck.runner.runner import Runner
 from tpcheck.spec import Check
@@ -22,21 +23,21 @@ from tpcheck.verdict import CaseResult, Verdict
 
 
 def run(engine: Engine, cls: type, **changes: object) -> CaseResult:
-    return Runner(faulty.check(cls), engine).run(replace(faulty.CASE, **changes))
+    return Runner(candidates.check(cls), engine).run(replace(candidates.CASE, **changes))
 
 
 @pytest.fixture(autouse=True)
 def next_case_is_decided_normally(gloo: Engine) -> object:
     yield
-    assert run(gloo, faulty._Row).verdict is Verdict.PASS
+    assert run(gloo, candidates.Row).verdict is Verdict.PASS
 
 
 def test_a_correct_candidate_passes_and_its_all_reduce_is_traced(gloo: Engine) -> None:
-    result = run(gloo, faulty._Row)
+    result = run(gloo, candidates.Row)
     assert result.verdict is Verdict.PASS
-    events = [(e["op"], e["reduce_op"], e["group"], e["phase"]) for e in result.trace[1]]
+    events = [(e.op, e.reduce_op, e.group, e.phase) for e in result.trace[1]]
     assert events == [("all_reduce", "sum", (0, 1), "forward")]
-    assert result.trace[0][0]["where"].startswith("collectives.py:")
+    assert result.trace[0][0].where.startswith("collectives.py:")
 
 
 def _loaded(mesh: object) -> set[str]:
@@ -56,56 +57,56 @@ def _exits(case: object, mesh: object) -> object:
 
 
 def test_ranks_that_exit_are_evidence_that_says_when(gloo: Engine) -> None:
-    check = Check(faulty.check(faulty._Row).spec, _exits)
-    first = Runner(check, gloo).run(faulty.CASE).mismatches[0]
+    check = Check(candidates.check(candidates.Row).spec, _exits)
+    first = Runner(check, gloo).run(candidates.CASE).mismatches[0]
     assert describe(first).startswith("rank 0 exception: SystemExit: 3 (in build)")
 
 
 def test_one_rank_raises(gloo: Engine) -> None:
-    result = run(gloo, faulty.OneRankRaises)
+    result = run(gloo, candidates.OneRankRaises)
     assert result.verdict is Verdict.FAIL
     (cause,) = result.mismatches
     assert (cause.kind, cause.rank) == ("exception", 1)
-    assert "deliberate" in cause.detail["reason"]
-    assert "misbehave" in cause.detail["stack"]  # the rank's own traceback
-    assert "all_reduce(sum)" in cause.detail["peers"]["0"][-1]  # what its peer was in
+    assert "deliberate" in detail(cause)["reason"]
+    assert "misbehave" in detail(cause)["stack"]  # the rank's own traceback
+    assert "all_reduce(sum)" in detail(cause)["peers"]["0"][-1]  # what its peer was in
 
 
 def test_one_rank_is_killed(gloo: Engine) -> None:
-    result = run(gloo, faulty.OneRankIsKilled)
+    result = run(gloo, candidates.OneRankIsKilled)
     crash = next(m for m in result.mismatches if m.kind == "crash")
     assert crash.rank == 1
-    assert crash.detail["reason"] == "killed by SIGKILL"
-    assert "all_reduce(sum)" in crash.detail["peers"]["0"][-1]
+    assert detail(crash)["reason"] == "killed by SIGKILL"
+    assert "all_reduce(sum)" in detail(crash)["peers"]["0"][-1]
 
 
 def test_one_rank_skips_a_collective_and_the_others_do_not_wait(gloo: Engine) -> None:
-    result = run(gloo, faulty.OneRankSkipsTheCollective)
+    result = run(gloo, candidates.OneRankSkipsTheCollective)
     hang = next(m for m in result.mismatches if m.kind == "hang")
     assert hang.rank == 0
-    assert "rank 1, which finished without" in hang.detail["reason"]
-    assert "all_reduce(sum)" in hang.detail["last"][-1]
-    assert "sum_output" in hang.detail["stack"]
+    assert "rank 1, which finished without" in detail(hang)["reason"]
+    assert "all_reduce(sum)" in detail(hang)["last"][-1]
+    assert "sum_output" in detail(hang)["stack"]
 
 
-@pytest.mark.parametrize("cls", [faulty.OneRankHangs, faulty.OneRankSpins])
+@pytest.mark.parametrize("cls", [candidates.OneRankHangs, candidates.OneRankSpins])
 def test_one_rank_hangs(cls: type) -> None:
     with Engine("gloo", 2, time_limit=2) as engine:
         result = run(engine, cls)
         assert {m.kind for m in result.mismatches} == {"hang"}
-        stacks = {m.rank: m.detail["stack"] for m in result.mismatches}
+        stacks = {m.rank: detail(m)["stack"] for m in result.mismatches}
         assert "misbehave" in stacks[1]
-        assert run(engine, faulty._Row).verdict is Verdict.PASS
+        assert run(engine, candidates.Row).verdict is Verdict.PASS
         assert engine.starts == 2
 
 
 @pytest.mark.parametrize(
     ("cls", "words"),
     [
-        (faulty.ReduceOpsDiffer, ("all_reduce(max)", "all_reduce(sum)")),
-        (faulty.ShapesDiffer, ("[1, 2, 3]", "[7]")),
-        (faulty.OrdersDiffer, ("all_gather", "all_reduce(sum)")),
-        (faulty.SplitsDiffer, ("rank 1 sends 6 elements to rank 0, which expects 3", "[3, 3]")),
+        (candidates.ReduceOpsDiffer, ("all_reduce(max)", "all_reduce(sum)")),
+        (candidates.ShapesDiffer, ("[1, 2, 3]", "[7]")),
+        (candidates.OrdersDiffer, ("all_gather", "all_reduce(sum)")),
+        (candidates.SplitsDiffer, ("rank 1 sends 6 elements to rank 0, which expects 3", "[3, 3]")),
     ],
 )
 def test_collectives_that_differ_are_found_at_once(
@@ -113,38 +114,39 @@ def test_collectives_that_differ_are_found_at_once(
 ) -> None:
     result = run(gloo, cls)
     found = next(m for m in result.mismatches if m.kind == "collective")
-    assert all(word in found.detail["reason"] for word in words)
-    assert "faulty.py:" in found.detail["reason"]  # the line of the candidate's code
-    assert {r for r, stack in found.detail["stacks"].items() if "sum_output" in stack} == {"0", "1"}
+    assert all(word in detail(found)["reason"] for word in words)
+    assert "candidates.py:" in detail(found)["reason"]  # the line of the candidate's code
+    stacks = detail(found)["stacks"].items()
+    assert {rank for rank, stack in stacks if "sum_output" in stack} == {"0", "1"}
 
 
 @pytest.mark.parametrize(
     ("cls", "mesh"),
-    [(faulty.GroupsDiffer, {"dp": 2, "tp": 2}), (faulty.TwinGroupsDiffer, {"tp": 2})],
+    [(candidates.GroupsDiffer, {"dp": 2, "tp": 2}), (candidates.TwinGroupsDiffer, {"tp": 2})],
 )
 def test_groups_that_differ_are_found_at_once(
     gloo: Engine, cls: type, mesh: dict[str, int]
 ) -> None:
     result = run(gloo, cls, mesh=mesh)
     found = next(m for m in result.mismatches if m.kind == "collective")
-    reason = found.detail["reason"]
+    reason = detail(found)["reason"]
     assert reason.startswith(f"rank {found.rank} waits in all_reduce(sum)")
     assert f"for rank {1 - found.rank}, which waits in all_reduce(sum)" in reason
     assert reason.endswith(f"for rank {found.rank}")
-    assert reason.count("faulty.py:") == 2
-    assert "sum_output" in found.detail["stack"]
+    assert reason.count("candidates.py:") == 2
+    assert "sum_output" in detail(found)["stack"]
 
 
 def test_a_circle_of_an_exchange_and_a_reduction_is_found_at_once(gloo: Engine) -> None:
-    result = run(gloo, faulty.ExchangeOrReduction)
+    result = run(gloo, candidates.ExchangeOrReduction)
     found = next(m for m in result.mismatches if m.kind == "collective")
-    reason = found.detail["reason"]
+    reason = detail(found)["reason"]
     assert "waits in all_to_all" in reason and "waits in all_reduce(sum)" in reason
-    assert "faulty.py:" in reason and "collectives.py:" in reason
+    assert "candidates.py:" in reason and "collectives.py:" in reason
 
 
 def test_asynchronous_collectives_that_cross_are_no_mismatch(gloo: Engine) -> None:
-    result = run(gloo, faulty.CrossingButAsynchronous)
+    result = run(gloo, candidates.CrossingButAsynchronous)
     assert result.mismatches == []
 
 
@@ -152,14 +154,14 @@ def test_one_world_serves_every_mesh_in_any_order() -> None:
     meshes = [{"tp": 1}, {"dp": 2, "tp": 1}, {"tp": 2}, {"dp": 2, "tp": 2}, {"tp": 3}, {"tp": 4}]
     with Engine("gloo", 4, time_limit=10) as engine:
         for mesh in [*meshes, *reversed(meshes)]:
-            result = run(engine, faulty._Row, mesh=mesh)
+            result = run(engine, candidates.Row, mesh=mesh)
             assert result.verdict is Verdict.PASS, (mesh, result.mismatches)
         assert engine.starts == 1
 
 
 def test_more_ranks_than_the_engine_has(gloo: Engine) -> None:
     with pytest.raises(EngineUnavailable, match="needs 8 ranks"):
-        run(gloo, faulty._Row, mesh={"tp": 8})
+        run(gloo, candidates.Row, mesh={"tp": 8})
 
 
 def test_nccl_without_a_gpu_is_one_line() -> None:
@@ -174,32 +176,31 @@ def test_a_candidate_that_the_ranks_cannot_import(gloo: Engine) -> None:
     exec("def build(case, mesh): ...", vars(module))
     sys.modules["nowhere_to_be_found"] = module
     try:
-        runner = Runner(Check(faulty.check(faulty._Row).spec, module.build), gloo)
+        runner = Runner(Check(candidates.check(candidates.Row).spec, module.build), gloo)
         with pytest.raises(InvalidArgument, match="can't import the candidate"):
-            runner.run(faulty.CASE)
+            runner.run(candidates.CASE)
     finally:
         del sys.modules["nowhere_to_be_found"]
 
 
 DRIVER = """
 import sys, time
-from tests import faulty
+from tests import candidates
 from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
 engine = Engine("gloo", 2)
 engine.start()
 print(engine.folder, engine._zygote.pid, *[h.pid for h in engine.hosts], flush=True)
 if sys.argv[1] == "busy":
-    Runner(faulty.check(faulty.OneRankSpins), engine).run(faulty.CASE)
+    Runner(candidates.check(candidates.OneRankSpins), engine).run(candidates.CASE)
 time.sleep(60)
 """
 
 
 @pytest.mark.parametrize("state", ["idle", "busy"])
 def test_no_rank_outlives_a_driver_that_is_killed(state: str) -> None:
-    root = ROOT
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, state], stdout=subprocess.PIPE, text=True, cwd=root
+        [sys.executable, "-c", DRIVER, state], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     assert driver.stdout is not None
     folder, *pids = driver.stdout.readline().split()
@@ -224,7 +225,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_no_port_is_open_beyond_loopback(gloo: Engine) -> None:
-    assert run(gloo, faulty._Row).verdict is Verdict.PASS
+    assert run(gloo, candidates.Row).verdict is Verdict.PASS
     for host in gloo.hosts:
         inodes = {
             os.readlink(fd).removeprefix("socket:[").rstrip("]")

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from fixtures.mutants import MUTANTS
+from tests import candidates
 from tpcheck.case import Case
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
-from tpcheck.mutation.mutant import Matrix, Row, collect, matrix
+from tpcheck.figures.kills import Matrix, Row
+from tpcheck.mutation.matrix import kill_all
 from tpcheck.runner.runner import Runner
 from tpcheck.search.corpus import Corpus
-from tpcheck.search.search import Options, Search
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.search.session import open_session
 from tpcheck.verdict import Verdict
 
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
@@ -60,49 +64,12 @@ def test_a_wrong_candidate_is_found_and_shrunk(gloo: Engine, corpus: Corpus, nam
 
 def test_found_in_a_run_of_the_whole_search_with_time_to_spare(gloo: Engine) -> None:
     """Shrinking is bounded: a check whose every case fails slowly still ends."""
-    from tests import faulty
-
     begun = time.monotonic()
     options = Options(examples=50, corpus=None, shrink_seconds=2.0)
-    result = Search(faulty.check(faulty.OneRankRaises), gloo, options).run()
+    result = Search(candidates.check(candidates.OneRankRaises), gloo, options).run()
     assert result.counterexample is not None
     assert result.counterexample.diagnosis.code == "rank-crash"
     assert time.monotonic() - begun < 300  # a bound on a loop, not a speed
-
-
-def test_every_mutant_says_what_it_should_show() -> None:
-    from tpcheck.diagnosis.diagnose import CODES
-    from tpcheck.verdict import KINDS
-
-    assert len(BY_NAME) == len(MUTANTS) >= 70
-    for mutant in MUTANTS:
-        assert set(mutant.shows_in) <= set(KINDS) and mutant.shows_in, mutant.name
-        assert set(mutant.diagnosis) <= set(CODES) and mutant.diagnosis, mutant.name
-        assert mutant.mechanism and mutant.source, mutant.name
-
-
-def test_the_matrix_puts_survivors_and_misnamed_ones_first() -> None:
-    def row(name: str, killed: bool, diagnosis: str) -> Row:
-        return Row(
-            name, killed, ("output",), 1, 0.1, Case().describe(), diagnosis, ("shard-order",)
-        )
-
-    rows = [
-        row("a_named", True, "shard-order"),
-        row("b_unclassified", True, "unclassified"),
-        row("c_misnamed", True, "summed-twice"),
-        row("d_survivor", False, ""),
-    ]
-    ordered = [r.mutant for r in Matrix(rows).ordered()]
-    assert ordered == ["d_survivor", "c_misnamed", "b_unclassified", "a_named"]
-    sums = Matrix(rows).to_dict()
-    assert (sums["killed"], sums["named"], sums["misnamed"]) == (3, 1, 1)
-
-
-def test_mutants_are_collected_from_modules_once() -> None:
-    import fixtures.mutants
-
-    assert {m.name for m in collect([fixtures.mutants, fixtures.mutants])} == set(BY_NAME)
 
 
 THREE = [
@@ -114,10 +81,10 @@ QUICKLY = Options(examples=5, corpus=None, shrink_seconds=0.0)
 
 def test_two_mutants_at_a_time_come_to_what_one_does() -> None:
     told: list[Row] = []
-    start = partial(Engine, "gloo", 2)
+    start = partial(open_session, "gloo", 2)
     options = Options(examples=5, degrees=(2,), corpus=None, shrink_seconds=0.0)
-    found = matrix(THREE, start, options, jobs=2, finished=told.append)
-    alone = matrix(THREE, start, options)
+    found = kill_all(THREE, start, options, jobs=2, finished=told.append)
+    alone = kill_all(THREE, start, options)
     assert {row.mutant for row in told} == {mutant.name for mutant in THREE}
 
     def fates(of: Matrix) -> Any:
@@ -129,12 +96,12 @@ def test_two_mutants_at_a_time_come_to_what_one_does() -> None:
 
 def test_an_engine_that_can_not_start_is_refused_in_its_own_words() -> None:
     with pytest.raises(InvalidArgument, match="time_limit=0: give a positive"):
-        matrix(THREE, partial(Engine, "gloo", 2, time_limit=0.0), QUICKLY, jobs=2)
+        kill_all(THREE, partial(open_session, "gloo", 2, time_limit=0.0), QUICKLY, jobs=2)
 
 
 def test_a_process_that_is_killed_is_one_clear_line() -> None:
     with pytest.raises(InvalidArgument, match="was killed, perhaps"):
-        matrix(THREE, partial(os._exit, 1), QUICKLY, jobs=2)  # type: ignore[arg-type]
+        kill_all(THREE, partial(os._exit, 1), QUICKLY, jobs=2)  # type: ignore[arg-type]
 
 
 def test_an_error_ends_the_matrix_and_its_processes() -> None:
@@ -144,9 +111,9 @@ def test_an_error_ends_the_matrix_and_its_processes() -> None:
         told.append(row)
         raise KeyboardInterrupt
 
-    start = partial(Engine, "gloo", 2)
+    start = partial(open_session, "gloo", 2)
     with pytest.raises(KeyboardInterrupt):
-        matrix(10 * THREE, start, QUICKLY, jobs=2, finished=stop)
+        kill_all(10 * THREE, start, QUICKLY, jobs=2, finished=stop)
     assert len(told) == 1
     patience = time.monotonic() + 60
     # a thread of the pool may have waited for a process, and not said so yet
@@ -157,8 +124,7 @@ def test_an_error_ends_the_matrix_and_its_processes() -> None:
 
 def test_a_bias_that_is_one_row_twice_is_no_order_of_rows(gloo: Engine) -> None:
     runner = Runner(BY_NAME["row_bias_loaded_sharded"].check, gloo)
-    dims = {"batch": 1, "seq": 1, "in_features": 4, "out_features": 2, "bias": True}
-    found = runner.run(Case(dims))
+    found = runner.run(Case(candidates.linear_dims(4, 2, seq=1, bias=True)))
     assert found.verdict is Verdict.FAIL
     diagnosis = examine_failure(runner, found).diagnosis
     assert diagnosis.code == "wrong-placement" and "more than once" in diagnosis.message

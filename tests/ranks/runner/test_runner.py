@@ -1,8 +1,7 @@
-"""What the first look suspects is judged again: right tensors are cleared, wrong ones are not."""
+"""What the screening suspects is judged again: right tensors are cleared, wrong ones are not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,24 +11,26 @@ import torch
 from fixtures.parallel.linear import RowLinear
 from properties.block import stack
 from properties.linear import row_linear
+from tests import candidates
 from tpcheck import Check, Layout, Replicate, Spec
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
-from tpcheck.oracle.pose import GLANCE, STUDY, Look, Posed, pose
+from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
+from tpcheck.oracle.pose import Posed, pose
+from tpcheck.report.as_json import detail
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
 
 LINEAR = Case(
-    dims={"in_features": 8, "out_features": 4, "batch": 2, "seq": 3, "bias": True},
+    dims=candidates.linear_dims(8, 4, batch=2, seq=3, bias=True),
     dtype="bfloat16",
     mesh={"dp": 2, "tp": 2},
 )
 # A LayerNorm over two numbers that nearly agree: rounding turns the sign of what it returns.
 TURNED = Case(
-    dims={
-        "layers": 1, "batch": 1, "seq": 1, "hidden": 2, "heads": 8, "kv_heads": 4, "head_dim": 4,
-        "intermediate": 4, "activation": "gelu", "norm": "layer", "bias": False, "qk_norm": False,
-        "rotary": False, "causal": False,
+    dims=candidates.BLOCK | {
+        "layers": 1, "batch": 1, "seq": 1, "hidden": 2, "kv_heads": 4, "intermediate": 4,
+        "activation": "gelu", "norm": "layer", "rotary": False, "causal": False,
     },
     dtype="bfloat16",
     mesh={"tp": 4},
@@ -37,21 +38,15 @@ TURNED = Case(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def threads() -> Iterator[Engine]:
-    with Engine("threads", 4) as engine:
-        yield engine
-
-
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[Look]:
-    """The looks that were taken, where the first suspects everything that rounds."""
-    taken: list[Look] = []
+def efforts(monkeypatch: pytest.MonkeyPatch) -> list[Effort]:
+    """The efforts that were made, where the first suspects everything that rounds."""
+    made: list[Effort] = []
 
-    def strict(spec: Any, case: Case, look: Look = GLANCE, **more: Any) -> Posed:
-        taken.append(look)
-        posed = pose(spec, case, look, **more)
-        if look is GLANCE:
+    def strict(spec: Any, case: Case, effort: Effort = SCREEN, **more: Any) -> Posed:
+        made.append(effort)
+        posed = pose(spec, case, effort, **more)
+        if effort is SCREEN:
             for problem in posed.problems:
                 for i, target in enumerate(problem.targets):
                     tight = replace(target.spread, sigma=target.spread.sigma / 100)
@@ -59,7 +54,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Look]:
         return posed
 
     monkeypatch.setattr("tpcheck.runner.runner.pose", strict)
-    return taken
+    return made
 
 
 class Slightly(RowLinear):
@@ -69,36 +64,29 @@ class Slightly(RowLinear):
         return super().sum_output(partial * 1.125 if self.rank == 0 else partial)
 
 
-def build_slightly(case: Case, mesh: Any) -> Slightly:
-    group = mesh["tp"].get_group()
-    return Slightly(case["in_features"], case["out_features"], bias=case["bias"], group=group)
-
-
-def test_right_tensors_under_suspicion_are_cleared(threads: Engine, looks: list[Look]) -> None:
+def test_right_tensors_under_suspicion_are_cleared(threads: Engine, efforts: list[Effort]) -> None:
     runner = Runner(row_linear, threads)
     for seed in range(6):
         result = runner.run(replace(LINEAR, seed=seed))
         assert result.verdict is Verdict.PASS and 0 < result.usage <= 1
-    assert looks.count(STUDY) >= 3
+    assert efforts.count(CONFIRM) >= 3
     assert not list(threads.folder.glob("*.suspects"))
 
 
-def test_wrong_ones_are_not(threads: Engine, looks: list[Look]) -> None:
-    runner = Runner(Check(row_linear.spec, build_slightly), threads)
+def test_wrong_ones_are_not(threads: Engine, efforts: list[Effort]) -> None:
+    runner = Runner(candidates.check(Slightly), threads)
     result = runner.run(LINEAR)
-    assert STUDY in looks and result.verdict is Verdict.FAIL
+    assert CONFIRM in efforts and result.verdict is Verdict.FAIL
     wrong = {m.tensor for m in result.mismatches}
     assert "output" in wrong and not any("bias" in name for name in wrong)
-    assert all(m.error > m.bound or "norm_error" in m.detail for m in result.mismatches)
+    assert all(m.error > m.bound or "norm_error" in detail(m) for m in result.mismatches)
 
 
-def test_far_from_its_bound_float64_needs_no_second_look(
-    threads: Engine, looks: list[Look]
+def test_far_from_its_bound_float64_needs_no_confirmation(
+    threads: Engine, efforts: list[Effort]
 ) -> None:
-    result = Runner(Check(row_linear.spec, build_slightly), threads).run(
-        replace(LINEAR, dtype="float64")
-    )
-    assert STUDY not in looks and result.verdict is Verdict.FAIL
+    result = Runner(candidates.check(Slightly), threads).run(replace(LINEAR, dtype="float64"))
+    assert CONFIRM not in efforts and result.verdict is Verdict.FAIL
 
 
 def test_what_rounding_can_turn_over_is_not_judged_by_a_few_runs(threads: Engine) -> None:
@@ -136,3 +124,14 @@ def test_what_a_forward_leaves_in_a_buffer_is_compared(
     check = Check(spec, lambda case, mesh: Centred(case["hidden"], momentum))
     result = Runner(check, threads).run(Case({"hidden": 4}, mesh=mesh))
     assert {m.tensor for m in result.mismatches} == wrong
+
+
+def test_replicas_that_differ_are_said_beside_values_that_are_wrong(threads: Engine) -> None:
+    """Both are evidence of the same fault: neither hides the other."""
+    from fixtures.mutants.reductions import MUTANTS
+
+    mutant = next(m for m in MUTANTS if m.name == "row_linear_without_all_reduce")
+    result = Runner(mutant.check, threads).run(Case(dims=candidates.linear_dims(2, 1, seq=1)))
+    assert [(m.kind, m.rank) for m in result.mismatches] == [
+        ("output", 0), ("output", 1), ("replica", 1)
+    ]  # fmt: skip

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fixtures.mutants import MUTANTS
 from fixtures.parallel.linear import RowLinear
-from tests import faulty
-from tpcheck import Case, Check, specs
+from tests import candidates
+from tpcheck import Case, Check, Layout, Spec, specs
 from tpcheck.engines.engine import Engine
-from tpcheck.errors import CheckFailed, InvalidArgument
+from tpcheck.errors import InvalidArgument
 from tpcheck.search.corpus import Corpus
-from tpcheck.search.search import Options, Search, verify
-from tpcheck.verdict import Verdict
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.search.verify import verify
+from tpcheck.verdict import CheckFailed, Verdict
 
-RIGHT = faulty.check(RowLinear)
+RIGHT = candidates.check(RowLinear)
 WRONG = next(m for m in MUTANTS if m.name == "row_linear_without_all_reduce").check
-
-
-@pytest.fixture(scope="module")
-def threads() -> Any:
-    with Engine("threads", 4) as engine:
-        yield engine
 
 
 def test_each_degree_has_its_share(gloo: Engine) -> None:
     search = Search(RIGHT, gloo, Options(examples=9, degrees=(1, 2, 4), corpus=None))
     result = search.run()
-    degrees = [r.case.tp for r in search.results.values()]
+    degrees = [r.case.tp for r in search.trials.results.values()]
     assert result.verdict is Verdict.PASS
     assert [degrees.count(d) for d in (1, 2, 4)] == [3, 3, 3]
 
@@ -45,47 +45,43 @@ def test_a_counterexample_found_on_threads_is_confirmed_on_processes(
     assert result.counterexample.case.tp == 2
 
 
-def build_wrong_on_threads(case: Case, mesh: Any) -> Any:
-    """Right on processes; on threads, where ranks share a process, it forgets its all-reduce."""
-    import threading
+def alone() -> bool:
+    """Whether this rank has a process of its own."""
+    return threading.current_thread() is threading.main_thread()
 
-    class Row(RowLinear):
-        def sum_output(self, partial: Any) -> Any:
-            alone = threading.current_thread() is threading.main_thread()
-            return super().sum_output(partial) if alone else partial
 
-    group = mesh["tp"].get_group()
-    return Row(case["in_features"], case["out_features"], group=group, bias=case["bias"])
+class WrongOnThreads(RowLinear):
+    """Forgets its all-reduce where ranks share a process."""
+
+    def sum_output(self, partial: Any) -> Any:
+        return super().sum_output(partial) if alone() else partial
+
+
+class WrongOnProcesses(RowLinear):
+    """Forgets its all-reduce where each rank is a process."""
+
+    def sum_output(self, partial: Any) -> Any:
+        return partial if alone() else super().sum_output(partial)
 
 
 def test_what_only_threads_see_is_unknown(gloo: Engine, threads: Engine) -> None:
-    check = Check(specs.row_linear(), build_wrong_on_threads)
-    result = Search(check, threads, Options(examples=4, corpus=None), gloo).run()
+    result = Search(
+        candidates.check(WrongOnThreads), threads, Options(examples=4, corpus=None), gloo
+    ).run()
     assert result.verdict is Verdict.UNKNOWN
     assert result.reason is not None and "threads fails and gloo passes" in result.reason
 
 
-def build_wrong_on_processes(case: Case, mesh: Any) -> Any:
-    import threading
-
-    class Row(RowLinear):
-        def sum_output(self, partial: Any) -> Any:
-            alone = threading.current_thread() is threading.main_thread()
-            return partial if alone else super().sum_output(partial)
-
-    group = mesh["tp"].get_group()
-    return Row(case["in_features"], case["out_features"], group=group, bias=case["bias"])
-
-
 def test_ranks_that_can_not_share_a_process_do_not(gloo: Engine, threads: Engine) -> None:
-    check = Check(specs.row_linear(), build_wrong_on_threads, processes=True)
+    check = replace(candidates.check(WrongOnThreads), processes=True)
     result = Search(check, threads, Options(examples=4, corpus=None), gloo).run()
     assert (result.verdict, result.engine, result.examples) == (Verdict.PASS, "gloo", 4)
 
 
 def test_what_threads_do_not_see_a_sample_on_processes_does(gloo: Engine, threads: Engine) -> None:
-    check = Check(specs.row_linear(), build_wrong_on_processes)
-    result = Search(check, threads, Options(examples=4, corpus=None), gloo).run()
+    result = Search(
+        candidates.check(WrongOnProcesses), threads, Options(examples=4, corpus=None), gloo
+    ).run()
     assert result.verdict is Verdict.FAIL
 
 
@@ -120,37 +116,30 @@ def test_a_counterexample_that_can_not_be_saved_is_reported(gloo: Engine, tmp_pa
     assert found.reproduce.startswith("run this again with seed 3 (not saved: can't keep cases in")
 
 
-def build_wrong_at_four(case: Case, mesh: Any) -> Any:
+class WrongAtFour(RowLinear):
     """Wrong at tp=4, and at tp=2 in one case of ten or so."""
 
-    class Row(RowLinear):
-        def sum_output(self, partial: Any) -> Any:
-            bad = self.size == 4 or case["in_features"] == 9
-            return partial if bad else super().sum_output(partial)
+    def __init__(self, in_features: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(in_features, *args, **kwargs)
+        self.wrong = self.degree == 4 or in_features == 9
 
-    group = mesh["tp"].get_group()
-    row = Row(case["in_features"], case["out_features"], group=group, bias=case["bias"])
-    row.size = group.size()
-    return row
+    def sum_output(self, partial: Any) -> Any:
+        return partial if self.wrong else super().sum_output(partial)
 
 
 def test_what_is_found_lower_afterwards_does_not_count(gloo: Engine, corpus: Corpus) -> None:
     options = Options(examples=2, corpus=corpus)
-    search = Search(Check(specs.row_linear(), build_wrong_at_four), gloo, options)
+    search = Search(candidates.check(WrongAtFour), gloo, options)
     found = search.run().counterexample
-    assert {r.case.tp for r in search.failing} == {2, 4}, "the later search found one, too"
+    assert {r.case.tp for r in search.hunt.failing} == {2, 4}, "the later search found one, too"
     assert found is not None and (found.case.tp, found.found_after) == (2, 2)
     assert [path.stem for path in corpus.folder.glob("*.json")] == [found.id], "no larger one stays"
-    again = Search(Check(specs.row_linear(), build_wrong_at_four), gloo, options).run()
+    again = Search(candidates.check(WrongAtFour), gloo, options).run()
     assert again.counterexample is not None
     assert (again.counterexample.id, again.counterexample.found_after) == (found.id, 0)
 
 
 def test_nothing_sharded_at_all_is_seen_although_the_values_are_right(gloo: Engine) -> None:
-    import torch
-
-    from tpcheck import Layout, Spec
-
     spec = Spec(
         name="plain",
         cases=[Case(dims={"n": 4})],
@@ -166,8 +155,6 @@ def test_nothing_sharded_at_all_is_seen_although_the_values_are_right(gloo: Engi
 
 
 def test_the_time_budget_ends_a_search_without_a_verdict_or_with_what_ran(gloo: Engine) -> None:
-    import time
-
     search = Search(RIGHT, gloo, Options(examples=2000, corpus=None))
     result = search.run(deadline=time.monotonic() + 1.0)
     assert result.verdict is Verdict.PASS and 0 < result.examples < 2000
@@ -175,14 +162,10 @@ def test_the_time_budget_ends_a_search_without_a_verdict_or_with_what_ran(gloo: 
     assert result.verdict is Verdict.UNKNOWN
 
 
-class _SlowOnce(RowLinear):
+class SlowOnce(RowLinear):
     """Hangs in the first process that comes along, and never again."""
 
     def sum_output(self, partial: Any) -> Any:
-        import os
-        import time
-        from pathlib import Path
-
         flag = Path(os.environ["TPCHECK_TEST_FLAG"])
         if self.rank == 1 and not flag.exists():
             flag.touch()
@@ -196,9 +179,9 @@ def test_a_time_limit_met_once_is_unknown_and_twice_a_fail(
     monkeypatch.setenv("TPCHECK_TEST_FLAG", str(tmp_path / "flag"))
     options = Options(examples=2, degrees=(2,), corpus=None)
     with Engine("gloo", 2, time_limit=2) as engine:
-        once = Search(faulty.check(_SlowOnce), engine, options).run()
+        once = Search(candidates.check(SlowOnce), engine, options).run()
         assert once.verdict is Verdict.UNKNOWN and once.counterexample is None
         assert once.reason is not None and "time limit once" in once.reason
         options = Options(examples=2, degrees=(2,), corpus=None, shrink_seconds=0.0)
-        twice = Search(faulty.check(faulty.OneRankHangs), engine, options).run()
+        twice = Search(candidates.check(candidates.OneRankHangs), engine, options).run()
         assert twice.verdict is Verdict.FAIL

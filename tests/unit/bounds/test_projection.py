@@ -13,8 +13,11 @@ from properties.linear import row_linear
 from tpcheck.bounds import projection
 from tpcheck.bounds.compare import Comparison, compare
 from tpcheck.case import Case
-from tpcheck.oracle.pose import STUDY, Look, pose
+from tpcheck.evidence import Values
+from tpcheck.oracle.effort import CONFIRM, Effort
+from tpcheck.oracle.pose import pose
 from tpcheck.protocol.problem import Target
+from tpcheck.vocabulary import Kind
 
 CASE = Case(
     dims={"batch": 2, "seq": 8, "in_features": 64, "out_features": 64, "bias": True},
@@ -22,22 +25,23 @@ CASE = Case(
 )
 
 
-def target(case: Case = CASE, look: Look = STUDY) -> Target:
-    problem = pose(row_linear.spec, case, look).problems[0]
+def target(case: Case = CASE, effort: Effort = CONFIRM) -> Target:
+    problem = pose(row_linear.spec, case, effort).problems[0]
     return next(t for t in problem.targets if t.kind == "output")
 
 
 def judged(of: Target, actual: Tensor) -> Comparison:
-    return compare(actual, of.value, of.spread, name="y", kind="output", rank=0)
+    return compare(actual, of.value, of.spread, name="y", kind=Kind.OUTPUT, rank=0)
 
 
 def test_a_common_factor_is_found_where_no_element_shows_it() -> None:
     of = target()
     assert judged(of, of.value).mismatch is None
     found = judged(of, of.value * 1.003).mismatch
-    assert found is not None and found.detail["wrong"] == 0 and "norm_error" not in found.detail
-    assert found.detail["gain_error"] == pytest.approx(0.003)
-    assert 0 < found.detail["gain_bound"] < 0.003
+    assert found is not None and isinstance(found.detail, Values)
+    assert (found.detail.wrong, found.detail.norm_error) == (0, None)
+    assert found.detail.gain_error == pytest.approx(0.003)
+    assert 0 < (found.detail.gain_bound or 0) < 0.003
     without = replace(of, spread=replace(of.spread, gain=0.0))
     assert judged(without, of.value * 1.003).mismatch is None
 
@@ -58,7 +62,7 @@ def test_part_of_a_tensor_is_not_projected() -> None:
     of = target()
     spread = replace(of.spread, sigma=of.spread.sigma[..., :32])
     half = of.value[..., :32]
-    found = compare(half * 1.003, half, spread, name="y", kind="output", rank=0)
+    found = compare(half * 1.003, half, spread, name="y", kind=Kind.OUTPUT, rank=0)
     assert found.mismatch is None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tpcheck.comms.board import SLOTS, TEXT, Board, Post, digest
+from tpcheck.evidence import Uneven
 
 EPOCH = 7
 WORLD = (0, 1, 2)
@@ -204,17 +205,19 @@ def test_an_all_to_all_carries_what_it_sends_and_expects(boards: tuple[Board, Bo
     [
         ((0, 7), (0, 3), None),
         ((0, 2**32 + 7), (0, 3), None),
-        ((0, 8), (0, 3), "rank 2 sends 8 elements to rank 5, which expects 7: "),
-        ((0, 7), (0, 0), "rank 5 sends 3 elements to rank 2, which expects 0: "),
+        ((0, 8), (0, 3), Uneven(2, 5, sent=8, expected=7)),
+        ((0, 7), (0, 0), Uneven(5, 2, sent=3, expected=0)),
         ((), (), None),  # nothing is known of it
     ],
 )
 def test_what_one_sends_the_other_must_expect(
-    sent: tuple[int, ...], received: tuple[int, ...], says: str | None
+    sent: tuple[int, ...], received: tuple[int, ...], says: Uneven | None
 ) -> None:
     theirs = Post((2, 5), 0, digest("x"), "x", 0, (), (3, 0), (7, 0))
     mine = Post((2, 5), 0, digest("x"), "x", 0, (), sent, received)
-    assert mine.unlike(2, theirs, 5) == says
-    assert theirs.unlike(5, mine, 2) == says  # whoever of the two sees it
+    assert mine.uneven(2, theirs, 5) == says
+    assert theirs.uneven(5, mine, 2) == says  # whoever of the two sees it
+    assert mine.meets(2, theirs, 5) == theirs.meets(5, mine, 2) == (says is None)
     other = Post((2, 5), 0, digest("y"), "y", 0, (), sent, received)
-    assert other.unlike(2, theirs, 5) == ""  # another collective altogether
+    assert not other.meets(2, theirs, 5)  # another collective altogether
+    assert other.uneven(2, theirs, 5) is None

@@ -11,7 +11,7 @@ import torch
 import tpcheck
 from tpcheck.comms import callsite, frames
 from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.pose import ask
+from tpcheck.oracle.reference import ask
 from tpcheck.report.text import _stack
 from tpcheck.specs.linear import row_linear
 

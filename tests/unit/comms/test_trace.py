@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,13 @@ import torch.distributed as dist
 
 from tpcheck.comms.board import Board
 from tpcheck.comms.operands import exchanged_by
-from tpcheck.comms.trace import Event, Recorder, name_of
+from tpcheck.comms.reduce_ops import name_of, watch_reduce_ops
+from tpcheck.comms.trace import Recorder
 from tpcheck.errors import CollectiveMismatch
+from tpcheck.event import Event
+from tpcheck.report.evidence import reason
+from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Kind, Phase
 
 EVENT = Event("all_reduce", "sum", (0, 1), "float32", (4, 8), 32, 128, "forward", "mlp.py:41")
 Pair = tuple[Recorder, Recorder]
@@ -28,9 +34,14 @@ def pair(tmp_path: Path) -> Pair:
     return tuple(Recorder(r, board=views[r], epoch=1, dispatch=False) for r in range(2))  # type: ignore[return-value]
 
 
+def said(error: CollectiveMismatch) -> str:
+    """The sentence of a refused collective."""
+    return reason(Mismatch("collective", Kind.COLLECTIVE, 0, detail=error.refused)) or ""
+
+
 def test_an_event_says_all_that_is_known_of_it() -> None:
     recorder = Recorder(0, dispatch=False)
-    recorder.phase = "backward"
+    recorder.phase = Phase.BACKWARD
     small, large = (torch.zeros(n, dtype=torch.bfloat16) for n in ((2,), (4, 8)))
     recorder.record("all_reduce", [small, large], (0, 2), "sum")
     (event,) = recorder.events
@@ -39,7 +50,6 @@ def test_an_event_says_all_that_is_known_of_it() -> None:
     assert (event.dtype, event.shape) == ("bfloat16", (4, 8))  # of the largest
     assert (event.elements, event.bytes) == (34, 68)  # of all
     assert event.phase == "backward" and event.where.startswith("test_trace.py:")
-    assert event.to_dict()["group"] == (0, 2)
 
 
 def test_only_reducing_collectives_have_a_reduce_op() -> None:
@@ -99,7 +109,7 @@ def test_the_second_rank_in_another_collective_raises_and_names_both(
     pair[0].record("all_reduce", [torch.zeros(2, 3)], (0, 1), "sum")
     with pytest.raises(CollectiveMismatch) as caught:
         pair[1].record(op, [tensor], (0, 1), reduce_op)
-    text = str(caught.value)
+    text = said(caught.value)
     assert pair[0].events[-1].describe() in text and pair[1].events[-1].describe() in text
 
 
@@ -128,26 +138,29 @@ def test_an_all_to_all_whose_sizes_do_not_fit_raises_and_says_which(
     if says is None:
         enter_all_to_all(pair[1], *second)
         return
-    with pytest.raises(CollectiveMismatch, match=says) as caught:
+    with pytest.raises(CollectiveMismatch) as caught:
         enter_all_to_all(pair[1], *second)
-    text = str(caught.value)
+    text = said(caught.value)
+    assert says in text
     assert pair[0].events[-1].describe() in text and pair[1].events[-1].describe() in text
 
 
 def test_a_circle_through_an_all_to_all_is_seen(pair: Pair) -> None:
     enter_all_to_all(pair[0], [1, 1], [1, 1])
-    with pytest.raises(CollectiveMismatch, match=r"rank 1 waits in reduce_scatter.* for rank 0,"):
+    with pytest.raises(CollectiveMismatch) as caught:
         halves = [torch.zeros(2), torch.zeros(4)]
         pair[1].record("reduce_scatter", halves, (0, 1), "sum", "another group", waits=True)
+    assert re.match(r"rank 1 waits in reduce_scatter.* for rank 0, which", said(caught.value))
 
 
 def test_steps_are_counted_group_by_group(pair: Pair) -> None:
     pair[0].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
     pair[1].record("broadcast", [torch.zeros(9)], (1,), None)  # a group of its own
     pair[1].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
-    with pytest.raises(CollectiveMismatch, match="collective 2 of ranks"):
+    with pytest.raises(CollectiveMismatch) as caught:
         pair[0].record("barrier", [], (0, 1), None)
         pair[1].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")
+    assert said(caught.value).startswith("collective 2 of ranks [0, 1]: rank 1 enters all_reduce")
 
 
 def test_sends_and_receives_of_unknown_peers_are_noted_and_not_announced(pair: Pair) -> None:
@@ -176,10 +189,11 @@ def test_a_message_that_is_received_as_another_is_refused(pair: Pair) -> None:
     pair[0].record("send", [torch.zeros(2, 3)], (0, 1), None, peer=1)
     pair[1].record("recv", [torch.zeros(3, 2)], (0, 1), None, peer=0)  # as many elements
     pair[0].record("send", [torch.zeros(2, 3)], (0, 1), None, peer=1)
-    with pytest.raises(
-        CollectiveMismatch, match="message 2 from rank 0 to rank 1: rank 1 enters recv"
-    ):
+    with pytest.raises(CollectiveMismatch) as caught:
         pair[1].record("recv", [torch.zeros(2, 2)], (0, 1), None, peer=0)
+    assert said(caught.value).startswith(
+        "message 2 from rank 0 to rank 1: rank 1 enters recv float32[2, 2]"
+    )
 
 
 def test_a_rank_waits_for_the_other_end_of_its_message_alone(tmp_path: Path) -> None:
@@ -197,7 +211,7 @@ def test_a_rank_waits_for_the_other_end_of_its_message_alone(tmp_path: Path) -> 
 
 def test_under_a_schedule_autograd_says_what_is_forward_and_what_backward() -> None:
     recorder = Recorder(0, dispatch=False)
-    recorder.phase = "schedule"
+    recorder.phase = Phase.SCHEDULE
     x = torch.ones(2, requires_grad=True)
     x.register_hook(lambda grad: recorder.record("all_reduce", [grad], (0, 1), "sum"))
     recorder.record("all_reduce", [x], (0, 1), "sum")
@@ -218,29 +232,27 @@ def test_what_changes_between_forward_and_backward_is_noted_with_its_line() -> N
     w = torch.ones(3, requires_grad=True)
     for written in (False, True):
         x = torch.ones(3)
-        with recorder.watch_saved(bits=True):
+        with recorder.saved.watch(bits=True):
             y = (w * x).sum()
         if written:
             x.data.fill_(2.0)  # past autograd's own check
         y.backward()
-        assert bool(recorder.overwritten) == written
-    assert {where.split(":")[0] for where in recorder.overwritten} == {"test_trace.py"}
+        assert bool(recorder.saved.overwritten) == written
+    assert {where.split(":")[0] for where in recorder.saved.overwritten} == {"test_trace.py"}
 
 
 def test_a_gather_writes_into_its_output_and_not_into_its_input() -> None:
     recorder = Recorder(0, dispatch=False)
     part, full = torch.ones(2), torch.ones(4)
-    recorder.saved = [part]
+    recorder.saved.tensors = [part]
     recorder.record("all_gather", [full, part], (0, 1), None)
-    recorder.saved = [full]
+    recorder.saved.tensors = [full]
     recorder.record("all_gather", [full, part], (0, 1), None)
     recorder.record("all_reduce", [full], (0, 1), "sum")
     assert [e.overwrites for e in recorder.events] == [False, True, True]
 
 
 def test_a_real_collective_is_seen_once_with_its_reduce_op(tmp_path: Path) -> None:
-    from tpcheck.comms.trace import watch_reduce_ops
-
     watch_reduce_ops()
     watch_reduce_ops()  # twice is once
     store = f"file://{tmp_path}/store"
@@ -262,21 +274,3 @@ def test_a_real_collective_is_seen_once_with_its_reduce_op(tmp_path: Path) -> No
 def test_reduce_ops_have_short_names() -> None:
     assert name_of(dist.ReduceOp.SUM) == "sum"
     assert name_of(dist.ReduceOp(dist.ReduceOp.AVG)) == "avg"
-
-
-def test_a_recorder_is_hidden_from_the_compiler_once() -> None:
-    """Every wrapper more is a call more: after a few hundred cases there would be too many."""
-    import torch._dynamo  # noqa: F401
-
-    def depth() -> int:
-        function, found = Recorder.__torch_dispatch__, 0
-        while hasattr(function, "__wrapped__"):
-            function, found = function.__wrapped__, found + 1
-        return found
-
-    with Recorder(0):
-        first = depth()
-    for _ in range(5):
-        with Recorder(0):
-            pass
-    assert depth() == first

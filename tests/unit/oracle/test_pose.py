@@ -264,3 +264,23 @@ def test_gradients_are_combined_over_dp_as_the_spec_says(how: str, divisor: int)
 def test_an_unknown_way_to_combine_gradients_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=r"dp_gradients='average'.*local, mean, sum"):
         replace(specs.mlp(), dp_gradients="average")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"inputs": lambda case, draw: {"x@1": draw("x", 2)}}, "input 'x@1'"),
+        ({"forward": lambda module, inputs: {"y@step": inputs["x"]}}, "output 'y@step'"),
+    ],
+)
+def test_names_that_read_as_another_pass_are_refused(change: dict[str, Any], what: str) -> None:
+    spec = Spec(
+        name="named",
+        cases=[Case()],
+        reference=lambda case: lambda x: x,
+        inputs=lambda case, draw: {"x": draw("x", 2)},
+        layout=lambda case: Layout(),
+    )
+    assert pose(spec, Case()).problems
+    with pytest.raises(InvalidArgument, match=what):
+        pose(replace(spec, **change), Case())

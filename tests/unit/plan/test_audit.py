@@ -12,7 +12,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 from fixtures.plans import qwen
 from tpcheck import InvalidArgument, Plan, audit
-from tpcheck.plan.findings import Audit
+from tpcheck.figures.plan import Audit
 
 CONFIG = qwen.QwenConfig(
     vocab_size=48,
@@ -184,7 +184,7 @@ def test_what_is_not_declared_is_an_error() -> None:
         (lambda: audit(nn.Linear(2, 2), ["colwise"], tp=2), "a plan is a mapping"),
         (lambda: audit(nn.Linear(2, 2), {"": "colwize"}, tp=2), "did you mean 'colwise'"),
         (lambda: audit(nn.Linear(2, 2), {"": 3}, tp=2), "this is a int"),
-        (lambda: audit(nn.Linear(2, 2), {0: "colwise"}, tp=2), "0 is none"),
+        (lambda: audit(nn.Linear(2, 2), {0: "colwise"}, tp=2), "0 is not one"),
         (lambda: Plan({}, whole="*norm*"), "give a tuple"),
         (lambda: audit(nn.Linear(2, 2), Plan({}, tied=(("a", "b"),)), tp=2), "names 'a'"),
     ],

@@ -76,9 +76,9 @@ def test_counts_are_read_from_several_kinds_of_configuration() -> None:
     assert of(nn.Linear(2, 2)) is None
     assert of(Configured(vocab_size=3)) is None
     llama = of(Configured(num_attention_heads=8, num_key_value_heads=2, hidden_size=64))
-    assert llama == heads.Heads(8, 2, 8, ("num_attention_heads", "num_key_value_heads"))
+    assert llama == heads.HeadCounts(8, 2, 8, ("num_attention_heads", "num_key_value_heads"))
     titan = of(Configured(n_heads=4, n_kv_heads=None, dim=64))
-    assert titan == heads.Heads(4, 4, 16, ("n_heads", "n_heads"))
+    assert titan == heads.HeadCounts(4, 4, 16, ("n_heads", "n_heads"))
     assert of(Configured(n_heads=5, dim=64)) is None
 
     class ByLayer:

@@ -16,8 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpcheck.case import Case
+from tpcheck.causes.reruns import RoundingOnly
+from tpcheck.causes.where import Subject
 from tpcheck.errors import InvalidArgument
-from tpcheck.report.machine import as_json, as_junit, dumps, write
+from tpcheck.evidence import Values
+from tpcheck.report.machine import as_junit, dumps, json_report, write
 from tpcheck.verdict import (
     CheckResult,
     Counterexample,
@@ -26,9 +29,12 @@ from tpcheck.verdict import (
     Mismatch,
     Verdict,
 )
+from tpcheck.vocabulary import Code, Kind
 
 PASSED = CheckResult("good", Verdict.PASS, "gloo", 5, 0.5, ["float64"], [2], usage={"float64": 0.3})
+BEYOND = Values(1, 2, norm_error=math.inf, norm_bound=1.0)
 UNDECIDED = CheckResult("slow", Verdict.UNKNOWN, "gloo", reason="rank 1 <hangs> & waits")
+ROUNDED = RoundingOnly(Subject(Kind.OUTPUT, "y"), math.inf)
 FAILED = CheckResult(
     "bad",
     Verdict.FAIL,
@@ -36,19 +42,20 @@ FAILED = CheckResult(
     counterexample=Counterexample(
         id="7f3a91",
         case=Case(),
-        mismatches=[
-            Mismatch("y", "output", 0, (0,), 1.0, math.nan, math.inf, 1e-15, {"x": [-math.inf]})
-        ],
-        diagnosis=Diagnosis("unclassified", '<"&">', {"error_over_bound": math.inf}),
+        mismatches=[Mismatch("y", Kind.OUTPUT, 0, (0,), 1.0, math.nan, math.inf, 1e-15, BEYOND)],
+        diagnosis=Diagnosis(Code.UNCLASSIFIED, ROUNDED, '<"&">'),
         engine="gloo",
         reproduce="tpcheck replay 7f3a91",
     ),
 )
 
 
+NOT_FINITE = {"wrong": 1, "of": 2, "norm_error": "inf", "norm_bound": 1.0}
+
+
 def report(*results: CheckResult, **more: Any) -> dict[str, Any]:
     given = {"started": "now", "seconds": 1.0, "seed": 3, "engine": "gloo", "ranks": 4} | more
-    return as_json(results, **given)  # type: ignore[arg-type]
+    return json_report(results, **given)  # type: ignore[arg-type]
 
 
 def junit(*results: CheckResult) -> ElementTree.Element:
@@ -91,7 +98,7 @@ def test_json_is_strict_where_values_are_not_finite() -> None:
 
     data = json.loads(dumps(report(FAILED)), parse_constant=refuse)
     (found,) = data["checks"][0]["counterexample"]["mismatches"]
-    assert (found["actual"], found["error"], found["detail"]) == ("nan", "inf", {"x": ["-inf"]})
+    assert (found["actual"], found["error"], found["detail"]) == ("nan", "inf", NOT_FINITE)
 
 
 def test_a_bare_nan_would_be_noticed() -> None:

@@ -8,17 +8,31 @@ from dataclasses import replace
 import pytest
 
 from tpcheck.case import Case
-from tpcheck.report.text import describe, failure, headline, line
-from tpcheck.verdict import KINDS, CheckResult, Counterexample, Diagnosis, Mismatch, Verdict
-
-WRONG = Mismatch(
-    "output", "output", 1, (0, 3), 0.8127, 1.6254, 0.8127, 3.1e-15, {"wrong": 64, "of": 64}
+from tpcheck.causes.tensor import Scaled
+from tpcheck.causes.where import Subject
+from tpcheck.evidence import (
+    Absent,
+    Entered,
+    Misheld,
+    Raised,
+    Refused,
+    ReplicasDiffer,
+    Scene,
+    Stuck,
+    Values,
+    WrongShape,
 )
+from tpcheck.report.text import describe, failure, headline, line
+from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch, Verdict
+from tpcheck.vocabulary import Code, Fault, Impasse, Kind, Phase
+
+WRONG = Mismatch("output", Kind.OUTPUT, 1, (0, 3), 0.8127, 1.6254, 0.8127, 3.1e-15, Values(64, 64))
+TWICE = Scaled(Subject(Kind.OUTPUT, "output"), 2.0, (0, 1), world=True)
 EXAMPLE = Counterexample(
     id="7f3a91",
     case=Case(dims={"in_features": 4}, mesh={"dp": 2, "tp": 2}, seed=5),
     mismatches=[WRONG],
-    diagnosis=Diagnosis("summed-twice", "every element is world_size × the reference"),
+    diagnosis=Diagnosis(Code.SUMMED_TWICE, TWICE, "every element is world_size × the reference"),
     engine="gloo",
     first_divergence="output (forward)",
     reproduce="tpcheck replay 7f3a91",
@@ -54,38 +68,37 @@ def test_values_that_are_not_finite_are_shown(value: float) -> None:
 
 
 def test_a_norm_that_is_too_large_shows_its_own_bound() -> None:
-    text = describe(replace(WRONG, detail={"norm_error": 2.5, "norm_bound": 1.25}))
+    text = describe(replace(WRONG, detail=Values(1, 2, norm_error=2.5, norm_bound=1.25)))
     assert "2.5 σ" in text and "1.25 σ" in text
 
 
 def test_a_wrong_dtype_shows_both_dtypes() -> None:
-    detail = {"dtype": "float16", "expected_dtype": "bfloat16"}
+    detail = Values(1, 2, dtype="float16", expected_dtype="bfloat16")
     text = describe(replace(WRONG, detail=detail))
     assert "float16" in text and "expected bfloat16" in text
 
 
 def test_a_wrong_shape_shows_both_shapes() -> None:
-    detail = {"shape": [4, 3], "expected_shape": [2, 3]}
-    text = describe(Mismatch("up.weight", "param_grad", 1, detail=detail))
+    detail = WrongShape((4, 3), (2, 3))
+    text = describe(Mismatch("up.weight", Kind.PARAM_GRAD, 1, detail=detail))
     assert "rank 1 param_grad up.weight" in text and "[4, 3]" in text and "[2, 3]" in text
 
 
 def test_a_missing_gradient_says_why() -> None:
-    detail = {"reason": "the candidate has no gradient here (None)"}
-    assert "None" in describe(Mismatch("up.weight", "param_grad", 0, detail=detail))
+    assert "None" in describe(Mismatch("up.weight", Kind.PARAM_GRAD, 0, detail=Absent()))
 
 
 def test_replicas_that_differ_name_their_ranks() -> None:
-    detail = {"of": "param", "ranks": [0, 1], "differ_from_first": [1]}
-    assert "[0, 1]" in describe(Mismatch("norm.bias", "replica", 1, detail=detail))
+    detail = ReplicasDiffer(Kind.PARAM, (0, 1), (1,))
+    assert "[0, 1]" in describe(Mismatch("norm.bias", Kind.REPLICA, 1, detail=detail))
 
 
 def test_a_hang_shows_what_each_rank_last_entered() -> None:
-    peers = {"0": ["barrier", "all_reduce(sum) float32[4]"], "1": [], "2": ["broadcast"]}
-    lines = describe(
-        Mismatch("hang", "hang", 0, detail={"reason": "waits for ranks [1]", "peers": peers})
-    ).splitlines()
-    assert "rank 0 hang: waits for ranks [1]" in lines[0]
+    peers: dict[str, tuple[str, ...]] = {"1": (), "2": ("broadcast",)}
+    peers["0"] = ("barrier", "all_reduce(sum) float32[4]")
+    stuck = Stuck(Impasse.EVERY_RANK_WAITS, scene=Scene(peers=peers))
+    lines = describe(Mismatch("hang", Kind.HANG, 0, detail=stuck)).splitlines()
+    assert "rank 0 hang: every rank waits for another" in lines[0]
     assert [text.split() for text in lines[1:]] == [
         ["rank", "0", "last", "entered", "all_reduce(sum)", "float32[4]"],
         ["before", "that", "barrier"],
@@ -94,13 +107,15 @@ def test_a_hang_shows_what_each_rank_last_entered() -> None:
 
 
 def test_ranks_in_different_collectives_are_shown_side_by_side_with_their_stacks() -> None:
-    detail = {
-        "reason": "rank 1 enters broadcast, rank 0 entered all_reduce(sum)",
-        "peers": {"1": ["barrier", "broadcast"], "0": ["barrier", "all_reduce(sum)"]},
-        "stack": 'File "mine.py", line 3, in forward\n  dist.broadcast(x)\n  ^^^^',
-        "stacks": {"0": 'Thread 1 (most recent call first):\n  File "mine.py", line 9 in forward'},
-    }
-    text = describe(Mismatch("collective", "collective", 1, detail=detail))
+    scene = Scene(
+        peers={"1": ("barrier", "broadcast"), "0": ("barrier", "all_reduce(sum)")},
+        stack='File "mine.py", line 3, in forward\n  dist.broadcast(x)\n  ^^^^',
+        stacks={"0": 'Thread 1 (most recent call first):\n  File "mine.py", line 9 in forward'},
+    )
+    entered = Entered(1, "broadcast"), Entered(0, "all_reduce(sum)")
+    refused = Refused(*entered, step=2, members=(0, 1), scene=scene)
+    text = describe(Mismatch("collective", Kind.COLLECTIVE, 1, detail=refused))
+    assert "rank 1 enters broadcast, rank 0 entered all_reduce(sum)" in text
     first, second = text.index("rank 0 last entered"), text.index("rank 1 last entered")
     assert first < text.index("before that  barrier") < second
     mine, theirs = text.index("rank 1 is here:"), text.index("rank 0 is here:")
@@ -109,8 +124,8 @@ def test_ranks_in_different_collectives_are_shown_side_by_side_with_their_stacks
 
 def test_an_exception_shows_type_reason_phase_and_the_end_of_its_stack() -> None:
     stack = "\n".join(f"frame {i}" for i in range(9))
-    detail = {"type": "KeyError", "reason": "'x'", "phase": "forward", "stack": stack}
-    text = describe(Mismatch("exception", "exception", 2, detail=detail))
+    raised = Raised("KeyError", "'x'", Scene(phase=Phase.FORWARD, stack=stack))
+    text = describe(Mismatch("exception", Kind.EXCEPTION, 2, detail=raised))
     assert "rank 2 exception: KeyError: 'x' (in forward)" in text
     assert "frame 8" in text and "frame 2" not in text
 
@@ -120,18 +135,18 @@ def test_where_every_rank_is_is_shown_once() -> None:
     found = []
     for rank in range(3):
         others = {other: stack for other, stack in stacks.items() if other != str(rank)}
-        detail = {"type": "ValueError", "reason": f"no {rank}\nat all", "phase": "forward"}
-        detail |= {"stack": stacks[str(rank)], "stacks": others}
-        found.append(Mismatch("exception", "exception", rank, detail=detail))
+        scene = Scene(phase=Phase.FORWARD, stack=stacks[str(rank)], stacks=others)
+        raised = Raised("ValueError", f"no {rank}\nat all", scene)
+        found.append(Mismatch("exception", Kind.EXCEPTION, rank, detail=raised))
     text = failure(replace(FAILED, counterexample=replace(EXAMPLE, mismatches=found)))
     assert all(text.count(f"rank {rank} is here") == 1 for rank in range(3))
     assert all(f"ValueError: no {rank}\n" in text for rank in range(3))
     assert text.count("at all (in forward)") == 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("index", [None, ()])
-def test_no_kind_of_evidence_is_too_bare_to_be_shown(kind: str, index: tuple[()] | None) -> None:
+def test_no_kind_of_evidence_is_too_bare_to_be_shown(kind: Kind, index: tuple[()] | None) -> None:
     numbers = {} if index is None else {"expected": 1.0, "actual": 2.0, "error": 1.0, "bound": 0.1}
     text = describe(Mismatch("y", kind, 3, index, **numbers))
     assert "rank 3" in text and kind in text
@@ -139,7 +154,7 @@ def test_no_kind_of_evidence_is_too_bare_to_be_shown(kind: str, index: tuple[()]
 
 def test_only_the_first_mismatches_are_shown_and_the_rest_are_counted_by_kind() -> None:
     others = [replace(WRONG, rank=r) for r in range(4)]
-    more = [replace(WRONG, kind="param_grad"), replace(WRONG, kind="input_grad")]
+    more = [replace(WRONG, kind=Kind.PARAM_GRAD), replace(WRONG, kind=Kind.INPUT_GRAD)]
     text = failure(replace(FAILED, counterexample=replace(EXAMPLE, mismatches=others + more)))
     assert text.count("expected") == 4 and "and 2 more (input_grad, param_grad)" in text
 
@@ -167,6 +182,6 @@ def test_a_line_a_check_shows_what_was_covered() -> None:
 
 
 def test_a_wrong_placement_is_told_in_words() -> None:
-    detail = {"fault": "placement", "placement": "A", "expected_placement": "B", "axes": ""}
-    text = describe(Mismatch("up.weight", "sharding", 0, detail=detail))
+    detail = Misheld(Fault.PLACEMENT, placement="A", expected_placement="B", axes="")
+    text = describe(Mismatch("up.weight", Kind.SHARDING, 0, detail=detail))
     assert text == "rank 0 sharding up.weight: A, the layout says B"

@@ -16,6 +16,7 @@ from tpcheck.case import Case
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.search.corpus import Corpus, Saved, read
 from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Kind
 
 ENTRY = Saved(
     id="7f3a91",
@@ -23,7 +24,7 @@ ENTRY = Saved(
     address=("/elsewhere/linear.py", "row_linear"),
     case=Case(dims={"n": 4, "bias": True}, dtype="bfloat16", seed=9),
     engine="gloo",
-    mismatches=[Mismatch("y", "output", 1, (0, 2), 1.5, float("nan"), float("inf"), 1e-15)],
+    mismatches=[Mismatch("y", Kind.OUTPUT, 1, (0, 2), 1.5, float("nan"), float("inf"), 1e-15)],
     diagnosis={"code": "summed-twice", "message": "twice", "evidence": {"factor": 2.0}},
 )
 
@@ -257,7 +258,7 @@ def test_a_folder_that_can_not_be_written_is_one_line(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tpcheck.search.corpus.os.fsync", full)
+    monkeypatch.setattr("tpcheck.report.files.os.fsync", full)
     with pytest.raises(InvalidArgument, match="No space left on device"):
         Corpus(tmp_path / "full").save(ENTRY)
     assert list((tmp_path / "full").iterdir()) == [], "nothing is left behind"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from tpcheck.tensors.boundaries import Border, Watch
+from tpcheck.vocabulary import End, Phase
 
 
 class Residual(nn.Module):
@@ -16,6 +18,10 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, *, scale: Tensor) -> tuple[Tensor, Tensor]:
         h = self.inner(x)
         return x + scale * h, h.detach()
+
+
+def key(phase: Phase, module: str, call: int, side: End, slot: str) -> str:
+    return Border(phase, module, call, side, slot).key
 
 
 def run(module: Residual) -> tuple[dict[str, Tensor], Tensor, Tensor]:
@@ -49,8 +55,10 @@ def test_a_module_answers_for_its_own_gradient_alone() -> None:
     module = Residual()
     seen, grad, _ = run(module)
     ones = torch.ones(2, 3, dtype=torch.float64)
-    assert torch.equal(seen["backward|inner|0|in|0"], 2 * ones @ module.inner.weight.detach())
-    assert torch.equal(seen["backward||0|in|0"], grad)  # with the residual's
+    assert torch.equal(
+        seen[key(Phase.BACKWARD, "inner", 0, End.IN, "0")], 2 * ones @ module.inner.weight.detach()
+    )
+    assert torch.equal(seen[key(Phase.BACKWARD, "", 0, End.IN, "0")], grad)  # with the residual's
 
 
 def test_watching_changes_no_value_and_ends() -> None:
@@ -68,8 +76,8 @@ def test_what_is_written_over_later_was_noted_before() -> None:
     module = nn.Sequential(nn.Identity(), nn.ReLU(inplace=True))
     with Watch(module) as watch, torch.no_grad():
         module(torch.tensor([-1.0, 1.0]))
-    assert watch.seen["forward|0|0|out|0"].tolist() == [-1.0, 1.0]
-    assert watch.seen["forward|1|0|out|0"].tolist() == [0.0, 1.0]
+    assert watch.seen[key(Phase.FORWARD, "0", 0, End.OUT, "0")].tolist() == [-1.0, 1.0]
+    assert watch.seen[key(Phase.FORWARD, "1", 0, End.OUT, "0")].tolist() == [0.0, 1.0]
 
 
 def test_each_call_of_a_module_has_borders_of_its_own() -> None:
@@ -79,4 +87,13 @@ def test_each_call_of_a_module_has_borders_of_its_own() -> None:
     module.forward = lambda x: inner(inner(x))  # type: ignore[method-assign]
     with Watch(module) as watch:
         module(torch.ones(1))
-    assert {"forward|shared|0|out|0", "forward|shared|1|out|0"} <= set(watch.seen)
+    assert {
+        key(Phase.FORWARD, "shared", 0, End.OUT, "0"),
+        key(Phase.FORWARD, "shared", 1, End.OUT, "0"),
+    } <= set(watch.seen)
+
+
+@pytest.mark.parametrize("module", ["", "a.b", "do|wn", 'q"uote', "a,b", "ü"])
+def test_a_border_is_read_back_from_its_key_whatever_the_names(module: str) -> None:
+    border = Border(Phase.BACKWARD, module, 3, End.IN, "sl|ot")
+    assert Border.of(border.key) == border

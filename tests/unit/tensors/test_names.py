@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-from tpcheck.tensors.names import parameters_of, tensors_of, unwrapped
+from tpcheck.errors import InvalidArgument
+from tpcheck.tensors.names import InPass, check_names, parameters_of, tensors_of, unwrapped
 
 
 class Model(nn.Module):
@@ -34,3 +36,15 @@ def test_a_wrapped_module_has_the_names_of_the_plain_one() -> None:
     assert {"scale", "layers.1.weight"} <= tensors_of(wrapped).keys()  # tied, under both names
     assert {"layers.0.weight", "layers.1.weight"} <= parameters_of(wrapped).keys()
     assert "scale" not in parameters_of(wrapped)
+
+
+@pytest.mark.parametrize("name", ["x@1", "x@12", "x@step", "w.b@2"])
+def test_a_name_that_reads_as_another_pass_is_refused(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"the input '{name}' ends as tpcheck writes"):
+        check_names("input", ["x", name])
+
+
+@pytest.mark.parametrize("name", ["x", "x@", "x@0", "x@02", "a@b", "x@steps", "a/b", "a|b"])
+def test_other_names_are_not(name: str) -> None:
+    check_names("input", [name])
+    assert str(InPass.parse(name)) == name

@@ -5,50 +5,79 @@ Letters: R degree.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations, product
 
 import torch
 from torch import Tensor
 
-from tpcheck.diagnosis.evidence import Facts, Local, local_of, name_of
-from tpcheck.oracle.pose import evaluate
-from tpcheck.placement import take
-from tpcheck.protocol.conventions import at
+from tpcheck.causes.microbatches import (
+    FirstPassRepeated,
+    Moved,
+    OnlyFirstSummed,
+    PassesReordered,
+    SomePassesOnly,
+)
+from tpcheck.diagnosis.facts import Facts, Local, local_of
+from tpcheck.oracle.expected import evaluate
+from tpcheck.protocol.problem import Problem, Target
+from tpcheck.tensors.names import InPass
 from tpcheck.verdict import Diagnosis
+from tpcheck.vocabulary import Code, Kind
 
-MOST_PASSES = 4  # 24 orders are tried
+#: Microbatches of which every order is tried: 4 have 24, each a run of the reference; 5 have 120.
+MOST_PASSES = 4
 
 
 def accumulated(facts: Facts, local: Local) -> Diagnosis | None:
     """Some microbatches' gradients are not in the sum, or the first one's is there R times, or only
     that one was summed over the ranks."""
-    case, passes = facts.case, facts.case.microbatches
-    if local.target.kind != "param_grad" or passes < 2 or facts.spec is None:
+    passes = facts.case.microbatches
+    if local.kind is not Kind.PARAM_GRAD or passes < 2 or facts.spec is None:
         return None
-    values = [_of_one_pass(facts, local, m) for m in range(passes)]
+    full = [_of_one_pass(facts, local, m) for m in range(passes)]
     for rank in local.wrong():
-        parts = [take(value, local.target.entry, case=case, rank=rank) for value in values]
-        one, many = parts[0], local.expected[rank] + (case.tp - 1.0) * parts[0]
-        if case.tp > 1 and local.fits(local.actual[rank], rank, expected=many):
-            message = f"{name_of(local)}: the first microbatch is {case.tp} times in the sum"
-            return Diagnosis("summed-twice", message, {"factor": case.tp - 1.0})
-        kept = [
-            choice
-            for choice in product((0, 1), repeat=passes)
-            if 0 < sum(choice) < passes
-            and local.fits(local.actual[rank], rank, expected=_chosen(choice, parts))
-        ]
-        if len(kept) == 1:
-            there = [m for m, is_there in enumerate(kept[0]) if is_there]
-            message = f"{name_of(local)}: only the microbatches {there} of {passes} are in the sum"
-            return Diagnosis("gradient-dropped", message, {"kept": there, "of": passes})
-        total = torch.stack(list(local.actual.values())).sum(0) if local.alike() else None
-        once = local.expected[rank] + (case.tp - 1.0) * one
-        if total is not None and local.fits(total, rank, expected=once):
-            message = f"{name_of(local)}: only the first microbatch is summed over the ranks"
-            return Diagnosis("partial-not-reduced", message, {"ranks": local.ranks})
+        parts = [local.part_of(gradient, rank) for gradient in full]
+        named = (
+            _first_repeated(local, rank, parts[0])
+            or _some_only(local, rank, parts)
+            or _only_first_summed(local, rank, parts[0])
+        )
+        if named is not None:
+            return named
     return None
+
+
+def _first_repeated(local: Local, rank: int, first: Tensor) -> Diagnosis | None:
+    more = local.case.tp - 1.0
+    many = local.expected[rank] + more * first
+    if not more or not local.fits(local.actual[rank], rank, expected=many):
+        return None
+    return Diagnosis(Code.SUMMED_TWICE, FirstPassRepeated(local.subject, more))
+
+
+def _some_only(local: Local, rank: int, parts: list[Tensor]) -> Diagnosis | None:
+    kept = [
+        choice
+        for choice in product((0, 1), repeat=len(parts))
+        if 0 < sum(choice) < len(parts)
+        and local.fits(local.actual[rank], rank, expected=_chosen(choice, parts))
+    ]
+    if len(kept) != 1:
+        return None
+    there = tuple(m for m, is_there in enumerate(kept[0]) if is_there)
+    return Diagnosis(Code.GRADIENT_DROPPED, SomePassesOnly(local.subject, there, len(parts)))
+
+
+def _only_first_summed(local: Local, rank: int, first: Tensor) -> Diagnosis | None:
+    if not local.alike():
+        return None
+    total = torch.stack(list(local.actual.values())).sum(0)
+    once = local.expected[rank] + (local.case.tp - 1.0) * first
+    if not local.fits(total, rank, expected=once):
+        return None
+    return Diagnosis(Code.PARTIAL_NOT_REDUCED, OnlyFirstSummed(local.subject, tuple(local.ranks)))
 
 
 def _of_one_pass(facts: Facts, local: Local, m: int) -> Tensor:
@@ -66,8 +95,7 @@ def _of_one_pass(facts: Facts, local: Local, m: int) -> Tensor:
         )
         for problem in problems
     ]
-    values = evaluate(facts.spec, facts.case, *alone)
-    return values[0][local.target.kind, local.target.name]
+    return evaluate(facts.spec, facts.case, *alone)[0][local.key]
 
 
 def _chosen(choice: tuple[int, ...], parts: list[Tensor]) -> Tensor:
@@ -80,33 +108,31 @@ def reordered(facts: Facts, local: Local) -> Diagnosis | None:
     problem, passes = facts.posed.problems[0], facts.case.microbatches
     if not 1 < passes <= MOST_PASSES or facts.case.dp > 1 or facts.spec is None:
         return None
-    kind, name = local.target.kind, local.target.name.partition("@")[0]
-    if kind not in ("output", "loss", "input_grad", "param_grad"):
+    if not local.kind.is_reduced:
         return None
-    side = "inputs" if kind in ("output", "loss") else "cotangents"
-    seen = [
-        local_of(facts, target, 0)
-        for target in problem.targets
-        if target.kind == kind and target.name in {at(name, m) for m in range(passes)}
-    ]
-    if not seen:
-        return None  # a tensor inside
-    given = problem.inputs if side == "inputs" else problem.cotangents
+    seen = [local_of(facts, target, 0) for target in _in_every_pass(facts, local)]
+    held = [each for each in seen if each is not None]
+    if not held or len(held) < len(seen):
+        return None  # a tensor inside, or one that a rank lacks
+    side = Moved.INPUTS if local.kind.is_output else Moved.COTANGENTS
     for order in list(permutations(range(passes)))[1:]:
-        moved = [given[i] for i in order]
-        other = replace(problem, **{side: moved})  # type: ignore[arg-type]
-        values = evaluate(facts.spec, facts.case, other)[0]
-        if all(
-            own is not None
-            and all(_holds(own, rank, values[kind, own.target.name]) for rank in own.ranks)
-            for own in seen
-        ):
-            message = f"{name_of(local)} is what the microbatches of the {side}, in the order "
-            message += f"{', '.join(map(str, order))}, would give"
-            return Diagnosis("shard-order", message, {"side": side, "order": list(order)})
+        values = evaluate(facts.spec, facts.case, _moved(problem, side, order))[0]
+        if all(each.holds(values[each.key], r) for each in held for r in each.ranks):
+            cause = PassesReordered(local.subject, side, order)
+            return Diagnosis(Code.SHARD_ORDER, cause)
     return None
 
 
-def _holds(local: Local, rank: int, full: Tensor) -> bool:
-    want = take(full, local.target.entry, case=local.case, rank=rank)
-    return local.fits(local.actual[rank], rank, expected=want)
+def _in_every_pass(facts: Facts, local: Local) -> Iterator[Target]:
+    """The tensor in each microbatch."""
+    base = InPass.parse(local.target.name).base
+    for target in facts.posed.problems[0].targets:
+        name = InPass.parse(target.name)
+        if (target.kind, name.base) == (local.kind, base) and name.at.microbatch is not None:
+            yield target
+
+
+def _moved(problem: Problem, side: Moved, order: tuple[int, ...]) -> Problem:
+    if side is Moved.INPUTS:
+        return replace(problem, inputs=[problem.inputs[i] for i in order])
+    return replace(problem, cotangents=[problem.cotangents[i] for i in order])

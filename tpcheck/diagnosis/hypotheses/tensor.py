@@ -1,51 +1,59 @@
-"""Hypotheses about one wrong tensor, from what the ranks hold of it."""
+"""Hypotheses about one wrong tensor, from what the ranks hold of it. Letters: R degree."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from tpcheck import placement
-from tpcheck.bounds.noise import UNIT_ROUNDOFF
-from tpcheck.diagnosis.evidence import Facts, Local, name_of
+from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
+from tpcheck.causes.tensor import (
+    AllZero,
+    BiasRepeated,
+    LowPrecision,
+    PartsExchanged,
+    PiecesSummed,
+    Scaled,
+    ScaledOnSomeRanks,
+    Unsummed,
+    WrongInLaterPass,
+)
+from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.tensors.names import FIRST, InPass
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
+from tpcheck.vocabulary import Code, Kind
 
 
 def zero(facts: Facts, local: Local) -> Diagnosis | None:
     """Everything is zero where it should not be."""
     wrong = local.wrong()
-    if wrong and all(bool((local.actual[r] == 0).all()) for r in wrong):
-        if local.target.kind == "output":
-            message = f"output is zero on ranks {wrong}: a buffer that nothing was written to"
-            return Diagnosis("unwritten-memory", message, {"ranks": wrong})
-        message = f"{name_of(local)} is zero on ranks {wrong}"
-        ids = [t for t in facts.posed.problems[0].inputs[0].values() if not t.is_floating_point()]
-        if ids and len(wrong) < len(local.ranks):
-            return Diagnosis("vocab-mask", f"{message}: rows of tokens that were looked up", {})
-        return Diagnosis("gradient-dropped", message, {"ranks": wrong})
-    return None
+    if not wrong or any(bool(local.actual[r].any()) for r in wrong):
+        return None
+    inputs = facts.posed.problems[0].inputs[0].values()
+    ids = any(not t.is_floating_point() for t in inputs)
+    looked_up = ids and len(wrong) < len(local.ranks)
+    cause = AllZero(local.subject, tuple(wrong), looked_up)
+    if local.kind is Kind.OUTPUT:
+        return Diagnosis(Code.UNWRITTEN_MEMORY, cause)
+    return Diagnosis(Code.VOCAB_MASK if looked_up else Code.GRADIENT_DROPPED, cause)
 
 
 def scaled(facts: Facts, local: Local) -> Diagnosis | None:
     """actual = c × expected, one c for all ranks: summed too often, or averaged."""
-    tp, wrong = local.case.tp, local.wrong()
+    tp, wrong = float(local.case.tp), local.wrong()
     if not wrong or _terms_as_large(local):
         return None
-    factors = {float(tp): "summed-twice", float(tp * tp): "summed-twice"}
-    factors |= {1.0 / tp: "averaged-not-summed", 1.0 / (tp * tp): "averaged-not-summed"}
-    passes = local.case.microbatches
-    if local.target.kind == "param_grad":
-        factors = {1.0 / passes: "averaged-not-summed", passes: "summed-twice"} | factors
+    passes = local.case.microbatches if local.kind is Kind.PARAM_GRAD else 1
+    twice, averaged = Code.SUMMED_TWICE, Code.AVERAGED_NOT_SUMMED
+    factors: dict[float, Code] = {1.0 / passes: averaged, passes: twice}
+    factors |= {tp: twice, tp * tp: twice, 1.0 / tp: averaged, 1.0 / (tp * tp): averaged}
     for factor, code in factors.items():
         if factor != 1 and all(local.fits(local.actual[r] / factor, r) for r in wrong):
-            how = "world_size × " if code == "summed-twice" and factor == tp else f"{factor:g} × "
-            message = f"{name_of(local)}: every element is {how}the reference"
-            if factor in (passes, 1.0 / passes) and local.target.kind == "param_grad":
-                message += f", which has {passes} microbatches"
-            return Diagnosis(code, message, {"factor": factor, "ranks": wrong})
+            as_many = passes if factor in (passes, 1.0 / passes) else None
+            cause = Scaled(local.subject, factor, tuple(wrong), factor == tp, as_many)
+            return Diagnosis(code, cause)
     return None
 
 
@@ -70,142 +78,62 @@ def summed(facts: Facts, local: Local) -> Diagnosis | None:
     groups = placement.replicas(entry, shape, case=case)
     for axis in case.mesh:
         groups += placement.replicas(entry, shape, case=case, over=[axis])
-    groups = [g for g in groups if set(g) <= set(local.ranks)]
+    wrong = set(local.wrong())
     for ranks in groups:
+        if not set(ranks) <= set(local.ranks) or not wrong & set(ranks):
+            continue
         total = torch.stack([local.actual[r] for r in ranks]).sum(0)
-        wrong = [r for r in ranks if r in local.wrong()]
-        if wrong and local.fits(total, ranks[0]):
-            if local.target.kind in ("param_grad", "param"):
-                code, why = "partial-not-reduced", "its gradient needs a sum over them"
-            else:
-                code, why = "missing-all-reduce", "an all-reduce is missing"
-            where = "backward" if local.target.kind != "output" else "forward"
-            message = (
-                f"{name_of(local)}: the sum over ranks {ranks} is the reference: {why} ({where})"
-            )
-            return Diagnosis(code, message, {"ranks": ranks})
+        if local.fits(total, ranks[0]):
+            of_parameter = local.kind in (Kind.PARAM_GRAD, Kind.PARAM)
+            code = Code.PARTIAL_NOT_REDUCED if of_parameter else Code.MISSING_ALL_REDUCE
+            return Diagnosis(code, Unsummed(local.subject, tuple(ranks)))
     return None
 
 
 def other_rank(facts: Facts, local: Local) -> Diagnosis | None:
     """Each rank holds what another rank should hold."""
     wrong = local.wrong()
-    found = {}
-    for rank in wrong:
-        for other in local.ranks:
-            if (
-                other != rank
-                and bool(local.actual[rank].any())
-                and local.fits(local.actual[rank], rank, expected=local.expected[other])
-            ):
-                found[rank] = other
-                break
-    if wrong and len(found) == len(wrong):
-        pairs = ", ".join(f"rank {r} has rank {o}'s" for r, o in found.items())
-        evidence = {"map": {str(r): o for r, o in found.items()}}
-        return Diagnosis("shard-order", f"{name_of(local)}: {pairs} part", evidence)
-    return None
-
-
-def permuted(facts: Facts, local: Local) -> Diagnosis | None:
-    """Rows along some dim are rows of the reference, on this rank or another, in another order."""
-    for rank in local.wrong():
-        for dim in range(local.target.value.ndim):
-            found = _row_map(local, rank, dim)
-            if found is not None and found != sorted(found):
-                message = f"{name_of(local)}: dim {dim} of rank {rank} holds the rows {found[:12]}"
-                return Diagnosis("shard-order", message, {"dim": dim, "rows": found})
-    return None
-
-
-def _row_map(local: Local, rank: int, dim: int) -> list[int] | None:
-    """For each row of the rank's tensor along `dim`, the row that it equals of all ranks'
-    expected slices one after the other; None if one has none."""
-    actual = local.actual[rank]
-    shape = [n for d, n in enumerate(actual.shape) if d != dim]
-    owners = [rank, *(r for r in local.ranks if r != rank)]
-    owners = [
-        r for r in owners if [n for d, n in enumerate(local.expected[r].shape) if d != dim] == shape
-    ]
-    if not actual.numel() or actual.shape[dim] > 256:
+    owners = {rank: _owner(local, rank) for rank in wrong}
+    known = {rank: owner for rank, owner in owners.items() if owner is not None}
+    if not wrong or len(known) < len(wrong):
         return None
-    slack = 2 * local.target.spread.elementwise_limit(actual.numel())
-    rows = actual.movedim(dim, 0).reshape(actual.shape[dim], -1)
-    wanted, noise = (
-        torch.cat([t[r].movedim(dim, 0).reshape(t[r].shape[dim], -1) for r in owners])
-        for t in (local.expected, local.sigma)
-    )
-    bound = slack * noise + 1e-13 * wanted.abs().max()
-    out = []
-    for row in rows:
-        hits = ((row - wanted).abs() <= bound).all(1).nonzero().flatten().tolist()
-        if not hits:
-            return None
-        out.append(int(hits[0]))
-    return out
+    return Diagnosis(Code.SHARD_ORDER, PartsExchanged(local.subject, known))
+
+
+def _owner(local: Local, rank: int) -> int | None:
+    """The other rank that should hold what `rank` does."""
+    held = local.actual[rank]
+    if not bool(held.any()):
+        return None
+    others = (other for other in local.ranks if other != rank)
+    return next((o for o in others if local.fits(held, rank, expected=local.expected[o])), None)
 
 
 def bias(facts: Facts, local: Local) -> Diagnosis | None:
     """actual − expected is a multiple of one parameter vector, the same in every row."""
-    if local.target.kind != "output":
+    if local.kind is not Kind.OUTPUT:
         return None
-    params = facts.posed.problems[0].params
+    vectors = {n: p.double() for n, p in facts.posed.problems[0].params.items() if p.ndim == 1}
     for rank in local.wrong():
         gap = local.actual[rank] - local.expected[rank]
         gap = gap.reshape(-1, gap.shape[-1]) if gap.ndim else gap.reshape(1, 1)
-        rows = [i for i in range(gap.shape[0]) if bool((gap[i].abs() > 1e-9).any())]
-        for name, vector in params.items():
-            if vector.ndim != 1 or vector.shape != gap.shape[-1:] or not rows:
-                continue
-            v = vector.double()
-            factor = float((gap[rows] @ v).mean() / (v @ v))
-            near = (gap[rows] - factor * v).abs().max() <= 0.05 * v.abs().max()
-            whole = abs(factor - round(factor)) < 0.05 and round(factor) != 0
-            if bool(near) and whole:
-                message = (
-                    f"output is off by {factor:+.3g} × {name} on rank {rank}: "
-                    "the bias must be added once, after the sum"
-                )
-                return Diagnosis("bias-per-rank", message, {"factor": factor, "bias": name})
+        gap = gap[(gap.abs() > 1e-9).any(1)]
+        for name, vector in vectors.items():
+            factor = _multiple(gap, vector)
+            if factor is not None:
+                cause = BiasRepeated(local.subject, rank, factor, name)
+                return Diagnosis(Code.BIAS_PER_RANK, cause)
     return None
 
 
-def lookups(facts: Facts, local: Local) -> Diagnosis | None:
-    """Each wrong row of what was looked up is empty, another row of the table, or has one too
-    many; each wrong row of the table's gradient is empty, or should be."""
-    problem = facts.posed.problems[0]
-    ids = [t for t in problem.inputs[0].values() if not t.is_floating_point()]
-    tables = [p.double() for p in problem.params.values()]
-    if not ids or len(tables) != 1 or tables[0].ndim != 2:
+def _multiple(gap: Tensor, vector: Tensor) -> float | None:
+    """How many times `vector` each row of the gap is: about a whole number, and not zero."""
+    if vector.shape != gap.shape[-1:] or not len(gap):
         return None
-    width = tables[0].shape[1]
-    if any(t.ndim == 0 or t.shape[-1] != width for t in local.expected.values()):
-        return None  # no rows of the table: a loss, or a part along its other dim
-    rows, held = 0, 0
-    for rank in local.ranks:
-        both = (local.actual[rank], local.expected[rank])
-        actual, want = (t.reshape(-1, width) for t in both)
-        held += len(actual)
-        wrong = ((actual - want).abs() > 1e-9 * (1 + want.abs())).any(1)
-        rows += int(wrong.sum())
-        pairs = zip(actual[wrong], want[wrong], strict=True)
-        if not all(_misread(local, got, should, tables[0]) for got, should in pairs):
-            return None
-    empty = all(not local.actual[r].any() for r in local.wrong())
-    if not rows or (empty and rows == held > len(local.ranks)):
-        return None  # everything is zero: a buffer rather than a range
-    message = f"{name_of(local)}: {rows} of {held} rows are wrong, by token"
-    return Diagnosis("vocab-mask", message, {"rows": rows})
-
-
-def _misread(local: Local, actual: Tensor, want: Tensor, table: Tensor) -> bool:
-    if not actual.any():
-        return True
-    if local.target.kind == "param_grad":
-        return not want.any()
-    near = 1e-2 if local.target.dtype in (torch.float16, torch.bfloat16) else 1e-5
-    others = torch.cat([table, want + table])
-    return bool(((others - actual).abs() <= near * table.abs().max()).all(1).any())
+    factor = float((gap @ vector).mean() / (vector @ vector))
+    near = (gap - factor * vector).abs().max() <= 0.05 * vector.abs().max()
+    whole = abs(factor - round(factor)) < 0.05 and round(factor) != 0
+    return factor if bool(near) and whole else None
 
 
 def one_rank_scaled(facts: Facts, local: Local) -> Diagnosis | None:
@@ -222,25 +150,24 @@ def one_rank_scaled(facts: Facts, local: Local) -> Diagnosis | None:
             return None
         # one element, or the gradient of one row, is a multiple of anything: in other modules, or
         # with other numbers, the factor must be the same
-        if _in_other_modules(facts.found, local, rank, scale):
+        if _in_other_modules(facts.result, local, rank, scale):
             continue
         other = other or facts.rerun(replace(facts.case, seed=facts.case.seed + 1))
         if other is None or not _scales(other, local, rank, scale):
             return None
-    message = f"{name_of(local)} is scaled on ranks {wrong} and right on the others"
-    return Diagnosis("replicas-differ", message, {"ranks": wrong})
+    return Diagnosis(Code.REPLICAS_DIFFER, ScaledOnSomeRanks(local.subject, tuple(wrong)))
 
 
-def _in_other_modules(found: CaseResult, local: Local, rank: int, scale: float) -> bool:
+def _in_other_modules(result: CaseResult, local: Local, rank: int, scale: float) -> bool:
     """Whether all wrong gradients of the rank, of more than one module, are off by this factor."""
-    wrong = [m for m in found.mismatches if (m.kind, m.rank) == ("param_grad", rank)]
+    wrong = [m for m in result.mismatches if (m.kind, m.rank) == (Kind.PARAM_GRAD, rank)]
     several = len({m.tensor.rpartition(".")[0] for m in wrong}) > 1
-    return local.target.kind == "param_grad" and several and all(_by(m, scale) for m in wrong)
+    return local.kind is Kind.PARAM_GRAD and several and all(_by(m, scale) for m in wrong)
 
 
 def _scales(result: CaseResult, local: Local, rank: int, scale: float) -> bool:
     """Whether the same tensor of the rank is off by this factor in another case, too."""
-    key = (local.target.kind, local.target.name, rank)
+    key = (local.kind, local.target.name, rank)
     return any((m.kind, m.tensor, m.rank) == key and _by(m, scale) for m in result.mismatches)
 
 
@@ -264,18 +191,14 @@ def low_precision(facts: Facts, local: Local) -> Diagnosis | None:
         u = UNIT_ROUNDOFF[dtype]
         exact = bool((got.to(dtype).double() == got).all())
         if u > own and exact and off < 8 * u:
-            bits = -math.log2(off)
             name = str(dtype).removeprefix("torch.")
-            message = (
-                f"{name_of(local)} agrees to {bits:.1f} bits and every value is one of {name}'s"
-            )
-            return Diagnosis("precision-loss", message, {"relative_error": off})
+            return Diagnosis(Code.PRECISION_LOSS, LowPrecision(local.subject, off, name))
     return None
 
 
 def sum_of_pieces(facts: Facts, local: Local) -> Diagnosis | None:
     """What one rank holds is the sum of different pieces, which should have stayed apart."""
-    if local.target.kind != "param_grad":
+    if local.kind is not Kind.PARAM_GRAD:
         return None
     pieces: list[Tensor] = []
     for rank in local.ranks:
@@ -287,20 +210,15 @@ def sum_of_pieces(facts: Facts, local: Local) -> Diagnosis | None:
     total = torch.stack(pieces).sum(0)
     for rank in local.wrong():
         if local.fits(local.actual[rank], rank, expected=total):
-            message = (
-                f"{name_of(local)} of rank {rank} is the sum of all ranks' different pieces: "
-                "reduced although sharded, or over too large a group"
-            )
-            return Diagnosis("summed-twice", message, {"rank": rank})
+            return Diagnosis(Code.SUMMED_TWICE, PiecesSummed(local.subject, rank))
     return None
 
 
 def later_pass_only(facts: Facts, local: Local) -> Diagnosis | None:
     """The first microbatch's output is right and a later one, or the one after a step, is not."""
-    if local.target.kind not in ("output", "loss") or "@" not in local.target.name:
+    if not local.kind.is_output or local.at == FIRST:
         return None
-    first = local.target.name.split("@")[0]
-    if any((m.kind, m.tensor) == (local.target.kind, first) for m in facts.found.mismatches):
+    first = (local.kind, InPass.parse(local.target.name).base)
+    if any((m.kind, m.tensor) == first for m in facts.result.mismatches):
         return None
-    message = f"{name_of(local)} is wrong and the first pass is right: something old is reused"
-    return Diagnosis("stale-buffer", message, {})
+    return Diagnosis(Code.STALE_BUFFER, WrongInLaterPass(local.subject))

@@ -10,12 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.unit.diagnosis.test_diagnose import CASE, DIMS, OUT, Edit, Ranks, examine
+from tests.unit.diagnosis.edits import CASE, DIMS, OUT, Edit, Ranks, examine
+from tpcheck import specs
 from tpcheck.case import Case
+from tpcheck.causes.altered import AlongDim, OwnPartOnly, Regathered, Regrouped, RowsMixed
+from tpcheck.causes.where import Side, Subject
 from tpcheck.diagnosis.hypotheses.altered import _regrouped
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Layout, Shard
 from tpcheck.spec import Spec
+from tpcheck.vocabulary import Kind
 
 ROWS = Case(dims={"rows": 6, "columns": 3}, mesh={"cp": 2, "tp": 2}, seed=4)
 
@@ -52,7 +56,8 @@ def test_an_output_of_the_own_part_alone_lacks_what_others_hold() -> None:
 
     named = examine(outputs(own), spec=CUT, case=ROWS)
     assert named.code == "missing-all-reduce"
-    assert named.evidence == {"ranks": [2, 3], "inputs": ["x"]}  # the first part is right as it is
+    # the first part is right as it is
+    assert named.cause == OwnPartOnly(Subject(Kind.OUTPUT, "output"), (2, 3), ("x",))
     another = examine(outputs(lambda x, r: own(x + 0.1, r)), spec=CUT, case=ROWS)
     assert another.code == "unclassified"
 
@@ -74,7 +79,8 @@ def with_columns(order: list[int]) -> Edit:
 def test_a_weight_whose_pieces_stand_in_another_order_names_the_order() -> None:
     named = examine(with_columns([0, 2, 1, 3, 4, 6, 5, 7]), case=WEIGHTS)
     assert named.code == "shard-order"
-    assert named.evidence == {"parameter": "weight", "order": [0, 2, 1, 3, 4, 6, 5, 7]}
+    order = (0, 2, 1, 3, 4, 6, 5, 7)
+    assert named.cause == Regrouped(Subject(Kind.OUTPUT, "output"), "weight", 1, (2, 2), order)
     assert examine(with_columns([7, 2, 1, 3, 4, 0, 6, 5]), case=WEIGHTS).code == "unclassified"
 
 
@@ -103,7 +109,8 @@ def rows_of_partners(ranks: Ranks, posed: Posed) -> None:
 
 def test_rows_that_are_right_only_where_all_are_alike_meet_other_rows() -> None:
     named = examine(rows_of_partners, case=WEIGHTS, right_posed=rows_alike)
-    assert (named.code, named.evidence) == ("shard-order", {"mixed": "x", "dim": 1})
+    mixed = RowsMixed(Subject(Kind.OUTPUT, "output"), "x", 1)
+    assert (named.code, named.cause) == ("shard-order", mixed)
     assert examine(rows_of_partners, case=WEIGHTS).code == "unclassified"
 
 
@@ -112,3 +119,18 @@ def test_where_the_reference_mixes_rows_that_says_nothing(alike: bool) -> None:
     wrong = outputs(lambda x, r: torch.cos(x.chunk(2)[r // 2]))
     named = examine(wrong, spec=CUT, case=ROWS, right_posed=lambda posed: alike)
     assert named.code == "unclassified"
+
+
+def test_parts_gathered_along_another_dim_are_an_order() -> None:
+    case = replace(CASE, dims=DIMS | {"batch": 4, "seq": 4, "bias": False})
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        problem = posed.problems[0]
+        x = torch.cat(problem.inputs[0]["x"].chunk(4, 1), 0).reshape(4, 4, 8)
+        for rank, held in ranks.items():
+            held[OUT] = x @ problem.params["weight"].chunk(4, 0)[rank].T
+
+    named = examine(edit, spec=specs.column_linear(sequence_parallel=True), case=case)
+    assert named.code == "shard-order"
+    along = AlongDim(0, instead_of=1)
+    assert named.cause == Regathered(Subject(Kind.OUTPUT, "output"), Side.INPUT, "x", along)

@@ -1,0 +1,57 @@
+"""The pages for readers as data: their blocks, links and shell lines; and a run of what they say.
+
+A page's blocks build on each other, in order, in one namespace and one folder:
+
+    ```python     runs as it stands. One whose first line is `# name.py` is a file, and is run by
+                  the block that imports it or the line that names it
+    ```sh         commands, one per line, that must end with exit code 0
+    ```console    commands (`$ …`), each with what it prints; a line `…` stands for any lines
+    ```json       is parsed
+    ```text       neither: a layout of lines, a part of somebody else's code
+
+A command whose comment says that it takes minutes, or needs what may not be here (a network, a
+GPU), is checked and not run.
+
+`python -m tests.documents [PAGE …]` follows the pages and writes what their commands print into
+them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests import ROOT
+
+#: Where each page with something to run is followed; `unit` for pages that start no ranks.
+FOLLOWED = {
+    "README.md": "ranks",
+    "docs/adapters.md": "catalogue",
+    "docs/checks.md": "ranks",
+    "docs/cli.md": "ranks",
+    "docs/findings/README.md": "unit",
+    "docs/findings/megatron-core-label-smoothing.md": "catalogue",
+    "docs/findings/megatron-core-logits-overwritten.md": "catalogue",
+    "docs/findings/megatron-core-lost-all-reduce.md": "catalogue",
+    "docs/findings/torch-fewer-rows-than-ranks.md": "catalogue",
+    "docs/findings/torch-sharded-dim-of-one.md": "catalogue",
+    "docs/findings/torch-uneven-colwise-rowwise.md": "catalogue",
+    "docs/findings/transformers-empty-vocabulary-shard.md": "catalogue",
+    "docs/findings/transformers-gradient-accumulation.md": "catalogue",
+    "docs/orders.md": "ranks",
+    "docs/plans.md": "ranks",
+    "docs/reports.md": "ranks",
+    "docs/specs.md": "ranks",
+}
+
+
+def pages() -> dict[str, Path]:
+    """Every page by its name, the README first."""
+    names = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md")
+    top = [ROOT / name for name in names]
+    found = [*top, *sorted((ROOT / "docs").rglob("*.md"))]
+    return {page.relative_to(ROOT).as_posix(): page for page in found}
+
+
+def followed_in(folder: str) -> list[str]:
+    """The pages that a folder of tests follows."""
+    return [page for page, where in FOLLOWED.items() if where == folder]

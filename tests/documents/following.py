@@ -1,0 +1,117 @@
+"""A page, followed: its blocks run in order, and what is not as the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests import ROOT
+from tests.documents.blocks import Command, blocks
+from tests.documents.samples import same
+
+#: Folders of the checkout that a page's commands may name; each page has a copy of its own.
+SHIPPED = ("docs", "fixtures", "properties")
+#: Seconds that one command may take: many times what the slowest takes on an idle machine.
+PATIENCE = 120
+
+
+def environment() -> dict[str, str]:
+    """What commands run in: this checkout's code, plain output."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYT", "COLUMNS"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "TERM": "dumb"}
+
+
+def lay_out(folder: Path) -> None:
+    """Gives a page its folder: a copy of what commands may name."""
+    for name in SHIPPED:
+        shutil.copytree(
+            ROOT / name,
+            folder / name,
+            ignore=shutil.ignore_patterns("__pycache__"),
+            dirs_exist_ok=True,
+        )
+
+
+def run(command: Command, folder: Path) -> tuple[int, list[str]]:
+    """A command's exit code, and what it prints."""
+    program, *words = command.words
+    known = {"tpcheck": ["-m", "tpcheck"], "pytest": ["-m", "pytest"], "python": []}
+    if words[:1] == ["replay"] and re.fullmatch(r"[0-9a-f]{6}", words[1]):
+        kept = sorted((folder / ".tpcheck" / "corpus").glob("*.json"))
+        words[1] = kept[-1].stem if kept else words[1]  # ids change with the cases that are drawn
+    done = subprocess.run(
+        [sys.executable, *known[program], *words],
+        stdout=subprocess.PIPE,
+        # libraries warn of what is not installed, and show how far they are
+        stderr=subprocess.PIPE if program == "python" else subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env=environment(),
+        timeout=PATIENCE,
+    )
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    while printed and not printed[-1]:
+        printed.pop()
+    if program == "python" and done.returncode:
+        printed += done.stderr.splitlines()
+    return done.returncode, printed
+
+
+def follow(text: str, page: str, folder: Path, names: dict[str, Any]) -> Iterator[str]:
+    """Runs a page's blocks in order; yields what is not as the page says.
+
+    Python runs in this process, in `names`; the caller has made `folder` the working folder and
+    the first place to import from.
+    """
+    for block in blocks(text):
+        if block.file:
+            place = folder / block.file
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(block.text)
+        elif block.language == "python":
+            # padded, so that a traceback has the page's own lines
+            source = "\n" * (block.line - 1) + block.text
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                exec(compile(source, page, "exec"), names)
+        for command in block.commands:
+            if command.runs:
+                yield from differs(command, *run(command, folder))
+
+
+def followed(page: Path, folder: Path, patch: Any) -> list[str]:
+    """Follows a page in a folder of its own; `patch` is pytest's monkeypatch.
+
+    What the page's files are called stays free: another page may have files of the same names.
+    """
+    before = set(sys.modules)
+    lay_out(folder)
+    patch.chdir(folder)
+    patch.syspath_prepend(folder)
+    try:
+        names = {"__name__": "page"}
+        return list(follow(page.read_text(), page.relative_to(ROOT).as_posix(), folder, names))
+    finally:
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", None)).startswith(str(folder)):
+                del sys.modules[name]
+
+
+def differs(command: Command, code: int, printed: list[str]) -> Iterator[str]:
+    told = f"line {command.line}: {' '.join(command.words)}"
+    if command.shown is None and code:
+        yield f"{told}: exit code {code}\n" + "\n".join(printed)
+    elif command.shown is not None:
+        shown = list(command.shown)
+        if command.words[0] == "python":  # its processes print in any order
+            shown, printed = sorted(shown), sorted(printed)
+        if not same(shown, printed):
+            both = ("\n".join(shown), "\n".join(printed))
+            yield f"{told}: the page shows\n{both[0]}\nand it prints\n{both[1]}"

@@ -1,0 +1,26 @@
+"""A mutant under the search that any check has, as `tpcheck mutants` runs it."""
+
+from __future__ import annotations
+
+from tpcheck.causes.structure import DiagnosisFailed
+from tpcheck.engines.engine import Engine
+from tpcheck.mutant import Mutant
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.verdict import Counterexample
+
+#: The examples and the seed of `tpcheck mutants`, and its names. That gives shrinking one second,
+#: which a busy machine spends on cases too large to be named; here the clock must not decide.
+OPTIONS = Options(examples=50, corpus=None, shrink_seconds=20.0)
+
+
+def killed(mutant: Mutant, engine: Engine) -> Counterexample:
+    """The counterexample; fails where there is none, or not by the evidence or under the name
+    that the mutant says of itself."""
+    found = Search(mutant.check, engine, OPTIONS).run().counterexample
+    assert found is not None, f"{mutant.name} survived"
+    kinds = {m.kind for m in found.mismatches}
+    assert kinds & set(mutant.shows_in), (kinds, found.mismatches[0])
+    assert not isinstance(found.diagnosis.cause, DiagnosisFailed), found.diagnosis.message
+    assert found.diagnosis.code in mutant.diagnosis, found.diagnosis.message
+    return found

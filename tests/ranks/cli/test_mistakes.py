@@ -1,0 +1,56 @@
+"""One clear line for each user's mistake, and exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ranks.cli.commands import complaint
+
+
+def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> str:
+        return complaint(capsys, *arguments)
+
+    assert "did you mean 'wrong'" in said("verify", "checks.py::wrnog")
+    assert "no such file or folder: gone.py" in said("verify", "gone.py")
+    (folder / "broken.py").write_text("import nothing_like_it\n")
+    assert "broken.py does not import: ModuleNotFoundError" in said("verify", "broken.py")
+    (folder / "syntax.py").write_text("def f(:\n")
+    assert "syntax.py does not import: SyntaxError" in said("verify", "syntax.py")
+    (folder / "empty.py").write_text("x = 1\n")
+    assert "no Check found in empty.py" in said("verify", "empty.py")
+    (folder / "x.json").write_text('{"checks": []}')
+    assert said("verify", "x.json").startswith("tpcheck: x.json is not a Python file: give")
+    assert said("replay", "x.json").startswith("tpcheck: x.json is a report, not a saved case")
+    assert "heads=6 is not divisible by tp=4" in said("verify", "checks.py::heads")
+    assert "heads=6 is not divisible by tp=4" in said("verify", "checks.py::attention_case")
+    assert "'wieght', which the reference does not have (did you mean 'weight'" in said(
+        "verify", "checks.py::missing"
+    )
+    assert "size 5 is not divisible by tp=2" in said("verify", "checks.py::unsplittable")
+    assert "names dim 3 of a tensor of shape (4, 4)" in said("verify", "checks.py::no_such_dim")
+    assert "needs 8 ranks" in said("verify", "checks.py::too_large")
+    assert "budget(case) returned a int, not a Budget" in said(
+        "verify", "checks.py::budget_of_three"
+    )
+    assert "--ranks 8" in said("verify", "checks.py::right", "--tp", "8", "--ranks", "4")
+    assert "no CUDA device" in said("verify", "checks.py::right", "--engine", "nccl")
+    assert "'glue' is not one of" in said("verify", "checks.py::right", "--engine", "glue")
+    assert "'float31' is not one of" in said("verify", "checks.py::right", "--dtype", "float31")
+    assert "--tp 'two'" in said("verify", "checks.py::right", "--tp", "two")
+    assert "--time-budget 'soon'" in said("verify", "checks.py::right", "--time-budget", "soon")
+    for option, value in (("--examples", "0"), ("--ranks", "0"), ("--seed", "-1")):
+        assert f"'{option}'" in said("verify", "checks.py::right", option, value)
+    assert "give a file in a writable folder" in said("verify", "checks.py::right", "--json", ".")
+    assert "can't keep cases in checks.py" in said("verify", "gone.py", "--corpus", "checks.py")
+    assert "can't keep cases" in said("verify", "gone.py", "--corpus", "checks.py/below/it")
+    assert "can't keep cases" in said("calibrate", "alarms", "gone.py", "--corpus", "checks.py")
+    assert "can't write the report" in said("verify", "gone.py", "--json", "checks.py/r.json")
+    assert "an empty name was given" in said("verify", "")
+    assert "an empty name was given" in said("mutants", "::right")
+    assert "No such option" in said("verify", "--exmaples", "3")
+    assert "no saved case" in said("replay", "abcdef")
+    (folder / "bad.json").write_text('{"schema_version": 1, "case": {"dims"')
+    assert "corrupt case file bad.json" in said("replay", "bad.json")

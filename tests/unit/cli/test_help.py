@@ -1,0 +1,62 @@
+"""Help, the version, and what loading them costs: no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import tpcheck
+from tpcheck.cli.main import main
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    return int(stop.value.code or 0)
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["calibrate"]):
+        assert run(*arguments) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert lines[0].startswith("Usage:") and len(lines) > 5
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"tpcheck {tpcheck.__version__}\n"
+
+
+HELP = "from tpcheck.cli.main import main\ntry: main({words})\nexcept SystemExit: pass"
+
+
+VERBS = ("verify", "replay", "audit", "mutants", "calibrate", "doctor", "bench")
+
+
+def test_help_and_the_plugin_load_without_torch_or_hypothesis() -> None:
+    code = """
+import sys
+{imports}
+heavy = [name for name in ("torch", "hypothesis") if name in sys.modules]
+sys.exit(7 if heavy else 0)
+"""
+    imports = {
+        "import tpcheck.pytest_plugin": 0,
+        **{HELP.format(words=words): 0 for words in (["--help"], *([v, "--help"] for v in VERBS))},
+        "import tpcheck.search.search": 7,  # the twin: this test can fail
+    }
+    for text, expected in imports.items():
+        command = [sys.executable, "-c", code.format(imports=text)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == expected, (text, done.stderr)
+
+
+def test_rank_processes_import_neither_hypothesis_nor_pytest() -> None:
+    code = (
+        "import sys, tpcheck.ranks.host, tpcheck.specs;"
+        "print([m for m in ('hypothesis', 'pytest') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,66 @@
+"""A trace against a budget: what exceeds it, and what it asks for and does not find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tpcheck import Case
+from tpcheck.budget import Budget, ring
+from tpcheck.comms.audit import audit
+from tpcheck.event import Event
+from tpcheck.report.as_json import detail
+from tpcheck.vocabulary import Phase
+
+EVENT = Event("all_reduce", "sum", (0, 1), "float64", (8,), 8, 64, Phase.FORWARD, "")
+
+
+def audited(budget: Budget, *events: Event, microbatches: int = 1, saved: int = 0) -> Any:
+    case = Case(mesh={"tp": 2}, microbatches=microbatches)
+    return [(m.kind, m.error) for m in audit(budget, case, 0, events, saved)]
+
+
+def test_an_all_reduce_is_a_reduce_scatter_and_a_gather() -> None:
+    budget = Budget({"all_reduce": 8})
+    parts = [replace(EVENT, op=op) for op in ("reduce_scatter", "all_gather")]
+    assert audited(budget, EVENT) == audited(budget, *parts) == []
+    assert ring("all_reduce", 8, 2) == ring("all_gather", 8, 2) + ring("reduce_scatter", 8, 2)
+
+
+def test_what_exceeds_the_budget_is_measured() -> None:
+    assert audited(Budget({"all_reduce": 8}), EVENT, EVENT) == [("communication_bytes", 8.0)]
+    assert audited(Budget({"all_reduce": 8}), EVENT, EVENT, microbatches=2) == []
+    assert audited(Budget({"all_reduce": 8}), replace(EVENT, phase=Phase.BACKWARD)) == [
+        ("communication_bytes", 8.0)
+    ]
+
+
+def test_a_path_that_was_not_taken_is_a_mismatch() -> None:
+    budget = Budget({"all_reduce": 8}, at_least={("forward", "all_reduce"): 1})
+    assert audited(budget, EVENT) == []
+    assert audited(budget) == [("collective", None)]
+
+
+def test_an_op_in_another_dtype_than_was_chosen_is_a_mismatch_once() -> None:
+    budget = Budget({"all_reduce": 99}, dtypes={("forward", "all_reduce"): "float32"})
+    low = replace(EVENT, dtype="bfloat16", where="mlp.py:3")
+    right = replace(low, dtype="float32")
+    case = Case(mesh={"tp": 2})
+    assert audit(budget, case, 0, [right, replace(low, op="all_gather")]) == []
+    (found,) = audit(budget, case, 1, [right, low, low])
+    assert (found.kind, found.rank) == ("collective", 1)
+    reason = "all_reduce in forward runs in bfloat16, float32 is due at mlp.py:3"
+    assert detail(found)["reason"] == reason
+    assert (budget * 2 + Budget()).dtypes == budget.dtypes
+
+
+def test_a_budget_without_volumes_allows_any() -> None:
+    free = Budget(None, {}) * 3 + Budget({"all_reduce": 1})
+    assert (free.forward, free.backward) == (None, {})
+    assert audited(free, EVENT) == []
+    assert audited(free, replace(EVENT, phase=Phase.BACKWARD)) == [("communication_bytes", 8.0)]
+
+
+def test_more_saved_than_allowed_is_a_mismatch() -> None:
+    assert audited(Budget(saved=10), saved=10) == []
+    assert audited(Budget(saved=10), saved=11) == [("saved_bytes", 1.0)]

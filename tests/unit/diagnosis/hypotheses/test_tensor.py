@@ -1,0 +1,95 @@
+"""Hypotheses about one wrong tensor on its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from tests.unit.diagnosis.edits import (
+    CASE,
+    COLUMN,
+    DB,
+    DIMS,
+    DW,
+    OUT,
+    ROW,
+    change,
+    dumps_of,
+    examine,
+    expected,
+    judged,
+    noise,
+    terms,
+    times,
+)
+from tpcheck import specs
+from tpcheck.causes.tensor import PartsExchanged, Scaled
+from tpcheck.causes.where import Subject
+from tpcheck.diagnosis import diagnose
+from tpcheck.diagnosis.facts import Facts
+from tpcheck.oracle.pose import pose
+from tpcheck.vocabulary import Kind
+
+
+def test_a_later_pass_that_is_not_summed_misses_an_all_reduce() -> None:
+    later = replace(CASE, microbatches=2)
+    assert examine(terms("output/output@1"), case=later).code == "missing-all-reduce"
+    assert examine(noise("output/output@1"), case=later).code == "stale-buffer"
+
+
+@pytest.mark.parametrize(
+    ("ulps", "code"), [(16, "partial-not-reduced"), (1, "averaged-not-summed")]
+)
+def test_terms_as_large_as_each_other_are_no_average(ulps: int, code: str) -> None:
+    """Ranks that add up in orders of their own, and then average, differ by an ulp or so."""
+
+    def term(old: dict[int, Any], rank: int) -> Tensor:
+        return 0.25 * old[rank] * (1.0 + (-1) ** rank * ulps * 2.0**-53)
+
+    assert examine(change(DB, term)).code == code
+
+
+def test_parts_of_different_sizes_may_have_a_common_factor() -> None:
+    uneven = replace(CASE, dims={**DIMS, "in_features": 10})  # 3, 3, 3 and 1 columns
+    assert examine(times(DW, 0.25), case=uneven).code == "averaged-not-summed"
+
+
+def test_a_factor_on_one_rank_must_hold_for_other_numbers() -> None:
+    posed = pose(ROW, CASE)
+    ranks = expected(posed)
+    times(OUT, 1.25, 1)(ranks, posed)
+    found = judged(posed, ranks)
+    again = pose(ROW, replace(CASE, seed=CASE.seed + 1))
+    for factor, code in ((1.25, "replicas-differ"), (1.5, "unclassified"), (1.0, "unclassified")):
+        others = expected(again)
+        times(OUT, factor, 1)(others, again)
+        rerun = {again.case.canonical(): judged(again, others)}
+        facts = Facts(posed, found, found, dumps_of(ranks), lambda c, r=rerun: r.get(c.canonical()))
+        assert diagnose.diagnose(facts).code == code
+
+
+def test_one_factor_in_several_modules_needs_no_other_numbers() -> None:
+    mlp = {"batch": 1, "seq": 2, "hidden": 4, "intermediate": 8, "activation": "gelu"}
+    case = replace(CASE, dims=mlp | {"norm": "none", "residual": False, "bias": False})
+
+    def named(up: float, down: float) -> str:
+        edits = (times(f"param_grad/{n}.weight", f, 1) for n, f in (("up", up), ("down", down)))
+        return examine(*edits, spec=specs.mlp(), case=case, right=lambda c: c.seed != 11).code
+
+    assert named(0.7, 0.7) == "replicas-differ"
+    assert named(0.7, 0.6) == named(0.7, 1.0) == "unclassified"
+
+
+def test_twice_the_value_on_two_by_two_ranks_is_summed_twice_not_a_wrong_group() -> None:
+    case = replace(CASE, mesh={"dp": 2, "tp": 2})  # other data in each group: their sum differs
+    assert examine(times(OUT, 2), case=case).code == "summed-twice"
+
+
+def test_evidence_names_the_ranks_and_the_factor() -> None:
+    subject = Subject(Kind.OUTPUT, "output")
+    assert examine(times(OUT, 4, 1, 2)).cause == Scaled(subject, 4.0, (1, 2), world=True)
+    swapped = examine(change(OUT, lambda old, r: old[3 - r]), spec=COLUMN)
+    assert swapped.cause == PartsExchanged(subject, {0: 3, 1: 2, 2: 1, 3: 0})

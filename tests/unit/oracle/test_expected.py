@@ -1,0 +1,97 @@
+"""Expected values and their bounds: where the cotangents come from, and that nothing else moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tpcheck import Layout, Spec, specs
+from tpcheck.case import Case
+from tpcheck.oracle.effort import SCREEN
+from tpcheck.oracle.expected import evaluate, expect
+from tpcheck.oracle.passes import Passes
+from tpcheck.oracle.pose import pose
+from tpcheck.oracle.reference import build_in_dtype, build_reference, draw_inputs, draw_state
+from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.boundaries import Border
+from tpcheck.tensors.names import STEP, Pass
+
+DIMS = {
+    "batch": 2, "seq": 3, "hidden": 6, "intermediate": 8, "activation": "swiglu",
+    "norm": "layer", "residual": True, "bias": True,
+}  # fmt: skip
+CASE = Case(dims=DIMS, dtype="bfloat16", microbatches=2, step=True, seed=5)
+
+
+def several(module: Any, inputs: Any) -> dict[str, Tensor]:
+    """Outputs with a gradient, without one, and of integers."""
+    y = module(*inputs.values())
+    return {"y": y, "ids": y.argmax(-1), "copy": y.detach() * 2, "loss": y.square().mean()}
+
+
+SEVERAL = Spec(
+    name="several",
+    cases=[Case()],
+    reference=lambda case: torch.nn.Linear(4, 6),
+    inputs=lambda case, draw: {"x": draw("x", 2, 4)},
+    layout=lambda case: Layout(),
+    forward=several,
+)
+
+
+def test_cotangents_are_drawn_by_the_first_run_and_no_problem_is_written_to() -> None:
+    spec = specs.mlp()
+    module = build_reference(spec, CASE)
+    inputs = [draw_inputs(spec, CASE, 0, m) for m in range(2)]
+    problem = Problem(0, draw_state(spec, CASE, module), inputs)
+    passes = Passes(spec, CASE, [problem], torch.float64)
+    (found,) = expect(passes, module, build_in_dtype(spec, CASE, module), SCREEN)
+    assert not problem.cotangents and [list(of) for of in found.cotangents] == [["output"]] * 2
+    posed = pose(spec, CASE).problems[0]
+    for drawn, given in zip(found.cotangents, posed.cotangents, strict=True):
+        assert torch.equal(drawn["output"], given["output"])
+
+
+def test_every_float_output_has_a_cotangent_also_one_without_a_gradient() -> None:
+    problem = pose(SEVERAL, Case(dtype="float32")).problems[0]
+    (cotangents,) = problem.cotangents
+    assert list(cotangents) == ["y", "copy", "loss"]
+    assert {t.dtype for t in cotangents.values()} == {torch.float32}
+    assert cotangents["loss"].shape == ()
+
+
+def test_ones_stand_in_the_place_of_random_cotangents() -> None:
+    problem = pose(SEVERAL, Case(), ones=True).problems[0]
+    assert problem.ones and all((t == 1).all() for t in problem.cotangents[0].values())
+
+
+def test_the_values_follow_from_the_problem_alone() -> None:
+    problem = pose(specs.mlp(), CASE).problems[0]
+    (values,) = evaluate(specs.mlp(), CASE, problem)
+    assert list(values) == [(t.kind, t.name) for t in problem.targets]
+    for target in problem.targets:
+        assert torch.allclose(values[target.kind, target.name], target.value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("watch", [Pass(0), Pass(1), STEP])
+def test_boundaries_are_noted_in_one_pass_and_change_no_value(watch: Pass) -> None:
+    watched, plain = pose(specs.mlp(), CASE, watch=watch), pose(specs.mlp(), CASE)
+    (one,), (other,) = watched.problems, plain.problems
+    assert one.borders and not other.borders
+    phases = {Border.of(target.name).phase for target in one.borders}
+    assert phases == ({"forward"} if watch == STEP else {"forward", "backward"})
+    for a, b in zip(one.targets, other.targets, strict=True):
+        assert torch.equal(a.value, b.value)
+
+
+def test_bounds_are_the_same_each_time_also_of_gradients_averaged_over_dp() -> None:
+    spec = replace(specs.mlp(), dp_gradients="mean")
+    case = replace(CASE, mesh={"dp": 2, "tp": 2})
+    first, *others = [pose(spec, case).problems[0].targets for _ in range(4)]
+    for again in others:
+        pairs = zip(first, again, strict=True)
+        assert all(torch.equal(a.spread.sigma, b.spread.sigma) for a, b in pairs)

@@ -1,0 +1,138 @@
+"""Column splits without a row split that consumes them, and the reverse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+)
+
+from tests.unit.plan.models import (
+    A,
+    D,
+    H,
+    faults,
+    linear,
+    model,
+)
+from tpcheck import Plan, audit
+
+
+def test_down_before_up_is_paired_all_the_same() -> None:
+    """Llama's w1, w2, w3: the row split is registered between the column splits."""
+    assert faults(model(), {}) == []
+
+
+def test_a_head_outside_all_blocks_is_the_models_output() -> None:
+    assert faults(model(), {"head": "colwise_rep"}) == []
+
+
+def test_column_splits_whose_row_split_is_in_another_module() -> None:
+    """BERT: attention.self.* and attention.output.dense, intermediate.dense and output.dense."""
+    inner = nn.ModuleDict({n: linear(H, A * D) for n in ("query", "key", "value")})
+    layer = nn.ModuleDict(
+        {
+            "attention": nn.ModuleDict(
+                {"self": inner, "output": nn.ModuleDict({"dense": linear(A * D, H)})}
+            ),
+            "intermediate": nn.ModuleDict({"dense": linear(H, 32)}),
+            "output": nn.ModuleDict({"dense": linear(32, H)}),
+        }
+    )
+    given = nn.ModuleDict({"layer": nn.ModuleList([layer])})
+    plan: dict[str, Any] = {
+        "layer.*.attention.self.*": "colwise",
+        "layer.*.attention.output.dense": "rowwise",
+        "layer.*.intermediate.dense": "colwise",
+        "layer.*.output.dense": "rowwise",
+    }
+    assert audit(given, plan, tp=2).findings == []
+    plan["layer.*.attention.output.dense"] = "rowwise_rep"
+    (found,) = audit(given, plan, tp=2).findings
+    assert found.code == "wrong-placement" and len(found.names) == 3
+
+
+def test_the_order_of_registration_does_not_matter_to_siblings() -> None:
+    def layer(out: nn.Module, inner: nn.Module) -> nn.Module:
+        return nn.ModuleDict({"out": nn.ModuleDict({"dense": out}), "self": inner})
+
+    inner = nn.ModuleDict({n: linear(H, A * D) for n in ("query", "key", "value")})
+    block = nn.ModuleDict(
+        {
+            "attention": layer(linear(A * D, H), inner),
+            "feed": layer(linear(32, H), nn.ModuleDict({"a": linear(H, 32), "b": linear(H, 32)})),
+        }
+    )
+    given = nn.ModuleDict({"layers": nn.ModuleList([block])})
+    plan: dict[str, Any] = {"layers.*.*.self.*": "colwise", "layers.*.*.out.dense": "rowwise"}
+    assert audit(given, plan, tp=2).findings == []
+    for alone in ({"layers.*.feed.self.*": "colwise"}, {"layers.*.attention.out.dense": "rowwise"}):
+        found = audit(given, Plan(alone, whole=("*",)), tp=2).findings
+        assert [f.code for f in found] == ["wrong-placement"], found
+
+
+class HeadAware(ParallelStyle):
+    """A style of one's own: the rows of a fused [q | k | v], each rank its heads'."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        rows = module.get_parameter("weight").detach().unflatten(0, (3, A, -1))
+        own = rows.transpose(0, 1).flatten(0, 2)
+        module.weight = nn.Parameter(distribute_tensor(own, device_mesh, [Shard(0)]))
+        return module
+
+
+def test_beside_a_style_of_ones_own_nothing_is_known() -> None:
+    def build() -> nn.Module:
+        block = nn.ModuleDict({"qkv": linear(H, 3 * A * D), "o_proj": linear(A * D, H)})
+        return nn.ModuleDict({"layers": nn.ModuleList([block])})
+
+    row = {"layers.*.o_proj": RowwiseParallel()}
+    assert audit(build(), {"layers.*.qkv": HeadAware(), **row}, tp=2).findings == []
+    found = audit(build(), Plan(row, whole=("*.qkv.weight",)), tp=2).findings
+    assert [finding.names for finding in found] == [("layers.0.o_proj",)]
+
+
+def test_a_row_split_within_a_nested_module() -> None:
+    gated = nn.ModuleDict({"gate_proj": linear(H, A * D), "o_proj": linear(A * D, H)})
+    block = nn.ModuleDict({f"{n}_proj": linear(H, A * D) for n in "qkv"} | {"out": gated})
+    given = nn.ModuleDict({"layers": nn.ModuleList([block])})
+    plan = {
+        "layers.*.*_proj": "colwise",
+        "layers.*.out.gate_proj": "colwise",
+        "layers.*.out.o_proj": "rowwise",
+    }
+    assert audit(given, plan, tp=2).findings == []
+
+
+@pytest.mark.parametrize("style", ["colwise", "rowwise_rep"])
+def test_features_that_no_row_split_takes(style: str) -> None:
+    (names,) = faults(model(), {"layers.*.mlp.w2": style})
+    assert {"layers.0.mlp.w1", "layers.1.mlp.w3"} <= set(names)
+
+
+def test_a_row_split_whose_input_is_whole() -> None:
+    (names,) = faults(model(), {"layers.*.attn.[qkv]_proj": None})
+    assert names == ("layers.0.attn.o_proj", "layers.1.attn.o_proj")
+    assert faults(model(), {"layers.*.attn.[qkv]_proj": "colwise_rep"}) == [names]
+
+
+def test_sizes_that_torch_splits_unevenly_and_does_not_take() -> None:
+    def build(size: int) -> nn.Module:
+        block = nn.ModuleDict({"up": linear(H, size), "down": linear(size, H)})
+        return nn.ModuleDict({"layers": nn.ModuleList([block])})
+
+    plan: dict[str, Any] = {"layers.*.up": ColwiseParallel(), "layers.*.down": RowwiseParallel()}
+    (found,) = audit(build(33), plan, tp=2).findings
+    assert found.names == ("layers.0.down",) and "in_features=33" in found.message
+    assert audit(build(33), plan, tp=3).findings == []
+    as_dtensors = {**plan, "layers.*.up": ColwiseParallel(use_local_output=False)}
+    assert audit(build(33), as_dtensors, tp=2).findings == []
+    strings = {"layers.*.up": "colwise", "layers.*.down": "rowwise"}  # transformers takes them
+    assert audit(build(33), strings, tp=2).findings == []

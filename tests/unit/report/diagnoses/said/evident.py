@@ -1,0 +1,51 @@
+"""The sentences of `tpcheck/causes/evident.py`."""
+
+from __future__ import annotations
+
+from tests.unit.report.diagnoses.said import DX, OUT, Said
+from tpcheck.causes.evident import (
+    BitsDiffer,
+    HoldsNaN,
+    NoGradient,
+    OnOtherRanks,
+    OtherDtype,
+    OtherShape,
+    OutputsNamedOtherwise,
+)
+from tpcheck.evidence import Elsewhere, Values
+from tpcheck.vocabulary import Kind
+
+SAID: list[Said] = [
+    (NoGradient(DX, 0), "input_grad x: no gradient (None) on rank 0", {"rank": 0}),
+    (
+        OutputsNamedOtherwise(("output.0",), ("output",)),
+        "the candidate returns output.0, the reference output",
+        {"returned": ["output.0"], "wanted": ["output"]},
+    ),
+    (
+        OnOtherRanks(OUT, Elsewhere({"pp": 0}, {"pp": 1})),
+        "output is on the ranks of pp=0; the layout has it on those of pp=1 only",
+        {"elsewhere": "is on the ranks of pp=0; the layout has it on those of pp=1 only"},
+    ),
+    (
+        OtherShape(OUT, (1, 2), (2, 2)),
+        "output: shape [1, 2], expected [2, 2]",
+        {"shape": [1, 2], "expected_shape": [2, 2]},
+    ),
+    (
+        HoldsNaN(OUT, 3),
+        "output: 3 elements are NaN: uninitialized memory, unless arithmetic made them "
+        "(an overflow, 0/0)",
+        {"nan": 3},
+    ),
+    (
+        OtherDtype(OUT, Values(0, 4, dtype="float32", expected_dtype="float64")),
+        "output is float32, expected float64",
+        {"wrong": 0, "of": 4, "dtype": "float32", "expected_dtype": "float64"},
+    ),
+    (
+        BitsDiffer("output", Kind.OUTPUT, (0, 1), (1,)),
+        "output: ranks [0, 1] hold different bits",
+        {"of": "output", "ranks": [0, 1], "differ_from_first": [1]},
+    ),
+]  # fmt: skip

@@ -1,0 +1,38 @@
+"""The sentences of `tpcheck/causes/loaded.py`."""
+
+from __future__ import annotations
+
+from tests.unit.report.diagnoses.said import Said
+from tpcheck.causes.loaded import (
+    LoadedAnother,
+    LoadedApart,
+    LoadedElements,
+    LoadedNaN,
+    LoadedRounded,
+    LoadedRows,
+)
+
+SAID: list[Said] = [
+    (LoadedNaN("w", 0), "w as loaded on rank 0 has uninitialized elements (NaN)", {}),
+    (LoadedRounded("w", 0), "w as loaded on rank 0 was rounded to a lower precision", {}),
+    (
+        LoadedRows("w", 0, 1, (2, 2), repeated=True),
+        "w as loaded on rank 0 holds the rows [2, 2] of dim 1, some of them more than once",
+        {"dim": 1, "rows": [2, 2]},
+    ),
+    (
+        LoadedElements("w", 0),
+        "w as loaded on rank 0 holds elements of the full weight, sharded or laid out otherwise",
+        {"rank": 0},
+    ),
+    (
+        LoadedAnother("w", 0),
+        "w as loaded on rank 0 holds rows of another parameter of the fused weight",
+        {},
+    ),
+    (
+        LoadedApart("w", 0),
+        "w as loaded on rank 0 differs from other ranks', which hold the same parameter",
+        {"rank": 0},
+    ),
+]  # fmt: skip

@@ -1,0 +1,35 @@
+"""The sentences of `tpcheck/causes/microbatches.py`."""
+
+from __future__ import annotations
+
+from tests.unit.report.diagnoses.said import DW, OUT, Said
+from tpcheck.causes.microbatches import (
+    FirstPassRepeated,
+    Moved,
+    OnlyFirstSummed,
+    PassesReordered,
+    SomePassesOnly,
+)
+
+SAID: list[Said] = [
+    (
+        FirstPassRepeated(DW, 3.0),
+        "param_grad up.weight: the first microbatch is 4 times in the sum",
+        {"factor": 3.0},
+    ),
+    (
+        SomePassesOnly(DW, (0, 1), 3),
+        "param_grad up.weight: only the microbatches [0, 1] of 3 are in the sum",
+        {"kept": [0, 1], "of": 3},
+    ),
+    (
+        OnlyFirstSummed(DW, (0, 1)),
+        "param_grad up.weight: only the first microbatch is summed over the ranks",
+        {"ranks": [0, 1]},
+    ),
+    (
+        PassesReordered(OUT, Moved.INPUTS, (1, 0)),
+        "output is what the microbatches of the inputs, in the order 1, 0, would give",
+        {"side": "inputs", "order": [1, 0]},
+    ),
+]  # fmt: skip

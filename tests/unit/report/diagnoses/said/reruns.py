@@ -1,0 +1,57 @@
+"""The sentences of `tpcheck/causes/reruns.py`."""
+
+from __future__ import annotations
+
+from tests.unit.report.diagnoses.said import OUT, Said
+from tpcheck.causes.reruns import (
+    ChangesOnRerun,
+    NothingKnownInDtype,
+    RightWithEqualHeads,
+    RightWithoutData,
+    RoundingOnly,
+    WrongOnOneRank,
+)
+from tpcheck.vocabulary import Code
+
+SAID: list[Said] = [
+    (
+        RightWithoutData(OUT, {"dp": 2, "tp": 4}),
+        "output is wrong on a 2 × 4 mesh and right on tp=4 alone: a collective runs over the wrong "
+        "group",
+        {"mesh": {"dp": 2, "tp": 4}},
+    ),
+    (
+        WrongOnOneRank(OUT, Code.SUMMED_TWICE, 2.0),
+        "output is wrong at tp=1, too, where no rank exchanges anything with another: the "
+        "arithmetic is not the reference's (2 × it)",
+        {"refuted": "summed-twice", "factor": 2.0},
+    ),
+    (
+        WrongOnOneRank(OUT, None, None),
+        "output is wrong at tp=1, too, where no rank exchanges anything with another: the "
+        "arithmetic is not the reference's",
+        {"refuted": None},
+    ),
+    (
+        RoundingOnly(OUT, 12.0),
+        "output is right in float64 and off by 12 × its bound here, which is no more than a "
+        "coarser dtype rounds",
+        {"error_over_bound": 12.0},
+    ),
+    (
+        NothingKnownInDtype(OUT, "float32"),
+        "output is wrong in float32 and right in float64, by more than a coarser dtype rounds; "
+        "none of the known causes fits",
+        {"only_in": "float32"},
+    ),
+    (
+        ChangesOnRerun(OUT, (0, 1), float("nan"), 0.5),
+        "output [0, 1] was nan and, run again, 0.5: read too early",
+        {"first": "nan", "second": 0.5},
+    ),
+    (
+        RightWithEqualHeads(OUT, 4, 2),
+        "output is wrong with 4 query, 2 K/V heads and right with 4 of each",
+        {"heads": 4, "kv": 2},
+    ),
+]  # fmt: skip

@@ -1,0 +1,90 @@
+"""The sentences of `tpcheck/causes/several.py`."""
+
+from __future__ import annotations
+
+from tests.unit.report.diagnoses.said import DW, DX, OUT, Said
+from tpcheck.causes.several import (
+    AllScaled,
+    BranchUnsummed,
+    CollectiveLeftOut,
+    JoinsEveryTerm,
+    Overwritten,
+    OwnDataOnly,
+    ScaledOverData,
+    SummedOverData,
+    TiedSummedOverAxis,
+    TiedUnsummed,
+)
+from tpcheck.vocabulary import Phase
+
+SUMS = ("all_reduce", "reduce_scatter")
+
+SAID: list[Said] = [
+    (
+        TiedUnsummed(("a", "b")),
+        "a and b are one tensor: its gradient is the sum of theirs",
+        {"names": ["a", "b"]},
+    ),
+    (
+        TiedSummedOverAxis(("a", "b"), "tp"),
+        "a and b are one tensor, whose gradient is summed over tp, not over them",
+        {"names": ["a", "b"], "axis": "tp"},
+    ),
+    (
+        BranchUnsummed(DX, "gate"),
+        "input_grad x: what gate adds to it is not summed over the ranks (backward)",
+        {"branch": "gate"},
+    ),
+    (
+        JoinsEveryTerm(OUT, "x", 1),
+        "output is off by 1 × x: it joins every term of the sum",
+        {"tensor": "x"},
+    ),
+    (
+        ScaledOverData(DW, 2, (0,), 2),
+        "param_grad up.weight is 2 × the reference: the sum over dp, or divided one time too few",
+        {"factor": 2, "ranks": [0]},
+    ),
+    (
+        ScaledOverData(DW, 0.5, (0,), 2),
+        "param_grad up.weight is 1/2 of the reference: averaged over dp once more",
+        {"factor": 0.5, "ranks": [0]},
+    ),
+    (
+        OwnDataOnly(DW, (0,)),
+        "param_grad up.weight comes from the data of each dp rank alone: the sum over dp is "
+        "missing",
+        {"ranks": [0]},
+    ),
+    (
+        SummedOverData(OUT, 0, 2),
+        "output is the sum over the data of all 2 dp groups: a collective runs over the world "
+        "instead of the TP group",
+        {"rank": 0},
+    ),
+    (
+        Overwritten("a.py:3", "all_reduce"),
+        "all_reduce at a.py:3 overwrites a tensor that autograd has saved",
+        {"where": "a.py:3"},
+    ),
+    (
+        Overwritten("a.py:3"),
+        "what was saved for backward at a.py:3 was written over before backward read it",
+        {"where": "a.py:3"},
+    ),
+    (
+        AllScaled(0.5, 7, None),
+        "every parameter's gradient is 0.5 × the reference, as over the world",
+        {"factor": 0.5, "tensors": 7},
+    ),
+    (
+        CollectiveLeftOut(DX, Phase.BACKWARD, SUMS, (), SUMS),
+        "input_grad x: backward ran no all_reduce or reduce_scatter",
+        {"due": ["all_reduce", "reduce_scatter"], "ran": []},
+    ),
+    (
+        CollectiveLeftOut(DX, Phase.BACKWARD, ("all_gather",), ("barrier",), ("all_gather",)),
+        "input_grad x: backward ran no all_gather: only this rank's rows count",
+        {"due": ["all_gather"], "ran": ["barrier"]},
+    ),
+]  # fmt: skip

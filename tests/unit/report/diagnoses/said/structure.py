@@ -1,0 +1,137 @@
+"""The sentences of `tpcheck/causes/structure.py`."""
+
+from __future__ import annotations
+
+from tests.unit.report.diagnoses.said import OUT, Said
+from tpcheck.causes.structure import (
+    CollectiveInDtype,
+    CollectivesDiffer,
+    DiagnosisFailed,
+    GivenUp,
+    NotAsLaidOut,
+    NothingKnown,
+    PathLeftOut,
+    PlanAtFault,
+    RankDied,
+    RanksRaised,
+    SavesTooMuch,
+    SendsTooMuch,
+)
+from tpcheck.evidence import (
+    Entered,
+    MessagesLost,
+    Misheld,
+    OverSaved,
+    PathNotTaken,
+    Refused,
+    Stuck,
+    TracesDiffer,
+)
+from tpcheck.vocabulary import Fault, Impasse, Phase
+
+WAITS = Stuck(Impasse.EVERY_RANK_WAITS)
+GONE = Stuck(Impasse.PEER_FINISHED, peer=0)
+LATE = Stuck(Impasse.TOO_LONG, seconds=30.0)
+REFUSED = Refused(Entered(0, "barrier"), Entered(1, "all_reduce"), step=2, members=(0, 1))
+
+SAID: list[Said] = [
+    (RankDied(1, -9), "rank 1 died: killed by SIGKILL", {"rank": 1, "how": "killed by SIGKILL"}),
+    (
+        RanksRaised((0, 1), True, "KeyError", "'x'", Phase.FORWARD),
+        "every rank raised KeyError: 'x' (in forward)",
+        {"ranks": [0, 1]},
+    ),
+    (
+        RanksRaised((2,), False, "ValueError", "no", Phase.BUILD, "FSDP before TP"),
+        "FSDP before TP: rank 2 raised ValueError: no (in build)",
+        {"ranks": [2], "row": "FSDP before TP"},
+    ),
+    (
+        GivenUp(1, GONE, {1: "all_reduce at a.py:3"}),
+        "rank 1 waits for rank 0, which finished without this collective: all_reduce at a.py:3",
+        {"waiting_in": {"1": "all_reduce at a.py:3"}},
+    ),
+    (
+        GivenUp(0, WAITS, {0: "barrier", 1: None}),
+        "every rank waits for another; rank 0 is in barrier",
+        {"waiting_in": {"0": "barrier", "1": "nothing"}},
+    ),
+    (
+        GivenUp(0, LATE, {0: None}),
+        "the case took longer than 30 s; rank 0 is in no collective",
+        {"waiting_in": {"0": "nothing"}},
+    ),
+    (
+        CollectivesDiffer(0, REFUSED),
+        "collective 2 of ranks [0, 1]: rank 0 enters barrier, rank 1 entered all_reduce",
+        {"rank": 0},
+    ),
+    (
+        CollectivesDiffer(1, TracesDiffer((0, 1), 3, ((0, None),), {})),
+        "collective 3 of the group: rank 0 ran none",
+        {"rank": 1},
+    ),
+    (
+        CollectivesDiffer(1, MessagesLost(0, 1, 2, 1)),
+        "rank 0 sent 2 messages to rank 1, which received 1",
+        {"rank": 1},
+    ),
+    (
+        CollectiveInDtype("reduce_scatter", Phase.BACKWARD, "float32", "float64"),
+        "reduce_scatter in backward runs in float32, float64 is due",
+        {
+            "reason": "reduce_scatter in backward runs in float32, float64 is due",
+            "dtype": "float32",
+            "expected_dtype": "float64",
+        },
+    ),
+    (
+        PathLeftOut(PathNotTaken("all_gather", Phase.FORWARD, 1, 2)),
+        "the path was not taken: all_gather ran 1 times in forward, 2 were due",
+        {},
+    ),
+    (
+        SendsTooMuch(Phase.FORWARD, 8.0, 4.0, {"all_gather": 3, "reduce_scatter": 1}, 1),
+        "forward sends 8 elements per rank, the budget is 4 "
+        "(3 × all_gather, 1 × reduce_scatter in 1 microbatch)",
+        {"phase": "forward", "ran": {"all_gather": 3, "reduce_scatter": 1}, "passes": 1,
+         "unit": "elements per rank"},
+    ),
+    (SavesTooMuch(OverSaved(16, 8)), "16 elements are saved for backward, 8 are enough", {}),
+    (
+        NotAsLaidOut(("a", "b"), "a", Misheld(Fault.WHOLE, (2, 1), (1, 1))),
+        "a, b: replicated [2, 1], the layout shards it [1, 1]",
+        {"tensors": ["a", "b"]},
+    ),
+    (
+        NotAsLaidOut(("a",), "a", Misheld(Fault.WHOLE, axes="dp, tp")),
+        "a: replicated along dp, tp, the layout shards it",
+        {"tensors": ["a"]},
+    ),
+    (
+        NotAsLaidOut(("a",), "a", Misheld(Fault.STORAGE)),
+        "a: a view into the unsharded tensor, which stays in memory",
+        {"tensors": ["a"]},
+    ),
+    (
+        NotAsLaidOut(
+            ("a",), "a", Misheld(Fault.PLACEMENT, placement="X", expected_placement="Y")
+        ),
+        "a: X is not the layout's Y",
+        {"tensors": ["a"]},
+    ),
+    (
+        NotAsLaidOut(("a",), "a", Misheld(Fault.UNEXPECTED)),
+        "the reference has no parameter 'a'",
+        {"tensors": ["a"]},
+    ),
+    (PlanAtFault(("a", "b"), "they are one"), "they are one", {"tensors": ["a", "b"]}),
+    (NothingKnown(OUT), "output is wrong; none of the known causes fits", {}),
+    (NothingKnown(None), "no mismatch was left to explain", {}),
+    (
+        DiagnosisFailed("RuntimeError", "a view", "by_values", "order.py"),
+        "the diagnosis itself failed (RuntimeError in by_values of order.py: 'a view'): "
+        "please report it",
+        {"failed": True},
+    ),
+]  # fmt: skip

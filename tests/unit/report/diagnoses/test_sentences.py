@@ -1,0 +1,122 @@
+"""Every cause has a sentence, and the JSON that reports have had since before causes were data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+
+from tests.unit.report.diagnoses.said import (
+    OUT,
+    Said,
+    altered,
+    evident,
+    loaded,
+    microbatches,
+    reruns,
+    rows,
+    several,
+    structure,
+    tensor,
+    terms,
+)
+from tpcheck.causes import Cause, OnlyInDtype
+from tpcheck.causes.altered import RowsMixed
+from tpcheck.causes.tensor import Scaled
+from tpcheck.causes.where import (
+    AtCollective,
+    AtModule,
+    AtTensor,
+    FirstSeen,
+    OnlyCompiled,
+    Subject,
+)
+from tpcheck.report.as_json import plain
+from tpcheck.report.diagnoses import sentence
+from tpcheck.report.diagnoses.as_json import evidence_of
+from tpcheck.report.diagnoses.where import called, first_seen
+from tpcheck.vocabulary import Kind, Phase
+
+SAID: list[Said] = [
+    *structure.SAID,
+    *evident.SAID,
+    *tensor.SAID,
+    *rows.SAID,
+    *loaded.SAID,
+    *several.SAID,
+    *altered.SAID,
+    *terms.SAID,
+    *microbatches.SAID,
+    *reruns.SAID,
+    (
+        OnlyInDtype(Scaled(OUT, 2.0, (0, 1), world=True), "bfloat16"),
+        "output: every element is world_size × the reference; so in bfloat16, right in float64",
+        {"factor": 2.0, "ranks": [0, 1], "only_in": "bfloat16"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("cause", "said", "evidence"), SAID, ids=lambda v: type(v).__name__)
+def test_a_cause_has_its_sentence_and_its_evidence(
+    cause: Cause, said: str, evidence: dict[str, Any]
+) -> None:
+    assert sentence(cause) == said
+    written = json.loads(json.dumps(plain(evidence_of(cause)), allow_nan=False))
+    assert {key: written[key] for key in evidence} == evidence
+
+
+def untold(causes: tuple[type, ...], said: list[Said]) -> set[str]:
+    """The causes that have no example here."""
+    return {cause.__name__ for cause in causes} - {type(cause).__name__ for cause, *_ in said}
+
+
+def test_every_cause_is_in_the_table_above() -> None:
+    assert untold(get_args(Cause), SAID) == set()
+
+
+def test_the_twin_a_cause_that_is_left_out_is_seen() -> None:
+    rest = [row for row in SAID if not isinstance(row[0], RowsMixed)]
+    assert untold(get_args(Cause), rest) == {"RowsMixed"}
+
+
+@pytest.mark.parametrize(
+    ("subject", "words"),
+    [
+        (Subject(Kind.OUTPUT, "output"), "output"),
+        (Subject(Kind.OUTPUT, "output@step"), "output@step"),
+        (Subject(Kind.OUTPUT, "output.0"), "output.0"),
+        (Subject(Kind.OUTPUT, "outputs"), "output outputs"),
+        (Subject(Kind.LOSS, "loss"), "loss"),
+        (Subject(Kind.PARAM_GRAD, "output"), "param_grad output"),
+        (Subject(Kind.OUTPUT, "mlp.down", side="out"), "output of mlp.down"),
+        (Subject(Kind.OUTPUT, "", side="in"), "input of the outermost module"),
+        (Subject(Kind.INPUT_GRAD, "mlp", side="in"), "gradient at the input of mlp"),
+        (Subject(Kind.INPUT_GRAD, "mlp", side="out"), "gradient at the output of mlp"),
+    ],
+)
+def test_no_word_is_said_twice_of_a_tensor(subject: Subject, words: str) -> None:
+    assert called(subject) == words
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (None, None),
+        (AtModule("mlp.down", Phase.FORWARD), "mlp.down (forward); everything upstream agrees"),
+        (
+            AtModule("", Phase.FORWARD, after="down"),
+            "the outermost module (forward, where down leaves terms of a sum); everything upstream "
+            "agrees",
+        ),
+        (AtTensor("x", Phase.BACKWARD), "x (backward)"),
+        (AtTensor("w", Phase.STEP), "w (after the step)"),
+        (AtCollective("mlp", Phase.BACKWARD), "mlp (backward)"),
+        (
+            OnlyCompiled(AtTensor("output", Phase.FORWARD)),
+            "output (forward), only where torch.compile is on",
+        ),
+    ],
+)
+def test_where_it_is_seen_first(seen: FirstSeen | None, words: str | None) -> None:
+    assert first_seen(seen) == words

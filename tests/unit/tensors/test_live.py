@@ -1,0 +1,83 @@
+"""Where DTensors are placed, in tpcheck's words and in a plan's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from tests.fake_ranks import fake_ranks
+from tpcheck import placement
+from tpcheck.tensors.live import live_entry, mesh_axes, plan_placement
+
+
+@pytest.fixture(autouse=True)
+def rank_1_of_4() -> Iterator[None]:
+    with fake_ranks(4, rank=1):
+        yield
+
+
+def on(sizes: tuple[int, ...], names: tuple[str, ...] | None, *placements: Any) -> DTensor:
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
+    return DTensor.from_local(torch.ones(4, 4), mesh, placements)
+
+
+SHARD, WHOLE = placement.Shard, placement.Replicate()
+
+
+@pytest.mark.parametrize(
+    ("names", "placements", "entry", "planned"),
+    [
+        (("dp", "tp"), (Replicate(), Shard(1)), {"dp": WHOLE, "tp": SHARD(1)}, SHARD(1)),
+        # FSDP after TP: the axis of FSDP is applied last
+        (
+            ("dp", "tp"),
+            (_StridedShard(0, split_factor=2), Shard(0)),
+            {"tp": SHARD(0), "dp": SHARD(0)},
+            SHARD(0),
+        ),
+        # packed columns: two blocks, each sharded
+        (
+            ("dp", "tp"),
+            (Replicate(), _StridedShard(0, split_factor=2)),
+            {"dp": WHOLE, "tp": placement.Blocks(0, ((4, SHARD(0)), (4, SHARD(0))))},
+            SHARD(0),
+        ),
+        (("dp", "tp"), (Shard(0), Partial()), {"dp": SHARD(0), "tp": placement.Partial()}, WHOLE),
+        (("dp", "ep"), (Shard(0), Shard(1)), {"dp": SHARD(0), "ep": SHARD(1)}, WHOLE),
+        # of a mesh without names the first axis is taken for tp
+        (None, (Shard(1), Replicate()), {"tp": SHARD(1), "1": WHOLE}, SHARD(1)),
+    ],
+)
+def test_a_dtensor_says_how_it_is_placed(
+    names: Any, placements: Any, entry: Any, planned: Any
+) -> None:
+    tensor = on((2, 2), names, *placements)
+    found = live_entry(tensor)
+    assert (found, list(found)) == (entry, list(entry))
+    assert plan_placement(tensor) == planned
+
+
+def test_packed_blocks_are_those_that_the_rank_holds() -> None:
+    full = torch.arange(16.0).reshape(16, 1)  # [gate 0..7 | up 8..15]
+    mesh = init_device_mesh("cpu", (4,), mesh_dim_names=("tp",))
+    packed = distribute_tensor(full, mesh, [_StridedShard(0, split_factor=2)], src_data_rank=None)
+    entry = live_entry(packed)["tp"]
+    assert entry == placement.Blocks(0, ((8, SHARD(0)), (8, SHARD(0))))
+    assert packed.to_local().flatten().tolist() == [2.0, 3.0, 10.0, 11.0]
+    assert entry.indices(16, 4, 1) == [2, 3, 10, 11]
+
+
+def test_a_plain_tensor_says_nothing() -> None:
+    assert plan_placement(torch.ones(2)) is None
+    assert mesh_axes(torch.ones(2)) == ()
+
+
+def test_the_axes_of_a_dtensor_are_those_that_have_names() -> None:
+    assert mesh_axes(on((2, 2), ("dp", "tp"), Shard(0), Replicate())) == ("dp", "tp")
+    assert mesh_axes(on((4,), None, Shard(0))) == ()

@@ -1,0 +1,20 @@
+"""The public names: loaded on first use, each from the file that a reader would look in."""
+
+from __future__ import annotations
+
+import pytest
+
+import tpcheck
+
+
+@pytest.mark.parametrize("name", tpcheck.__all__)
+def test_a_public_name_is_there(name: str) -> None:
+    value = getattr(tpcheck, name)
+    home = value.__module__.removeprefix("tpcheck.")
+    assert home == tpcheck._HOME[name]
+
+
+def test_every_name_with_a_home_is_public_and_no_other() -> None:
+    assert sorted(tpcheck._HOME) == tpcheck.__all__
+    with pytest.raises(AttributeError, match="no attribute 'Onyl'"):
+        _ = tpcheck.Onyl

@@ -1,0 +1,123 @@
+"""In what a candidate computes: how its dtypes round, and over how many ranks it splits a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: u, half the distance from 1 to the next number: a rounding of y is off by at most u|y|. From the
+#: formats: 53, 24, 8 and 11 bits of significand. Every σ is proportional to it: one that is too
+#: small raises false alarms, one that is too large hides faults.
+UNIT_ROUNDOFF = {
+    torch.float64: 2.0**-53,
+    torch.float32: 2.0**-24,
+    torch.bfloat16: 2.0**-8,
+    torch.float16: 2.0**-11,
+}
+
+#: The largest finite number. A partial sum beyond it overflows though the whole may not, so the
+#: element is not judged. If it were too large, a correct float16 candidate would be called wrong.
+LARGEST = {dtype: torch.finfo(dtype).max for dtype in UNIT_ROUNDOFF}
+
+#: The smallest number above zero. Below the normal range rounding is no longer relative, and the
+#: errors of u|y| alone would call a correct candidate wrong there.
+TINY = {
+    torch.float64: 2.0**-1074,
+    torch.float32: 2.0**-149,
+    torch.bfloat16: 2.0**-133,
+    torch.float16: 2.0**-24,
+}
+
+#: The variance of what may overflow in another order: far beyond any number that a case draws, so
+#: that it stands out (`spread.UNSURE`) after every later operation, and its square root finite
+#: where it is multiplied on. If it were too small, an overflow would pass for a large σ.
+OVERFLOW = 1e250
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What decides how large rounding errors are.
+
+    Args:
+        dtype: the case's. The reference's float64 tensors stand for tensors of it; those that the
+            reference itself makes in another dtype (an upcast norm) round in that one.
+        degree: R, into how many partial sums each reduction may be split.
+    """
+
+    dtype: torch.dtype
+    degree: int
+
+    def u(self, tensor: Tensor) -> float:
+        """The unit roundoff in which `tensor` is stored."""
+        return UNIT_ROUNDOFF[self._stored(tensor)]
+
+    def v(self, tensor: Tensor) -> float:
+        """The unit roundoff in which sums of `tensor`'s dtype accumulate: float32 for the half
+        precisions."""
+        return min(self.u(tensor), UNIT_ROUNDOFF[torch.float32])
+
+    def tiny(self, tensor: Tensor) -> float:
+        """The smallest number above zero where `tensor` is stored."""
+        return TINY[self._stored(tensor)]
+
+    def rounded(self, out: Tensor) -> Tensor:
+        """Variance of one rounding: of an error uniform in ±u|y|, and at least of TINY."""
+        y = out.double()
+        variance = (self.u(out) * y) ** 2 / 3
+        if self.dtype == torch.float64:
+            return variance
+        return variance + (y != 0).double() * self.tiny(out) ** 2
+
+    def summed(self, out: Tensor, size: Tensor, count: int | Tensor) -> Tensor:
+        """Variance of a sum of `count` terms, `size` its square and those of its terms together."""
+        relative = (3 * self.u(out) ** 2 + count * self.v(out) ** 2) * size / 3
+        return relative + self.below_normal(out, size)
+
+    def below_normal(self, out: Tensor, size: Tensor) -> Tensor:
+        """Variance of the roundings of a sum that is split over the ranks (each part, and each sum
+        of parts) where they are no longer relative: up to half of the smallest number each. None
+        where every term is zero."""
+        if self.dtype == torch.float64:
+            return torch.zeros_like(size)
+        return (size != 0).double() * 2 * self.degree * self.tiny(out) ** 2 / 12
+
+    def _stored(self, tensor: Tensor) -> torch.dtype:
+        return self.dtype if tensor.dtype == torch.float64 else tensor.dtype
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One ATen operation that has run.
+
+    Args:
+        name: without its overload, and without the underscore of its in-place form.
+        args, kwargs: what it was given (of an in-place one: before it ran).
+        out: its result, or a list of them.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    out: Any
+
+
+@dataclass(frozen=True)
+class Variance:
+    """Of the errors that rounding adds to a tensor.
+
+    Args:
+        each: of every number's own error.
+        shared: of an error that all numbers along `dim` have in common, up to its size at each.
+    """
+
+    each: Tensor
+    shared: Tensor | None = None
+    dim: int = -1
+
+
+Found = Variance | Tensor | None  # a tensor is the variance of errors that are all independent
+Rule = Callable[[Arithmetic, Operation], Found | list[Found]]

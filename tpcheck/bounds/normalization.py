@@ -1,0 +1,98 @@
+"""Variances of softmax, layer norm and their gradients: operations of several steps inside, which a
+fused kernel may take in another way.
+
+Letters: u, v the unit roundoffs of what is stored and of what accumulates; g the gradient that
+comes in.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from tpcheck.bounds.arithmetic import Arithmetic, Found, Operation, Variance
+
+
+def softmax(how: Arithmetic, op: Operation) -> Found:
+    out, dim = op.out, op.args[1]
+    x, y = op.args[0].double(), out.double()
+    count = out.shape[dim] if out.ndim else 1
+    each = how.rounded(out) + count * (how.v(out) * y) ** 2 / 3
+    if not out.ndim:
+        return each
+    # flash attention stores log Σ exp, and its backward computes exp(x − log Σ exp) anew: what was
+    # rounded there is an error of every probability of the row, those near 1 included
+    total = _finite(x.logsumexp(dim, keepdim=True))
+    return Variance(each, (how.v(out) * y * total) ** 2 / 3, dim)
+
+
+def log_softmax(how: Arithmetic, op: Operation) -> Tensor:
+    """x − max − log Σ exp: each term may exceed the result."""
+    top = _finite(op.args[0].double().abs().amax(op.args[1], keepdim=True))
+    return how.rounded(op.out) + (how.v(op.out) * (op.out.double().abs() + top)) ** 2
+
+
+def _finite(x: Tensor) -> Tensor:
+    return torch.where(x.isfinite(), x, torch.zeros_like(x))
+
+
+def softmax_backward(how: Arithmetic, op: Operation) -> Found:
+    """dx = y (g − Σ g y): the difference may cancel."""
+    out, dim = op.out, op.args[2]
+    g, y = op.args[0].double(), op.args[1].double()
+    total = (g * y).sum(dim, keepdim=True)
+    each = how.rounded(out) + 4 * how.v(out) ** 2 * y**2 * (g**2 + total**2)
+    if not out.ndim:
+        return each
+    # flash attention takes Σ g y from its output, which was rounded when it was stored: one error
+    # for the row, in a half precision, too
+    stored = (g**2 * y).sum(dim, keepdim=True)
+    return Variance(each, (how.u(out) * y) ** 2 * stored / 3, dim)
+
+
+def log_softmax_backward(how: Arithmetic, op: Operation) -> Tensor:
+    """dx = g − y Σ g, y the probabilities: the difference may cancel."""
+    g, y = op.args[0].double(), op.args[1].double().exp()
+    total = g.sum(op.args[2], keepdim=True)
+    return how.rounded(op.out) + 4 * how.v(op.out) ** 2 * (g**2 + (y * total) ** 2)
+
+
+def layer_norm(how: Arithmetic, op: Operation) -> list[Found]:
+    """y = (x − mean)·rstd·w + b, inside in the accumulation dtype, rounded once. What backward is
+    given of the mean and of rstd is stored in the parameters' dtype (torch on a CPU)."""
+    y, mean, rstd = op.out
+    x, shape, weight = op.args[0].double(), op.args[1], op.args[2]
+    slope = rstd.double() * (1.0 if weight is None else weight.double())
+    inner = (how.v(y) * (x.abs() + mean.double().abs()) * slope) ** 2
+    top = x.abs().amax(tuple(range(x.ndim - len(shape), x.ndim)), keepdim=True)
+    spread_of_rstd = how.v(y) * rstd.double() * (1 + top * rstd.double())
+    return [
+        how.rounded(y) + inner,
+        how.rounded(mean) + (how.v(y) * top) ** 2,
+        how.rounded(rstd) + spread_of_rstd**2,
+    ]
+
+
+def layer_norm_backward(how: Arithmetic, op: Operation) -> list[Found]:
+    grad, x, shape, mean, rstd, weight = op.args[:6]
+    dx, dw, db = op.out
+    x_hat = (x.double() - mean.double()) * rstd.double()
+    leading = tuple(range(x.ndim - len(shape)))
+    count = max(1, math.prod(x.shape[: len(leading)]))
+
+    def over_rows(out: Tensor | None, rows: Tensor) -> Tensor | None:
+        if out is None:
+            return None
+        size = out.double() ** 2 + (rows**2).sum(leading).reshape(out.shape)
+        return how.summed(out, size, count)
+
+    into_x = None
+    if dx is not None:
+        dims = tuple(range(x.ndim - len(shape), x.ndim))
+        g = grad.double() * (1.0 if weight is None else weight.double())
+        blur = (x.double().abs() + mean.double().abs()) * rstd.double()  # of x̂, in units of v
+        terms = g**2 + (g**2).mean(dims, keepdim=True) * (1 + x_hat**2) * (1 + blur**2)
+        into_x = how.rounded(dx) + 4 * how.v(dx) ** 2 * rstd.double() ** 2 * terms
+    return [into_x, over_rows(dw, grad.double() * x_hat), over_rows(db, grad.double())]

@@ -1,0 +1,57 @@
+"""The causes that a diagnosis may name: a closed union of small classes, `Cause`.
+
+Each class defines one anomaly: what is wrong, and what evidence shows it. Data only, no torch:
+`diagnosis/` finds them, `report/diagnoses/` has the sentence and the JSON of each. A module here, a
+module of hypotheses there and a module of sentences have the same name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpcheck.causes.altered import OfAltered, RowsMixed
+from tpcheck.causes.evident import OfEvidence
+from tpcheck.causes.loaded import OfLoading
+from tpcheck.causes.microbatches import FirstPassRepeated, OfMicrobatches
+from tpcheck.causes.reruns import OfReruns
+from tpcheck.causes.rows import OfRows
+from tpcheck.causes.several import (
+    AllScaled,
+    BranchUnsummed,
+    JoinsEveryTerm,
+    OfSeveral,
+    ScaledOverData,
+)
+from tpcheck.causes.structure import OfStructure
+from tpcheck.causes.tensor import BiasRepeated, OfTensor, Scaled
+from tpcheck.causes.terms import OfTerms
+
+InAnyDtype = (
+    OfStructure
+    | OfEvidence
+    | OfTensor
+    | OfRows
+    | OfLoading
+    | OfSeveral
+    | OfAltered
+    | OfTerms
+    | OfMicrobatches
+    | OfReruns
+)
+
+
+@dataclass(frozen=True)
+class OnlyInDtype:
+    """A cause that shows in the dtype `only_in`, by more than it rounds, and not in float64: the
+    candidate takes another path there."""
+
+    cause: InAnyDtype
+    only_in: str
+
+
+Cause = InAnyDtype | OnlyInDtype
+
+#: Causes that are seen in a factor: at tp=2, what is 2 for any other reason fits them, too.
+Factor = Scaled | BiasRepeated | ScaledOverData | AllScaled | FirstPassRepeated
+#: Causes that may fit by chance, so that a run on one rank must not show the same.
+Coincidence = Factor | BranchUnsummed | JoinsEveryTerm | RowsMixed

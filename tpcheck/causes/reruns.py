@@ -1,0 +1,78 @@
+"""Causes that show in another case, or in the same one run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpcheck.case import Dim
+from tpcheck.causes.where import Subject
+from tpcheck.vocabulary import Code
+
+
+@dataclass(frozen=True)
+class RightWithoutData:
+    """The case is wrong on this mesh, and right without its dp axis."""
+
+    subject: Subject
+    mesh: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class WrongOnOneRank:
+    """The tensor is wrong at tp=1, too, in one microbatch: no rank exchanges anything there.
+
+    Args:
+        refuted: what would have been named, and is done between ranks.
+        factor: by which the tensor would have been off, where a factor was named.
+    """
+
+    subject: Subject
+    refuted: Code | None
+    factor: float | None
+
+
+@dataclass(frozen=True)
+class RoundingOnly:
+    """Right in float64, and no error is larger than a coarser dtype rounds: at most
+    `error_over_bound` bounds."""
+
+    subject: Subject
+    error_over_bound: float
+
+
+@dataclass(frozen=True)
+class NothingKnownInDtype:
+    """Right in float64, wrong in this dtype by more than it rounds, and no other cause fits."""
+
+    subject: Subject
+    only_in: str
+
+
+@dataclass(frozen=True)
+class ChangesOnRerun:
+    """The element at `index` was `first` and, in the same case run again, `second`."""
+
+    subject: Subject
+    index: tuple[int, ...]
+    first: float
+    second: float
+
+
+@dataclass(frozen=True)
+class RightWithEqualHeads:
+    """Wrong with `heads` query heads and `kv` K/V heads, right with `heads` of each."""
+
+    subject: Subject
+    heads: Dim
+    kv: Dim
+
+
+OfReruns = (
+    RightWithoutData
+    | WrongOnOneRank
+    | RoundingOnly
+    | NothingKnownInDtype
+    | ChangesOnRerun
+    | RightWithEqualHeads
+)

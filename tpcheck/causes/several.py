@@ -1,0 +1,130 @@
+"""Causes that show in several tensors of a case, or in the trace. R is the TP degree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpcheck.causes.where import Subject
+from tpcheck.vocabulary import Phase
+
+
+@dataclass(frozen=True)
+class TiedUnsummed:
+    """One parameter with several names on different stages: what they hold of its gradient adds
+    up to the reference."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TiedSummedOverAxis:
+    """As `TiedUnsummed`, and each is summed over the mesh axis `axis`, along which its like
+    already agree."""
+
+    names: tuple[str, ...]
+    axis: str
+
+
+@dataclass(frozen=True)
+class BranchUnsummed:
+    """The sum over the ranks is too large by R − 1 times what all modules but `branch` send back:
+    that one's gradient is not summed over the ranks, the others' are."""
+
+    subject: Subject
+    branch: str
+
+
+@dataclass(frozen=True)
+class JoinsEveryTerm:
+    """The tensor is off by `times` = R − 1 times the input or cotangent `tensor`: each rank adds
+    it before the sum over the ranks."""
+
+    subject: Subject
+    tensor: str
+    times: int
+
+
+@dataclass(frozen=True)
+class ScaledOverData:
+    """A gradient is `factor` times the reference, where the factor is the size `dp`, or 1/dp:
+    summed where the spec averages, or the other way round."""
+
+    subject: Subject
+    factor: float
+    ranks: tuple[int, ...]
+    dp: int
+
+
+@dataclass(frozen=True)
+class OwnDataOnly:
+    """A gradient that the spec combines over dp is that of each dp coordinate's own data."""
+
+    subject: Subject
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SummedOverData:
+    """What `rank` has is the sum of the references of all dp groups: the group is too large."""
+
+    subject: Subject
+    rank: int
+    groups: int
+
+
+@dataclass(frozen=True)
+class Overwritten:
+    """A tensor that autograd had saved was written over before backward read it.
+
+    Args:
+        where: the line that wrote it or, where nobody saw that, the one that had it saved.
+        op: the collective that wrote it, where one did.
+    """
+
+    where: str
+    op: str | None = None
+
+
+@dataclass(frozen=True)
+class AllScaled:
+    """Every wrong gradient of a parameter, at the element where it is furthest off, is `factor`
+    times the reference.
+
+    Args:
+        tensors: how many elements were seen.
+        axis: the mesh axis whose size the factor is, or has as its inverse; None for the world.
+    """
+
+    factor: float
+    tensors: int
+    axis: str | None
+
+
+@dataclass(frozen=True)
+class CollectiveLeftOut:
+    """The budget has a collective in this phase, and the trace does not.
+
+    Args:
+        due, ran: the ops of the budget, and of the trace.
+        lacking: those of which one should have run.
+    """
+
+    subject: Subject
+    phase: Phase
+    due: tuple[str, ...]
+    ran: tuple[str, ...]
+    lacking: tuple[str, ...]
+
+
+OfSeveral = (
+    TiedUnsummed
+    | TiedSummedOverAxis
+    | BranchUnsummed
+    | JoinsEveryTerm
+    | ScaledOverData
+    | OwnDataOnly
+    | SummedOverData
+    | Overwritten
+    | AllScaled
+    | CollectiveLeftOut
+)

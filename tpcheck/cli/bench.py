@@ -1,0 +1,29 @@
+"""`tpcheck bench`: what a check costs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tpcheck.cli.console import Console, console
+from tpcheck.cli.options import JsonFile
+
+#: Columns that the table has at least: cut to 80, as where the output is piped, it would hide its
+#: figures.
+WIDTH = 150
+
+
+def bench(
+    quick: Annotated[bool, typer.Option(help="Fewer repetitions.")] = False,
+    json: JsonFile = None,
+) -> None:
+    """Throughput against the bare loop and against torch's own test harnesses."""
+    from tpcheck.bench import bench as run
+    from tpcheck.bench import render
+    from tpcheck.report import machine
+
+    report = run(quick=quick)
+    Console(highlight=False, width=max(console.width, WIDTH)).print(render(report))
+    if json:
+        machine.write(json, machine.dumps(report.to_dict()))

@@ -1,0 +1,115 @@
+"""`tpcheck mutants`: the kill matrix, and the rules of others beside ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tpcheck.cli.console import console
+from tpcheck.cli.options import Engine, Examples, JsonFile, Ranks, Seed, TimeLimit, whole_number
+from tpcheck.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tpcheck.mutant import Mutant
+    from tpcheck.mutation.matrix import Start
+    from tpcheck.search.options import Options
+
+FIXTURES = ["fixtures/mutants"]
+
+#: Mutants at a time, at most, unless `--jobs` says more: each has a driver and as many ranks as the
+#: world, and with more of them a machine of many cores runs out of memory first.
+JOBS = 4
+
+
+def mutants(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE_OR_DIR[::NAME] ...]", help="Default: fixtures/mutants."),
+    ] = None,
+    engine: Engine = "gloo",
+    examples: Examples = 50,
+    seed: Seed = 0,
+    ranks: Ranks = 4,
+    time_limit: TimeLimit = 10.0,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Mutants at a time; default: one per core, four at most, one on a GPU.",
+            **whole_number(1),
+        ),
+    ] = None,
+    against: Annotated[
+        bool, typer.Option("--against", help="Also under the rules of others, side by side.")
+    ] = False,
+    correct: Annotated[
+        str, typer.Option(help="Correct candidates on which --against counts alarms.")
+    ] = "properties",
+    json: JsonFile = None,
+) -> None:
+    """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
+    from tpcheck.mutation.matrix import kill_all
+    from tpcheck.report import machine
+    from tpcheck.report import mutants as report
+    from tpcheck.search.options import Options
+    from tpcheck.search.session import open_session, preload_of
+
+    chosen = _collect(targets or FIXTURES)
+    options = Options(examples=examples, seed=seed, corpus=None, shrink_seconds=1.0)
+    preload = preload_of(mutant.check for mutant in chosen)
+    start = partial(open_session, engine, ranks or 4, time_limit=time_limit, preload=preload)
+    found = kill_all(
+        chosen,
+        start,
+        options,
+        jobs=jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1)),
+        finished=lambda row: console.print(report.kill_line(row)),
+    )
+    console.print("\n" + report.matrix(found))
+    data = found.to_dict()
+    if against:
+        data["against"] = _against(chosen, correct, start, options)
+    if json:
+        machine.write(json, machine.dumps(data))
+    raise typer.Exit(0 if all(row.killed for row in found.rows) else 1)
+
+
+def _collect(targets: Sequence[str]) -> list[Mutant]:
+    """The mutants that `targets` name and that can run here; the others are told of."""
+    from tpcheck.mutation.collect import collect
+    from tpcheck.report import text
+    from tpcheck.search.collect import modules, runnable
+
+    names = {name for target in targets if (name := target.partition("::")[2])}
+    chosen = collect(modules([target.partition("::")[0] for target in targets]))
+    chosen = [mutant for mutant in chosen if not names or mutant.name in names]
+    absent = runnable(mutant.check for mutant in chosen)[1]
+    for name, reason in absent.items():
+        console.print(text.skipped(name, reason))
+    chosen = [mutant for mutant in chosen if mutant.name not in absent]
+    if not chosen:
+        raise InvalidArgument(f"no mutant found in {', '.join(targets)}")
+    return chosen
+
+
+def _against(
+    chosen: Sequence[Mutant], correct: str, start: Start, options: Options
+) -> dict[str, Any]:
+    """The same mutants under every rule, JSON-ready."""
+    from tpcheck.mutation.against import against
+    from tpcheck.report import mutants as report
+
+    with start() as session:
+        session.require_trust()
+        found = against(
+            chosen,
+            session.collect([correct]),
+            session.engine,
+            options,
+            finished=lambda name, by: console.print(report.missed(name, by)),
+        )
+    console.print("\n" + report.against(found))
+    return report.against_data(found)

@@ -1,0 +1,39 @@
+"""`tpcheck replay`: one saved case again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpcheck.cli.console import console
+from tpcheck.cli.options import Ranks, TimeLimit
+
+
+def replay(
+    id_or_file: Annotated[str, typer.Argument(metavar="ID_OR_FILE")],
+    engine: Annotated[str | None, typer.Option("--engine", help="Default: as saved.")] = None,
+    ranks: Ranks = None,
+    time_limit: TimeLimit = 30.0,
+    dump: Annotated[Path | None, typer.Option(help="Write both sides' tensors here.")] = None,
+    check: Annotated[str | None, typer.Option(help="FILE::NAME, where it moved.")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="Folder of saved cases.")] = None,
+) -> None:
+    """Runs one saved case again, bit for bit."""
+    from tpcheck.report.replay import text
+    from tpcheck.search.replay import replay as run
+
+    again = run(
+        id_or_file,
+        engine=engine,
+        ranks=ranks,
+        time_limit=time_limit,
+        dump=dump,
+        check=check,
+        corpus=corpus,
+    )
+    saved, result = again.saved, again.result
+    number = len(saved.mismatches)
+    console.print(text(result, saved.id, saved=number, identical=again.identical))
+    raise typer.Exit(result.verdict.exit_code)

@@ -1,0 +1,74 @@
+"""Announces each collective on the board before it is entered, and refuses one that can't meet what
+a peer has entered, or that closes a circle of ranks which wait for one another."""
+
+from __future__ import annotations
+
+from tpcheck.comms.board import Board, Post, digest
+from tpcheck.comms.operands import Exchanged
+from tpcheck.errors import CollectiveMismatch
+from tpcheck.event import Event
+from tpcheck.evidence import Entered, Refused
+
+
+class Announcer:
+    """One rank's voice on the board in one case.
+
+    Args:
+        epoch: the number of the case on the board.
+    """
+
+    def __init__(self, board: Board, rank: int, epoch: int) -> None:
+        self.board, self.rank, self.epoch = board, rank, epoch
+        self._steps: dict[tuple[tuple[int, ...], int], int] = {}
+
+    def announce(
+        self, event: Event, communicator: str, awaits: tuple[int, ...], exchanged: Exchanged
+    ) -> None:
+        """Posts `event`, which is about to be entered.
+
+        Args:
+            communicator: the group's name, the same on all its ranks.
+            awaits: the members without which the rank certainly can't go on.
+            exchanged: of an all-to-all: elements sent to, and received from, each member.
+
+        Raises:
+            CollectiveMismatch: a peer has entered another collective, or waits for this rank.
+        """
+        members, sorted_members = event.group, event.group
+        if event.peer is not None:  # its two ends are a group, each direction one of its own
+            ends = (self.rank, event.peer) if event.op == "send" else (event.peer, self.rank)
+            members, sorted_members = ends, tuple(sorted(ends))
+            communicator = f"{communicator} from rank {ends[0]} to rank {ends[1]}"
+        name = digest(communicator)
+        step = self._steps.get((sorted_members, name), 0)
+        self._steps[sorted_members, name] = step + 1
+        what, text = digest(event.fingerprint()), event.describe()
+        mine = Post(sorted_members, step, what, text, name, awaits, *exchanged)
+        self.board.post(self.rank, self.epoch, mine)
+        self._refuse_unlike(mine, members, message=event.peer is not None)
+        self._refuse_circle()
+
+    def _refuse_unlike(self, mine: Post, members: tuple[int, ...], *, message: bool) -> None:
+        for peer in mine.members:  # itself among them: what it sends itself it must expect, too
+            theirs = mine if peer == self.rank else self._posted_by(peer, mine)
+            if theirs is None or mine.meets(self.rank, theirs, peer):
+                continue
+            raise CollectiveMismatch(
+                Refused(
+                    mine=Entered(self.rank, mine.text),
+                    theirs=Entered(peer, theirs.text),
+                    step=mine.step + 1,
+                    members=members,
+                    message=message,
+                    uneven=mine.uneven(self.rank, theirs, peer),
+                )
+            )
+
+    def _posted_by(self, peer: int, mine: Post) -> Post | None:
+        return self.board.find(peer, self.epoch, mine.group, mine.step)
+
+    def _refuse_circle(self) -> None:
+        circle = self.board.circle(self.rank, self.epoch)
+        if circle:
+            entered = (Entered(r, self.board.last(r, self.epoch, 1)[0].text) for r in circle)
+            raise CollectiveMismatch(Refused(circle=tuple(entered)))

@@ -1,0 +1,72 @@
+"""One rank's trace against a budget: what exceeds it, and what should have run and did not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tpcheck.budget import Budget, ring
+from tpcheck.case import Case
+from tpcheck.event import Event
+from tpcheck.evidence import OverBudget, OverSaved, PathNotTaken, WrongDtype
+from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Kind, Phase
+
+#: Ring volumes are fractions of elements: a sum of them may be off by its last bits.
+_ROUNDING = 1e-9
+
+
+def audit(
+    budget: Budget, case: Case, rank: int, events: Sequence[Event], saved: int = 0
+) -> list[Mismatch]:
+    """What rank `rank` did, against what the budget allows each microbatch.
+
+    Args:
+        saved: elements that autograd kept after the first forward.
+    """
+    found: list[Mismatch] = []
+    if budget.saved is not None and saved > budget.saved:
+        detail = OverSaved(saved, budget.saved)
+        found.append(_over("saved", Kind.SAVED_BYTES, rank, budget.saved, saved, detail))
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.STEP):
+        passes = 1 if phase is Phase.STEP else case.microbatches
+        ran = [event for event in events if event.phase is phase]
+        sent = sum(ring(event.op, event.elements, len(event.group)) for event in ran)
+        allowed = budget.allowed(phase, case.tp) * passes
+        if sent > allowed * (1 + _ROUNDING):
+            times = OverBudget(phase, dict(Counter(event.op for event in ran)), passes)
+            over = _over("communication", Kind.COMMUNICATION_BYTES, rank, allowed, sent, times)
+            found.append(over)
+    return [*found, *_paths_not_taken(budget, case, rank, events), *_dtypes(budget, rank, events)]
+
+
+def _over(
+    name: str,
+    kind: Kind,
+    rank: int,
+    allowed: float,
+    measured: float,
+    detail: OverSaved | OverBudget,
+) -> Mismatch:
+    allowed, measured = float(allowed), float(measured)
+    return Mismatch(name, kind, rank, None, allowed, measured, measured - allowed, 0.0, detail)
+
+
+def _paths_not_taken(
+    budget: Budget, case: Case, rank: int, events: Sequence[Event]
+) -> Iterator[Mismatch]:
+    for (phase, op), least in budget.at_least.items():
+        ran = sum(event.phase == phase and event.op == op for event in events)
+        if ran < least * case.microbatches:
+            detail = PathNotTaken(op, Phase(phase), ran, least * case.microbatches)
+            yield Mismatch("witness", Kind.COLLECTIVE, rank, detail=detail)
+
+
+def _dtypes(budget: Budget, rank: int, events: Sequence[Event]) -> Iterator[Mismatch]:
+    """The first use of each op in another dtype than the budget's."""
+    due = dict(budget.dtypes)
+    for event in events:
+        what = (event.phase, event.op)
+        if what in due and event.dtype != due[what]:
+            wrong = WrongDtype(event.op, event.phase, event.dtype, due.pop(what), event.where)
+            yield Mismatch("dtype", Kind.COLLECTIVE, rank, detail=wrong)

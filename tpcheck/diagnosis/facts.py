@@ -1,0 +1,165 @@
+"""What is known of a failing case: the numbers that a diagnosis is tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tpcheck.case import Case
+from tpcheck.causes.where import Subject
+from tpcheck.oracle.pose import Posed
+from tpcheck.placement import Partial, Replicate, by_axis, holds, take
+from tpcheck.protocol.problem import Target
+from tpcheck.spec import Spec
+from tpcheck.tensors.names import InPass, Key, Pass
+from tpcheck.verdict import CaseResult, Mismatch
+from tpcheck.vocabulary import Kind
+
+Dumps = Mapping[int, Mapping[Key, Tensor]]  # rank → every tensor that it held
+
+
+@dataclass
+class Facts:
+    """All that is known of a failing case.
+
+    Args:
+        posed: the case with its expected values.
+        result: what is to be explained.
+        again: the same case run once more, with `dumps` kept.
+        rerun: runs another case of the same check; None where it can't be.
+        spec: the check's spec, where more of the reference is to be asked.
+        inside: the tensor at the boundary of the module where it starts, where that is known.
+        execute: runs the candidate on a case that was posed otherwise.
+    """
+
+    posed: Posed
+    result: CaseResult
+    again: CaseResult
+    dumps: Dumps
+    rerun: Callable[[Case], CaseResult | None]
+    spec: Spec | None = None
+    inside: Local | None = None
+    execute: Callable[[Posed], CaseResult] | None = None
+
+    @property
+    def case(self) -> Case:
+        return self.posed.case
+
+    def target(self, mismatch: Mismatch) -> Target | None:
+        """What is expected of the tensor, with the data of the rank that saw it."""
+        problem = self.posed.problems[self.data_of(mismatch)]
+        key = (mismatch.kind, mismatch.tensor)
+        return next((t for t in problem.targets if (t.kind, t.name) == key), None)
+
+    def data_of(self, mismatch: Mismatch) -> int:
+        """The dp coordinate of the rank that saw it."""
+        return self.case.coordinates(mismatch.rank).get("dp", 0)
+
+
+@dataclass
+class Local:
+    """One failing tensor on the ranks of one TP group: actual and expected slices, float64.
+
+    Args:
+        inside: what it is, for a tensor at a boundary of a module inside.
+    """
+
+    target: Target
+    case: Case
+    ranks: list[int]
+    actual: dict[int, Tensor]
+    expected: dict[int, Tensor]
+    sigma: dict[int, Tensor]
+    inside: Subject | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return self.target.kind
+
+    @property
+    def key(self) -> Key:
+        return Key(self.target.kind, self.target.name)
+
+    @property
+    def at(self) -> Pass:
+        """The pass in which it is wrong."""
+        return InPass.parse(self.target.name).at
+
+    @property
+    def subject(self) -> Subject:
+        """What a cause is said to be about."""
+        return self.inside or Subject(self.kind, self.target.name)
+
+    def fits(self, value: Tensor, rank: int, *, expected: Tensor | None = None) -> bool:
+        """Whether `value` is what the reference expects of `rank`, within (doubled) bounds."""
+        want = self.expected[rank] if expected is None else expected
+        if value.shape != want.shape:
+            return False
+        slack = 2 * self.target.spread.elementwise_limit(want.numel())
+        sigma = self.sigma[rank] if expected is None else self.target.spread.sigma.max()
+        scale = want.abs().max() if want.numel() else torch.tensor(0.0)
+        return bool(((value - want).abs() <= slack * sigma + 1e-13 * scale).all())
+
+    def wrong(self) -> list[int]:
+        """The ranks that do not hold what the reference expects of them."""
+        return [r for r in self.ranks if not self.fits(self.actual[r], r)]
+
+    def alike(self) -> bool:
+        """Whether there are several ranks, and each is to hold the same part."""
+        first = self.expected[self.ranks[0]]
+        return len(self.ranks) > 1 and all(torch.equal(t, first) for t in self.expected.values())
+
+    def part_of(self, full: Tensor, rank: int) -> Tensor:
+        """The slice of `full` that the layout gives to `rank`."""
+        return take(full, self.target.entry, case=self.case, rank=rank)
+
+    def holds(self, full: Tensor, rank: int) -> bool:
+        """Whether `rank` has what it would have if `full` were the reference's value."""
+        return self.fits(self.actual[rank], rank, expected=self.part_of(full, rank))
+
+
+def gather(facts: Facts, mismatch: Mismatch) -> Local | None:
+    """The failing tensor on the ranks that are to have it, of the same data as the rank that saw
+    it."""
+    target = facts.target(mismatch)
+    return None if target is None else local_of(facts, target, facts.data_of(mismatch))
+
+
+def local_of(facts: Facts, target: Target, d: int) -> Local | None:
+    """A tensor on the ranks that are to have it, of dp coordinate `d`; None where one lacks it, or
+    has another shape."""
+    case, key = facts.case, Key(target.kind, target.name)
+    ranks = [
+        r
+        for r in range(case.world_size)
+        if case.coordinates(r).get("dp", 0) == d and holds(target.entry, case=case, rank=r)
+    ]
+    if not all(key in facts.dumps.get(r, {}) for r in ranks):
+        return None
+    entry = {
+        axis: Replicate() if isinstance(own, Partial) else own
+        for axis, own in by_axis(target.entry).items()
+    }
+    expected = {r: take(target.value, entry, case=case, rank=r) for r in ranks}
+    sigma = {r: take(target.spread.sigma, entry, case=case, rank=r) for r in ranks}
+    actual = {r: facts.dumps[r][key].double() for r in ranks}
+    if any(actual[r].shape != expected[r].shape for r in ranks):
+        return None
+    return Local(target, case, ranks, actual, expected, sigma)
+
+
+def values(result: CaseResult) -> list[Mismatch]:
+    """What was computed wrongly, in the order of computation."""
+    return sorted((m for m in result.mismatches if m.kind.is_value), key=order_of)
+
+
+def order_of(mismatch: Mismatch) -> tuple[Pass, int]:
+    """What is computed earlier sorts first."""
+    return mismatch.name.at, mismatch.kind.order
+
+
+def subject_of(mismatch: Mismatch) -> Subject:
+    return Subject(mismatch.kind, mismatch.tensor)

@@ -1,0 +1,49 @@
+"""Causes that one mismatch says by itself, without another tensor or run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpcheck.causes.evident import (
+    BitsDiffer,
+    HoldsNaN,
+    NoGradient,
+    OnOtherRanks,
+    OtherDtype,
+    OtherShape,
+    OutputsNamedOtherwise,
+)
+from tpcheck.diagnosis.facts import subject_of
+from tpcheck.evidence import Absent, Elsewhere, ReplicasDiffer, Values, WrongShape
+from tpcheck.verdict import Diagnosis, Mismatch
+from tpcheck.vocabulary import Code, Kind
+
+
+def evident(mismatch: Mismatch) -> Diagnosis | None:
+    """No gradient, another name, place, shape or dtype, or NaN."""
+    detail, subject = mismatch.detail, subject_of(mismatch)
+    match detail:
+        case Absent(returned=tuple(returned), wanted=tuple(wanted)):
+            cause = OutputsNamedOtherwise(returned, wanted)
+            return Diagnosis(Code.PLAN_ENTRY_UNMATCHED, cause)
+        case Absent() if mismatch.kind.is_gradient:
+            return Diagnosis(Code.GRADIENT_DROPPED, NoGradient(subject, mismatch.rank))
+        case Elsewhere():
+            return Diagnosis(Code.WRONG_PLACEMENT, OnOtherRanks(subject, detail))
+        case WrongShape(shape, due):
+            return Diagnosis(Code.WRONG_PLACEMENT, OtherShape(subject, shape, due))
+        case Values(nan=int(nan)) if nan:
+            return Diagnosis(Code.UNWRITTEN_MEMORY, HoldsNaN(subject, nan))
+        case Values(dtype=str()):
+            return Diagnosis(Code.PRECISION_LOSS, OtherDtype(subject, detail))
+    return None
+
+
+def replicas(wrong: Sequence[Mismatch]) -> Diagnosis | None:
+    """Nothing but bits of replicas differ."""
+    if any(m.kind is not Kind.REPLICA for m in wrong):
+        return None
+    name, detail = wrong[0].tensor, wrong[0].detail
+    assert isinstance(detail, ReplicasDiffer), wrong[0]
+    cause = BitsDiffer(name, detail.of, detail.ranks, detail.differ_from_first)
+    return Diagnosis(Code.REPLICAS_DIFFER, cause)

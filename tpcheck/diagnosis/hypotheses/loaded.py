@@ -1,0 +1,124 @@
+"""Hypotheses about what the candidate's own loader left in the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tpcheck.causes.loaded import (
+    LoadedAnother,
+    LoadedApart,
+    LoadedElements,
+    LoadedNaN,
+    LoadedRounded,
+    LoadedRows,
+)
+from tpcheck.diagnosis.facts import Facts
+from tpcheck.placement import take
+from tpcheck.tensors.names import Key, Shelf
+from tpcheck.verdict import Diagnosis
+from tpcheck.vocabulary import Code
+
+#: Relative error up to which a parameter was rounded rather than replaced: float16 and bfloat16
+#: round by 2^-8 at most. Larger would take a parameter that was perturbed for a rounded one.
+ROUNDED = 0.02
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A parameter as one rank's loader left it, what it should be, and the full one, float64."""
+
+    name: str
+    rank: int
+    got: Tensor
+    want: Tensor
+    full: Tensor
+
+    @property
+    def code(self) -> Code:
+        """Of other rows than the layout's: query, key and value are cut by heads."""
+        projection = any(part in self.name for part in _PROJECTIONS)
+        return Code.KV_HEAD_MAP if projection else Code.SHARD_ORDER
+
+
+def misloaded(facts: Facts) -> Diagnosis | None:
+    """The first parameter that its loader left otherwise than the layout's slice, on one rank."""
+    for loaded in _wrong(facts):
+        return (
+            _not_copied(loaded)
+            or _other_rows(loaded)
+            or _other_elements(loaded)
+            or _of_another(facts, loaded)
+            or _apart(facts, loaded)
+        )
+    return None
+
+
+def _wrong(facts: Facts) -> Iterator[_Loaded]:
+    for name, full in facts.posed.problems[0].params.items():
+        entry = facts.posed.params[name]
+        for rank, dump in sorted(facts.dumps.items()):
+            got = dump.get(Key(Shelf.LOADED, name))
+            want = take(full, entry, case=facts.case, rank=rank)
+            if got is not None and got.shape == want.shape and not bool((got == want).all()):
+                yield _Loaded(name, rank, got.double(), want.double(), full.double())
+
+
+def _not_copied(loaded: _Loaded) -> Diagnosis | None:
+    name, rank, got, want = loaded.name, loaded.rank, loaded.got, loaded.want
+    if bool(got.isnan().any()):
+        return Diagnosis(Code.UNWRITTEN_MEMORY, LoadedNaN(name, rank))
+    if float((got - want).norm()) < ROUNDED * float(want.norm()):
+        return Diagnosis(Code.PRECISION_LOSS, LoadedRounded(name, rank))
+    return None
+
+
+def _other_rows(loaded: _Loaded) -> Diagnosis | None:
+    for dim in range(loaded.full.ndim):
+        rows = _rows_of(loaded.got, loaded.full, dim)
+        if rows is None:
+            continue
+        due = _rows_of(loaded.want, loaded.full, dim) or rows
+        repeated = loaded.code is Code.SHARD_ORDER and len(set(rows)) < len(set(due))
+        code = Code.WRONG_PLACEMENT if repeated else loaded.code
+        cause = LoadedRows(loaded.name, loaded.rank, dim, tuple(rows), repeated)
+        return Diagnosis(code, cause)
+    return None
+
+
+def _other_elements(loaded: _Loaded) -> Diagnosis | None:
+    known = set(loaded.full.flatten().tolist())
+    if loaded.full.ndim < 2 or not set(loaded.got.flatten().tolist()) <= known:
+        return None
+    return Diagnosis(Code.WRONG_PLACEMENT, LoadedElements(loaded.name, loaded.rank))
+
+
+def _of_another(facts: Facts, loaded: _Loaded) -> Diagnosis | None:
+    full = loaded.full
+    others = [t.double() for t in facts.posed.problems[0].params.values() if t.ndim == full.ndim]
+    others = [t for t in others if t.shape[1:] == full.shape[1:]]
+    if _rows_of(loaded.got, torch.cat(others), 0) is None:
+        return None
+    return Diagnosis(loaded.code, LoadedAnother(loaded.name, loaded.rank))
+
+
+def _apart(facts: Facts, loaded: _Loaded) -> Diagnosis | None:
+    key = Key(Shelf.LOADED, loaded.name)
+    held = [dump[key] for dump in facts.dumps.values() if key in dump]
+    if loaded.got.shape != loaded.full.shape or all(torch.equal(t, held[0]) for t in held):
+        return None
+    return Diagnosis(Code.REPLICAS_DIFFER, LoadedApart(loaded.name, loaded.rank))
+
+
+def _rows_of(got: Tensor, full: Tensor, dim: int) -> list[int] | None:
+    """Which row of `full` along `dim` each row of `got` is, to the bit; None if one is none."""
+    pool = full.movedim(dim, 0).reshape(full.shape[dim], -1)
+    rows = got.movedim(dim, 0).reshape(got.shape[dim], -1)
+    if rows.shape[1] != pool.shape[1]:
+        return None
+    hits = [(row == pool).all(1).nonzero().flatten().tolist() for row in rows]
+    return [h[0] for h in hits] if all(hits) else None

@@ -1,0 +1,132 @@
+"""The order in which the hypotheses about wrong values are asked: the most specific ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tpcheck.diagnosis.facts import Facts, Local, gather, values
+from tpcheck.diagnosis.hypotheses import (
+    altered,
+    evident,
+    loaded,
+    microbatches,
+    reruns,
+    rows,
+    several,
+    tensor,
+    terms,
+)
+from tpcheck.tensors.names import STEP
+from tpcheck.verdict import Diagnosis, Mismatch
+
+Hypothesis = Callable[[Facts, Local], Diagnosis | None]
+
+HYPOTHESES: tuple[Hypothesis, ...] = (
+    # was seen on the way, in the trace or in the bits that were saved: nothing is inferred
+    several.overwritten,
+    # a gap that is one parameter in every row fits little else
+    tensor.bias,
+    # before `scaled`: dp may be as large as R, and the spec says which gradients it combines
+    several.over_dp,
+    # dp groups have other data, so that the sum of theirs is a multiple of none
+    several.other_data_group,
+    # before `summed`: replicas that were averaged once too often add up to the reference, too
+    tensor.scaled,
+    # terms that add up to the reference do so by no accident
+    tensor.summed,
+    # as `summed`, over the names of one tensor in place of its ranks
+    several.tied,
+    # before `later_pass_only`: an order explains all passes at once
+    microbatches.reordered,
+    # after the factors and sums, which may be wrong in a later pass only
+    tensor.later_pass_only,
+    # as `summed`, of ranks that hold different pieces
+    tensor.sum_of_pieces,
+    # runs the reference once per microbatch
+    microbatches.accumulated,
+    # an input that joins every term: at tp=2 one term too many, so after the plain factors
+    several.residual,
+    # the same of what one module sends back
+    several.partial_branch,
+    # before `lookups`: positions that other ranks have are missing from rows of a table, too
+    terms.own_terms_only,
+    # before orders: a row that is empty, or another token's, is not a permutation
+    rows.lookups,
+    # before other terms: one way of gathering explains all ranks at once
+    altered.regathered,
+    # any choice of terms that is the only one to fit
+    terms.some_terms_only,
+    # before orders of rows: heads that meet others are rows in another order, too
+    reruns.heads,
+    # the whole part of another rank, before rows of it
+    tensor.other_rank,
+    # rows of the reference in another order
+    rows.permuted,
+    # after `lookups`, which knows which rows of a table are empty
+    tensor.zero,
+    # any factor, on some ranks: weaker than R, so that other numbers must show it, too
+    tensor.one_rank_scaled,
+    # says that dp matters, and not how
+    reruns.only_with_dp,
+    # runs the reference once per rank
+    altered.own_part_only,
+    # what is computed in a lower dtype may have any cause above
+    tensor.low_precision,
+    # from the trace alone: the values are not asked
+    several.missing_collective,
+    # runs the reference up to a hundred times
+    altered.exchanged_pieces,
+    # runs the candidate again, on other inputs
+    altered.mixed_rows,
+)
+
+
+def by_values(facts: Facts) -> Diagnosis | None:
+    """The cause of the first wrong tensors: of the outputs where any is wrong, since what comes
+    after follows from them, else of the gradients."""
+    wrong = values(facts.result)
+    if not wrong:
+        return None
+    # an output after the step follows from the gradients
+    forward = [m for m in wrong if m.kind.is_output and m.name.at != STEP]
+    first = forward or wrong
+    at_once = (
+        loaded.misloaded(facts) or reruns.changes(facts) or _first(map(evident.evident, first))
+    )
+    if at_once is not None:
+        return at_once
+    exact = reruns.right_in_float64(facts)
+    if exact and reruns.rounding_only(facts, first):
+        return reruns.precision_loss(facts, first)
+    named = _named(facts, first) or evident.replicas(wrong)
+    named = reruns.not_between_ranks(facts, first, named) or named
+    return reruns.in_this_dtype(facts, first, named) if exact else named
+
+
+def _named(facts: Facts, first: list[Mismatch]) -> Diagnosis | None:
+    """What fits the tensor at the boundary of the module where it starts, where that is known, else
+    one of those that went wrong first."""
+    inside = None if facts.inside is None else _first_that_fits(facts, facts.inside)
+    each = (_tested(facts, m) for m in _each_once(facts, first))
+    return inside or _first(each) or several.common_factor(facts)
+
+
+def _each_once(facts: Facts, mismatches: list[Mismatch]) -> list[Mismatch]:
+    """The first mismatch of each tensor and dp coordinate: it is tested on all its ranks."""
+    seen: dict[tuple[str, str, int], Mismatch] = {}
+    for m in mismatches:
+        seen.setdefault((m.kind, m.tensor, facts.data_of(m)), m)
+    return list(seen.values())
+
+
+def _tested(facts: Facts, mismatch: Mismatch) -> Diagnosis | None:
+    local = gather(facts, mismatch)
+    return None if local is None else _first_that_fits(facts, local)
+
+
+def _first_that_fits(facts: Facts, local: Local) -> Diagnosis | None:
+    return _first(test(facts, local) for test in HYPOTHESES) if local.wrong() else None
+
+
+def _first(answers: Iterable[Diagnosis | None]) -> Diagnosis | None:
+    return next(filter(None, answers), None)

@@ -1,0 +1,154 @@
+"""Causes that need no values: what ranks did, what they hold, what they communicated.
+
+Asked in this order, since each may have the ones after it as its consequence: a rank that died
+leaves its peers waiting, one that can't load its shard does, too; a rank that is given up in a
+collective makes others raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tpcheck.causes.structure import (
+    CollectiveInDtype,
+    CollectivesDiffer,
+    GivenUp,
+    NotAsLaidOut,
+    PathLeftOut,
+    PlanAtFault,
+    RankDied,
+    RanksRaised,
+    SavesTooMuch,
+    SendsTooMuch,
+)
+from tpcheck.evidence import (
+    Died,
+    MessagesLost,
+    Misheld,
+    OverBudget,
+    OverSaved,
+    PathNotTaken,
+    PlanFault,
+    Raised,
+    Refused,
+    Stuck,
+    TracesDiffer,
+    WrongDtype,
+)
+from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
+from tpcheck.vocabulary import Code, Fault, Impasse, Kind, Phase
+
+
+def by_structure(result: CaseResult) -> Diagnosis | None:
+    """The cause that the evidence says without any values; None where only values are wrong."""
+    by_kind: dict[Kind, list[Mismatch]] = {}
+    for mismatch in result.causes:
+        by_kind.setdefault(mismatch.kind, []).append(mismatch)
+    for kind, named in _IN_ORDER.items():
+        if kind in by_kind:
+            return named(result, by_kind[kind])
+    return None
+
+
+def _crash(result: CaseResult, crashes: Sequence[Mismatch]) -> Diagnosis:
+    first = crashes[0]
+    status = first.detail.status if isinstance(first.detail, Died) else None
+    return Diagnosis(Code.RANK_CRASH, RankDied(first.rank, status))
+
+
+def _communication(result: CaseResult, over: Sequence[Mismatch]) -> Diagnosis:
+    first = over[0]
+    assert isinstance(first.detail, OverBudget), first
+    phase, ran, passes = first.detail.phase, first.detail.ran, first.detail.passes
+    sent, allowed = first.actual or 0.0, first.expected or 0.0
+    cause = SendsTooMuch(phase, sent, allowed, ran, passes)
+    return Diagnosis(Code.EXTRA_COMMUNICATION, cause)
+
+
+def _saved(result: CaseResult, over: Sequence[Mismatch]) -> Diagnosis:
+    detail = over[0].detail
+    assert isinstance(detail, OverSaved), over[0]
+    return Diagnosis(Code.UNCLASSIFIED, SavesTooMuch(detail))
+
+
+def _collective(result: CaseResult, seen: Sequence[Mismatch]) -> Diagnosis:
+    first = seen[0]
+    match first.detail:
+        case PathNotTaken():
+            return Diagnosis(Code.UNCLASSIFIED, PathLeftOut(first.detail))
+        case WrongDtype(op, phase, dtype, due, where):
+            wrong = CollectiveInDtype(op, phase, dtype, due, where)
+            return Diagnosis(Code.PRECISION_LOSS, wrong)
+        case Refused() | TracesDiffer() | MessagesLost():
+            differ = CollectivesDiffer(first.rank, first.detail)
+            return Diagnosis(Code.COLLECTIVE_MISMATCH, differ)
+    raise AssertionError(first)
+
+
+def _hang(result: CaseResult, hangs: Sequence[Mismatch]) -> Diagnosis:
+    first = hangs[0]
+    assert isinstance(first.detail, Stuck), first
+    finished = first.detail.why is Impasse.PEER_FINISHED
+    code = Code.COLLECTIVE_MISMATCH if finished else Code.DEADLOCK
+    waiting = {m.rank: m.scene.last[-1] if m.scene.last else None for m in hangs}
+    return Diagnosis(code, GivenUp(first.rank, first.detail, waiting))
+
+
+def _exception(result: CaseResult, raised: Sequence[Mismatch]) -> Diagnosis:
+    first = raised[0].detail
+    assert isinstance(first, Raised), raised[0]
+    ranks = tuple(sorted(m.rank for m in raised))
+    every = len(ranks) == result.case.world_size
+    phase = first.scene.phase
+    row = first.row if phase is Phase.BUILD else None
+    code = Code.ORDER_OF_PARALLELISMS if row else Code.RANK_CRASH
+    return Diagnosis(code, RanksRaised(ranks, every, first.type, first.text, phase, row))
+
+
+def _sharding(result: CaseResult, faults: Sequence[Mismatch]) -> Diagnosis:
+    first = _most_telling(faults)
+    if isinstance(first.detail, PlanFault):
+        findings = [m.detail for m in faults if isinstance(m.detail, PlanFault)]
+        named = tuple(dict.fromkeys(name for finding in findings for name in finding.names))
+        return Diagnosis(first.detail.code, PlanAtFault(named, first.detail.reason))
+    assert isinstance(first.detail, Misheld), first
+    names = tuple(sorted({m.tensor for m in faults}))
+    cause = NotAsLaidOut(names, first.tensor, first.detail)
+    return Diagnosis(_CODES[first.detail.fault], cause)
+
+
+def _most_telling(faults: Sequence[Mismatch]) -> Mismatch:
+    """The first; where that is a parameter that its rank lacks, one that no rank has or, if there
+    is none, the rank that has it and should not."""
+    first = faults[0]
+    if not _is(first, Fault.MISSING):
+        return first
+    misplaced = {m.tensor: m for m in faults if _is(m, Fault.ELSEWHERE)}
+    lost = (m for m in faults if _is(m, Fault.MISSING) and m.tensor not in misplaced)
+    return next(lost, None) or misplaced[first.tensor]
+
+
+def _is(mismatch: Mismatch, fault: Fault) -> bool:
+    return isinstance(mismatch.detail, Misheld) and mismatch.detail.fault is fault
+
+
+_CODES = {
+    Fault.WHOLE: Code.PARAMETER_NOT_SHARDED,
+    Fault.STORAGE: Code.PARAMETER_NOT_SHARDED,
+    Fault.NONE_SHARDED: Code.PARAMETER_NOT_SHARDED,
+    Fault.SHAPE: Code.WRONG_PLACEMENT,
+    Fault.PLACEMENT: Code.WRONG_PLACEMENT,
+    Fault.ELSEWHERE: Code.WRONG_PLACEMENT,
+    Fault.MISSING: Code.PLAN_ENTRY_UNMATCHED,
+    Fault.UNEXPECTED: Code.PLAN_ENTRY_UNMATCHED,
+}
+
+_IN_ORDER: dict[Kind, Callable[[CaseResult, Sequence[Mismatch]], Diagnosis]] = {
+    Kind.CRASH: _crash,
+    Kind.SHARDING: _sharding,  # a rank that can't load its shard leaves its peers waiting
+    Kind.COMMUNICATION_BYTES: _communication,
+    Kind.SAVED_BYTES: _saved,
+    Kind.COLLECTIVE: _collective,
+    Kind.HANG: _hang,
+    Kind.EXCEPTION: _exception,
+}

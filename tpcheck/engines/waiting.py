@@ -1,0 +1,173 @@
+"""The wait for one case on an engine's ranks: what they answer, and when to stop waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import wait
+
+from tpcheck.comms.board import Board
+from tpcheck.engines.hosts import Host
+from tpcheck.evidence import Died, Raised, Scene, Stuck
+from tpcheck.protocol.messages import Ended, RankReport, Work
+from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Impasse, Kind
+
+#: Seconds that the peers of a rank that failed have to finish by themselves. Longer delays every
+#: failure; shorter gives up ranks that were about to report what they saw.
+GRACE = 0.5
+#: Seconds that a rank must wait in vain before it is given up: a peer that has seen a mismatch may
+#: be about to say so, and says more.
+SETTLE = 0.1
+#: Seconds after which ranks that all wait for one another are given up. Only the report waits: a
+#: deadlock stays one. Shorter would take ranks for stuck that a busy machine has not yet resumed.
+STALL = 5.0
+#: Seconds between two looks at ranks that are well, and once one has answered.
+LOOK, LOOK_CLOSELY = 0.2, 0.02
+
+
+class Collection:
+    """The wait for one case: collects outcomes and decides when to stop waiting."""
+
+    def __init__(
+        self,
+        hosts: list[Host],
+        work: Work,
+        *,
+        board: Board,
+        time_limit: float,
+        status_of: Callable[[Host], int | None],
+    ) -> None:
+        self.work, self.board = work, board
+        self.time_limit, self.status_of = time_limit, status_of
+        self.size = work.case.world_size
+        self.host_of = {r: h for h in hosts for r in h.ranks if r < self.size}
+        self.found: dict[int, RankReport | Mismatch] = {}
+        self.dead: set[int] = set()
+        self.deadline = time.monotonic() + time_limit
+        self._grace: float | None = None
+        self._gone: float | None = None
+        self._still: tuple[tuple[int, ...], float] = ((), 0.0)
+
+    def outcomes(self) -> list[RankReport | Mismatch]:
+        """One per rank, whatever happened to it."""
+        while self._pending():
+            self._receive(LOOK_CLOSELY if self._grace or self.found else LOOK)
+            impasse = self._give_up() if self._pending() else None
+            if impasse:
+                self._abandon(impasse)
+                break
+        self._tell_consequences()
+        return [self.found[rank] for rank in range(self.size)]
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether to start ranks afresh: peers of a failed one may hold half a collective."""
+        return bool(self.dead) or any(isinstance(o, Mismatch) for o in self.found.values())
+
+    def _tell_consequences(self) -> None:
+        """A rank whose peer died fails in its collective: the death is the cause, not that."""
+        dead = {
+            r for r, o in self.found.items() if isinstance(o, Mismatch) and o.kind is Kind.CRASH
+        }
+        for rank, outcome in self.found.items():
+            if not isinstance(outcome, Mismatch):
+                continue
+            scene = outcome.scene
+            if scene.last is None:
+                scene = replace(scene, last=self._last(rank))
+            if dead and self._lost_its_peer(rank, outcome, dead):
+                scene = replace(scene, consequence=True)
+            self.found[rank] = outcome.seen_at(scene)
+
+    def _lost_its_peer(self, rank: int, outcome: Mismatch, dead: set[int]) -> bool:
+        """Whether what the rank raised is what a collective raises when a member dies: it comes
+        from one, or it is torch's error for it and the last collective has a dead member."""
+        detail = outcome.detail
+        if not isinstance(detail, Raised):
+            return False
+        posts = self.board.last(rank, self.work.epoch, 1)
+        in_company = any(dead & set(post.members) for post in posts)
+        return in_company and (detail.communicating or detail.type == RuntimeError.__name__)
+
+    def _pending(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank not in self.found]
+
+    def _receive(self, timeout: float) -> None:
+        waiting = {self.host_of[r].connection: self.host_of[r] for r in self._pending()}
+        for ready in wait(list(waiting), timeout):
+            host = waiting[ready]  # type: ignore[index]
+            try:
+                ended = host.receive()
+            except (EOFError, OSError):
+                self._bury(host)
+                continue
+            if isinstance(ended, Ended) and ended.epoch == self.work.epoch:
+                self.found[ended.rank] = ended.outcome
+
+    def _bury(self, host: Host) -> None:
+        status = self.status_of(host)
+        for rank in host.ranks:
+            if rank < self.size and rank not in self.found:
+                self.dead.add(rank)
+                scene = Scene(last=self._last(rank))
+                died = Died(status, host.log_tail()[-2000:], scene)
+                self.found[rank] = Mismatch("rank", Kind.CRASH, rank, detail=died)
+
+    def _last(self, rank: int) -> tuple[str, ...]:
+        return tuple(post.text for post in self.board.last(rank, self.work.epoch))
+
+    def _give_up(self) -> Stuck | None:
+        """Why the ranks still running will not finish, or None while they may."""
+        now = time.monotonic()
+        failed = {r for r, outcome in self.found.items() if isinstance(outcome, Mismatch)}
+        for rank in self._pending():
+            gone = [r for r in self._absent(rank) if r in self.found]
+            if gone and not failed:
+                # a peer that has seen a mismatch may be about to say so, and says more
+                self._gone = self._gone or now
+                if now < self._gone + SETTLE:
+                    return None
+                return Stuck(Impasse.PEER_FINISHED, peer=gone[0])
+        if failed:
+            self._grace = self._grace or now + GRACE
+            lost = all(failed & set(self._absent(rank)) for rank in self._pending())
+            # a rank that refuses a collective strands the peers that have entered it
+            refused = self._refused() and now > self._grace - GRACE + SETTLE
+            over = lost or refused or now > self._grace
+            return Stuck(Impasse.PEER_FAILED) if over else None
+        if now > self.deadline:
+            return Stuck(Impasse.TOO_LONG, seconds=self.time_limit)
+        return self._stalled(now)
+
+    def _refused(self) -> bool:
+        """Whether a rank has seen that it and a peer are in different collectives."""
+        outcomes = self.found.values()
+        return any(isinstance(o, Mismatch) and o.kind is Kind.COLLECTIVE for o in outcomes)
+
+    def _absent(self, rank: int) -> list[int]:
+        return self.board.absent(rank, self.work.epoch)
+
+    def _stalled(self, now: float) -> Stuck | None:
+        """Whether every rank waits for a collective that another has not entered."""
+        counts = tuple(self.board.count(r, self.work.epoch) for r in range(self.size))
+        if counts != self._still[0] or not all(self._absent(r) for r in self._pending()):
+            self._still = (counts, now)
+            return None
+        return Stuck(Impasse.EVERY_RANK_WAITS) if now - self._still[1] > STALL else None
+
+    def _abandon(self, impasse: Stuck) -> None:
+        """Notes what each unfinished rank was in, with its stack, and gives them up."""
+        consequence = impasse.why is Impasse.PEER_FAILED
+        kind = Kind.EXCEPTION if consequence else Kind.HANG
+        for rank in self._pending():
+            shown = not consequence or self._refused()
+            scene = Scene(
+                last=self._last(rank),
+                stack=self.host_of[rank].stacks() if shown else None,
+                consequence=consequence,
+            )
+            stuck = replace(impasse, absent=tuple(self._absent(rank)), scene=scene)
+            self.dead.add(rank)
+            self.found[rank] = Mismatch("rank", kind, rank, detail=stuck)

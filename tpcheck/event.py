@@ -1,0 +1,46 @@
+"""`Event`: one collective as one rank entered it. A trace is a list of them. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpcheck.vocabulary import Phase
+
+POINT_TO_POINT = ("send", "recv")
+# In these every rank of the group must bring the same shape.
+_UNIFORM = {"all_reduce", "reduce_scatter", "broadcast", "reduce"}
+
+
+@dataclass(frozen=True)
+class Event:
+    """One collective as one rank entered it."""
+
+    op: str
+    reduce_op: str | None
+    group: tuple[int, ...]
+    dtype: str
+    shape: tuple[int, ...]
+    elements: int  # of the full tensor: what is gathered, or what is scattered
+    bytes: int
+    phase: Phase
+    where: str
+    module: str = ""  # of the candidate, by its qualified name
+    overwrites: bool = False  # in place, a tensor that autograd has saved
+    peer: int | None = None  # of a send or a recv: the rank at the other end, where it is known
+
+    def fingerprint(self) -> str:
+        """What all ranks of the group, or both ends of a message, must have in common."""
+        if self.op in POINT_TO_POINT:
+            return f"message {self.dtype} {self.elements}"
+        shape = str(list(self.shape)) if self.op in _UNIFORM else ""
+        return f"{self.op}({self.reduce_op or ''}) {self.dtype}{shape}"
+
+    def describe(self) -> str:
+        """For people: `all_reduce(sum) float32[4, 8] over ranks 0,1 in forward at mlp.py:41`."""
+        op = f"{self.op}({self.reduce_op})" if self.reduce_op else self.op
+        ranks = f"over ranks {','.join(map(str, self.group))}"
+        if self.peer is not None:
+            ranks = f"{'to' if self.op == 'send' else 'from'} rank {self.peer}"
+        of = f" of {self.module}" if self.module else ""
+        at = f" at {self.where}" if self.where else ""
+        return f"{op} {self.dtype}{list(self.shape)} {ranks} in {self.phase}{of}{at}"

@@ -1,0 +1,63 @@
+"""What a mismatch's numbers don't say: a closed union of small classes, `Evidence`.
+
+Data only. `report/evidence.py` has the sentence of each, `report/as_json.py` its JSON.
+"""
+
+from __future__ import annotations
+
+from tpcheck.evidence.failures import Died, Entered, Raised, Refused, Scene, Stuck, Uneven
+from tpcheck.evidence.tensors import (
+    Absent,
+    Elsewhere,
+    Misheld,
+    PlanFault,
+    ReplicasDiffer,
+    Values,
+    WrongShape,
+)
+from tpcheck.evidence.traces import (
+    MessagesLost,
+    OverBudget,
+    OverSaved,
+    PathNotTaken,
+    Ran,
+    TracesDiffer,
+    WrongDtype,
+)
+
+__all__ = [
+    "Absent",
+    "Died",
+    "Elsewhere",
+    "Entered",
+    "Evidence",
+    "MessagesLost",
+    "Misheld",
+    "OfCost",
+    "OfParameter",
+    "OfRank",
+    "OfTensor",
+    "OfTrace",
+    "OverBudget",
+    "OverSaved",
+    "PathNotTaken",
+    "PlanFault",
+    "Raised",
+    "Ran",
+    "Refused",
+    "ReplicasDiffer",
+    "Scene",
+    "Stuck",
+    "TracesDiffer",
+    "Uneven",
+    "Values",
+    "WrongDtype",
+    "WrongShape",
+]
+
+OfTensor = Values | Absent | WrongShape | Elsewhere | ReplicasDiffer
+OfParameter = Misheld | PlanFault
+OfRank = Raised | Died | Stuck | Refused
+OfTrace = TracesDiffer | MessagesLost | PathNotTaken | WrongDtype
+OfCost = OverBudget | OverSaved
+Evidence = OfTensor | OfParameter | OfRank | OfTrace | OfCost

@@ -1,0 +1,1 @@
+"""What audits, kill matrices and calibrations come to, as data."""

@@ -1,0 +1,35 @@
+"""How closely bounds are measured: `SCREEN` for every case, `CONFIRM` for one with a suspect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpcheck.bounds.limits import FALSE_ALARM, SUSPICION
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many noisy runs, and which false-alarm probability.
+
+    Args:
+        runs: noisy runs, by dtype.
+        strained: antithetic pairs of runs, the same errors enlarged and mirrored. In float64 there
+            are none.
+        chance: of an alarm over a correct tensor.
+    """
+
+    runs: Mapping[str, int]
+    strained: int
+    chance: float
+
+
+#: Of every case. Each run costs another forward and backward of the reference. Fewer, and the
+#: limits of small tensors grow without bound (Student's t); more, and all cases pay for what few
+#: need. The half precisions have more, since their bounds are the ones that faults hide in.
+SCREEN = Effort({"float64": 2, "float32": 3, "bfloat16": 4, "float16": 4}, 0, SUSPICION)
+
+#: Of a case with a suspect tensor. Enough that limits with a chance of 1e-9 are near those of a
+#: known σ; fewer, and real but small faults are cleared. The antithetic pairs are there for jumps:
+#: fewer of them meet fewer, and a jump that is not met raises a false alarm.
+CONFIRM = Effort({"float64": 24, "float32": 32, "bfloat16": 48, "float16": 48}, 8, FALSE_ALARM)

@@ -1,0 +1,243 @@
+"""What is expected of a case: the reference's values in float64, and how far rounding may move
+each of them.
+
+The reference runs once for the values, a few times under `RoundingNoise` for the bounds, and once
+in the case's dtype for what overflows there and which dtype each output has. The first run also
+shows the outputs' shapes, of which the cotangents are drawn; all others are given these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tpcheck.bounds import integers, projection
+from tpcheck.bounds.arithmetic import Arithmetic
+from tpcheck.bounds.noise import RoundingNoise, Scales
+from tpcheck.bounds.spread import MARGIN, STRAIN, Spread, spread
+from tpcheck.case import Case
+from tpcheck.oracle.effort import Effort
+from tpcheck.oracle.passes import Cotangents, Passes, Walked
+from tpcheck.oracle.reference import ask, build_reference, draw_cotangents
+from tpcheck.protocol.problem import Problem, Values
+from tpcheck.spec import Spec
+from tpcheck.tensors.draw import generator, torch_dtype
+from tpcheck.tensors.names import Shelf
+from tpcheck.vocabulary import Kind
+
+Key = tuple[str, str]  # (kind, name)
+Run = list[Walked]  # by problem
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is expected on one dp coordinate.
+
+    Args:
+        cotangents: those drawn, by microbatch: full tensors in the case's dtype.
+        values: every tensor that is compared, float64.
+        spreads: how far rounding may move each.
+        own: the same tensors as the reference gives them in the case's dtype.
+        unused: gradients that are None in the reference.
+    """
+
+    cotangents: list[Cotangents]
+    values: Values
+    spreads: Mapping[Key, Spread]
+    own: Values
+    unused: frozenset[Key]
+
+
+def expect(passes: Passes, exact: Any, low: Any, effort: Effort) -> list[Expected]:
+    """What the reference gives, by problem.
+
+    Args:
+        passes: the walk in float64, over problems whose cotangents are still to be drawn.
+        exact, low: the reference in float64, and in the case's dtype.
+    """
+    runs = _runs(passes, exact, low, effort)
+    sizes = _sizes(runs.passes, exact) if passes.case.integers else None
+    unused = runs.unused()
+    expected = []
+    for i, (right, own) in enumerate(zip(runs.exact, runs.own, strict=True)):
+        spreads = _spreads(runs.passes, i, right.values, runs.errors(i), effort)
+        if sizes:
+            spreads = integers.spreads(spreads, sizes[i].values, torch_dtype(passes.case))
+        expected.append(Expected(right.cotangents, right.values, spreads, own.values, unused))
+    return expected
+
+
+def evaluate(spec: Spec, case: Case, *problems: Problem) -> list[Values]:
+    """What the reference gives in float64 for problems that may have been altered: one, or those
+    of all dp coordinates where they share their gradients."""
+    run = Passes(spec, case, problems, torch.float64)(build_reference(spec, case))
+    return [one.values for one in run]
+
+
+# ---- the runs
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What the runs of one problem show of rounding.
+
+    Args:
+        noisy: deviations of the noisy runs.
+        own: the results in the case's dtype.
+        strained: deviations of the antithetic pairs.
+    """
+
+    noisy: Sequence[Values]
+    own: Values
+    strained: Sequence[tuple[Values, Values]]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All runs of the reference on the same numbers.
+
+    Args:
+        passes: the walk in float64, over problems with their cotangents.
+        exact: the values.
+        noisy: deviations from them under rounding errors.
+        strained: deviations of antithetic pairs.
+        own: the results in the case's dtype.
+    """
+
+    passes: Passes
+    exact: Run
+    noisy: list[Run]
+    strained: list[tuple[Run, Run]]
+    own: Run
+
+    def errors(self, i: int) -> Errors:
+        """What they show of problem `i`."""
+        pairs = [(up[i].values, down[i].values) for up, down in self.strained]
+        return Errors([run[i].values for run in self.noisy], self.own[i].values, pairs)
+
+    def unused(self) -> frozenset[Key]:
+        """Gradients that are None in any float64 run: rounding may choose another path."""
+        runs = [self.exact, *self.noisy, *(run for pair in self.strained for run in pair)]
+        return frozenset[Key]().union(*(one.unused for run in runs for one in run))
+
+
+def _runs(passes: Passes, exact: Any, low: Any, effort: Effort) -> Runs:
+    dtype = passes.case.dtype
+    with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
+        first = first_run(passes, exact)
+        passes = _with_cotangents(passes, first)
+        noise = Noise(passes, exact, first)
+        count = effort.runs[dtype]
+        noisy = [noise.deviations(k) for k in range(count)]
+        pairs = range(count, count + effort.strained) if dtype != "float64" else ()
+        strained = [(noise.deviations(k, STRAIN), noise.deviations(k, -STRAIN)) for k in pairs]
+    return Runs(passes, first, noisy, strained, own_run(passes, low))
+
+
+def first_run(passes: Passes, module: Any) -> Run:
+    """The values, in float64; its cotangents are drawn as soon as an output's shape is known."""
+    draw = partial(draw_cotangents, passes.case)
+    run: Run = ask(passes.spec, "reference's forward or backward", passes, module, draw)
+    return run
+
+
+def own_run(passes: Passes, low: Any) -> Run:
+    """In the case's dtype, with torch's own choice of kernels: another order of the same
+    computation."""
+    return replace(passes, dtype=torch_dtype(passes.case))(low)
+
+
+def _with_cotangents(passes: Passes, first: Run) -> Passes:
+    """The same walk over problems that have the cotangents of the first run."""
+    pairs = zip(passes.problems, first, strict=True)
+    problems = [replace(problem, cotangents=one.cotangents) for problem, one in pairs]
+    return replace(passes, problems=problems)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The reference again, under rounding errors; all runs share the σ of each operation.
+
+    Args:
+        exact: the run that they deviate from.
+    """
+
+    passes: Passes
+    module: Any
+    exact: Run
+    _scales: Scales = field(default_factory=list)
+
+    def deviations(self, k: int, amplitude: float = 1.0) -> Run:
+        """How far off a run is under the errors drawn from stream `k`."""
+        case, problems = self.passes.case, self.passes.problems
+        errors = generator(case, "noise", problems[0].d, k)
+        arithmetic = Arithmetic(torch_dtype(case), case.tp)
+        with RoundingNoise(arithmetic, errors, self._scales, amplitude) as noise:
+            run = self.passes(self.module)
+        return [
+            replace(off, values=_difference(off.values, right.values, noise.enlarged))
+            for off, right in zip(run, self.exact, strict=True)
+        ]
+
+
+def _difference(off: Values, right: Values, times: float) -> Values:
+    return {key: (off[key].double() - value.double()) / times for key, value in right.items()}
+
+
+def _sizes(passes: Passes, module: Any) -> Run:
+    """The values of a linear spec over the sizes of all drawn numbers: Σ |term| of each element."""
+
+    def of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {n: t.abs() if t.is_floating_point() else t for n, t in tensors.items()}
+
+    positive = [
+        Problem(
+            p.d,
+            params=of(p.params),
+            inputs=[of(inputs) for inputs in p.inputs],
+            cotangents=[of(cotangents) for cotangents in p.cotangents],
+        )
+        for p in passes.problems
+    ]
+    return replace(passes, problems=positive, watch=None)(module)
+
+
+# ---- from runs to bounds
+
+
+def _spreads(
+    passes: Passes, i: int, values: Values, errors: Errors, effort: Effort
+) -> dict[Key, Spread]:
+    """How far rounding may move each tensor of problem `i`."""
+    expanded = passes.case.memory == "expanded"
+    repeats = projection.repeats_of(passes.problems[i].inputs[0], expanded=expanded)
+    dtype = torch_dtype(passes.case)
+    return {
+        key: _spread(key, value, errors, dtype, repeats, effort.chance)
+        for key, value in values.items()
+    }
+
+
+def _spread(
+    key: Key, value: Tensor, errors: Errors, dtype: torch.dtype, repeats: int, chance: float
+) -> Spread:
+    noisy = [off[key] for off in errors.noisy]
+    strained = [(up[key], down[key]) for up, down in errors.strained]
+    low = errors.own[key]
+    finite = low.isfinite() & value.isfinite()
+    own = torch.where(finite, low.double() - value.double(), 0.0)
+    found = spread(noisy, own, dtype=dtype, strained=strained, chance=chance)
+    # what overflows in the case's dtype may overflow, or not, in another order too
+    sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
+    found = replace(found, sigma=sigma)
+    if key[0] == Shelf.BORDER or not Kind(key[0]).is_reduced or not value.numel():
+        return found
+    scale, samples = projection.scale(value.double(), sigma, noisy, own, strained, repeats=repeats)
+    scale *= MARGIN.get(dtype, 1.0)
+    return replace(found, gain=scale, runs=samples, elements=value.numel())

@@ -1,0 +1,127 @@
+"""The reference of a case: built, its state, inputs and cotangents drawn from the case's seed.
+
+Letters: d = dp coordinate, m = microbatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tpcheck.bounds import integers
+from tpcheck.case import Case
+from tpcheck.comms import frames
+from tpcheck.errors import InvalidArgument
+from tpcheck.protocol.conventions import differentiable
+from tpcheck.protocol.problem import Problem
+from tpcheck.spec import Spec
+from tpcheck.tensors import draw as drawing
+from tpcheck.tensors.draw import Draw, torch_dtype
+from tpcheck.tensors.names import tensors_of
+from tpcheck.tensors.strides import repeat_first_row
+
+#: How many characters of what a spec's callable raises are shown. Fewer would cut the reason off;
+#: more, and a tensor in the message fills the screen.
+SHOWN = 300
+
+
+def ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
+    """Calls one of the spec's callables; what it raises the spec's author must fix: one line."""
+    try:
+        return call(*given)
+    except InvalidArgument:
+        raise
+    except Exception as error:
+        own = frames.users(error)
+        at = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+        reason = " ".join(str(error).split())[:SHOWN]
+        raise InvalidArgument(
+            f"spec {spec.name!r}: {what} raised {type(error).__name__}: {reason}{at}"
+        ) from error
+
+
+def build_reference(spec: Spec, case: Case) -> Any:
+    """The reference of this case, a module in float64 (a function is returned as it is)."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(case.seed)
+        module = ask(spec, "reference", spec.reference, case)
+    return module.to(torch.float64) if isinstance(module, nn.Module) else module
+
+
+def build_in_dtype(spec: Spec, case: Case, module: Any) -> Any:
+    """The reference `module` in the case's dtype. Built anew: one that holds process groups can't
+    be copied; the state is copied in before each run anyway."""
+    if not isinstance(module, nn.Module) or case.dtype == "float64":
+        return module
+    return build_reference(spec, case).to(torch_dtype(case))
+
+
+def draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
+    """Every parameter and buffer, full, away from its default, in the case's dtype; tied ones
+    once."""
+    if not isinstance(module, nn.Module):
+        return {}
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    drawn: dict[int, Tensor] = {}
+    state = {}
+    for name, tensor in tensors_of(module).items():
+        if id(tensor) not in drawn:
+            drawn[id(tensor)] = _draw_state_of(spec, case, name, tensor, buffer=name in buffers)
+        state[name] = drawn[id(tensor)]
+    return state
+
+
+def _draw_state_of(spec: Spec, case: Case, name: str, tensor: Tensor, *, buffer: bool) -> Tensor:
+    """The spec's own draw, where it has one; the harness's otherwise."""
+    draw = Draw(case, "state")
+    drawn = spec.init(name, tuple(tensor.shape), draw) if spec.init else None
+    if case.integers and tensor.is_floating_point():
+        drawn = integers.integers(draw, name, tensor)
+    if drawn is None:
+        drawn = drawing.state(draw, name, tensor, buffer=buffer)
+    return drawn.to(torch_dtype(case)) if drawn.is_floating_point() else drawn
+
+
+def draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
+    """The full inputs of one microbatch, floats in the case's dtype."""
+    draw = Draw(case, "input", d, m)
+    given = ask(spec, "inputs", spec.inputs, case, draw)
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"spec {spec.name!r}: inputs() returned a {type(given).__name__}")
+    for name, tensor in given.items():
+        if not isinstance(tensor, Tensor):
+            raise InvalidArgument(f"inputs()[{name!r}] is a {type(tensor).__name__}, not a tensor")
+    return {name: _as_drawn(case, draw, name, tensor) for name, tensor in given.items()}
+
+
+def _as_drawn(case: Case, draw: Draw, name: str, tensor: Tensor) -> Tensor:
+    """An input that the spec gave, of the case's size and dtype."""
+    if not tensor.is_floating_point():
+        return tensor
+    if case.integers:
+        tensor = integers.integers(draw, name, tensor)
+    return _in_format(case, tensor * 2.0**case.magnitude)
+
+
+def draw_cotangents(
+    case: Case, problem: Problem, m: int, outputs: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The full cotangents of one microbatch, shaped as the reference's `outputs` are."""
+    draw = Draw(case, "cotangent", problem.d, m)
+    cotangents = {}
+    for name in differentiable(outputs):
+        full = drawing.cotangent(draw, name, outputs[name])
+        full = torch.ones_like(full) if problem.ones else full
+        full = integers.integers(draw, name, full) if case.integers else full
+        cotangents[name] = _in_format(case, full)
+    return cotangents
+
+
+def _in_format(case: Case, tensor: Tensor) -> Tensor:
+    """In the case's dtype, and with equal rows where it is to be expanded."""
+    tensor = repeat_first_row(tensor) if case.memory == "expanded" else tensor
+    return tensor.to(torch_dtype(case))

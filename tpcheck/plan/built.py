@@ -1,0 +1,64 @@
+"""What a built model is made of: FSDP2's units, checkpoint wrappers, Float8 modules.
+
+FSDP2 keeps what it manages in private state; `units` is the one place that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from tpcheck.tensors.names import Wrapper, unwrapped
+
+
+@dataclass(frozen=True)
+class Managed:
+    """One parameter that FSDP2 manages, and the module that it will put it back into."""
+
+    parameter: Tensor
+    owner: nn.Module
+    name: str
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One FSDP2 unit: what `fully_shard` was called on, and its parameters."""
+
+    name: str
+    managed: tuple[Managed, ...]
+
+
+def units(model: nn.Module) -> Iterator[Unit]:
+    """The FSDP2 units of a model, each once."""
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        state = getattr(module, "_get_fsdp_state", lambda: None)()
+        if state is None or id(state) in seen:
+            continue
+        seen.add(id(state))
+        groups = getattr(state, "_fsdp_param_groups", None)
+        if groups is None:  # torch < 2.13: one group per unit
+            groups = [g for g in (state._fsdp_param_group,) if g is not None]
+        managed = [
+            Managed(p.sharded_param, p._module_info.module, p._module_info.param_name)
+            for group in groups
+            for p in group.fsdp_params
+        ]
+        yield Unit(unwrapped(name), tuple(managed))
+
+
+def is_unit(module: nn.Module | None) -> bool:
+    """Whether FSDP2 or FSDP1 was applied to the module itself."""
+    return hasattr(module, "_get_fsdp_state") or Wrapper.FSDP in getattr(module, "_modules", ())
+
+
+def checkpointed(module: nn.Module) -> nn.Module | None:
+    """What a CheckpointWrapper wraps."""
+    inner = module._modules.get(Wrapper.CHECKPOINTING)
+    return inner if isinstance(inner, nn.Module) else None
+
+
+def is_float8(module: nn.Module) -> bool:
+    return any(cls.__name__ == "Float8Linear" for cls in type(module).__mro__)

@@ -1,0 +1,97 @@
+"""Column splits and the row splits that consume their features: each needs the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from tpcheck.figures.plan import Finding
+from tpcheck.figures.plan_causes import Unconsumed, UnevenInput, Unfed
+from tpcheck.plan.followed import Promise
+from tpcheck.plan.groups import Group, block_of, is_below, key_of, sizes
+from tpcheck.plan.match import owner_of
+from tpcheck.vocabulary import Code
+
+
+def unpaired(promise: Promise, groups: list[Group]) -> Iterator[Finding]:
+    """A column split without a row split that consumes it, or the reverse.
+
+    A module with both is paired. One with only column splits is consumed by the next module if
+    that has only row splits (BERT's `attention.self` and `attention.output`), or by a sibling of
+    its size, wherever that is registered. One outside all blocks (a head) is the model's output.
+    Beside a split by a style of one's own nothing is known.
+    """
+    siblings = _siblings(promise, groups)
+    unknown = _unknown_blocks(promise)
+    unconsumed, unfed = _alone(
+        [g for g in groups if g.parent not in siblings and block_of(g.parent) not in unknown]
+    )
+    for cause, names in ((Unconsumed(), unconsumed), (Unfed(), unfed)):
+        if names:
+            key = key_of(promise, names[0])
+            yield Finding(Code.WRONG_PLACEMENT, cause, tuple(names), key)
+
+
+def _alone(groups: list[Group]) -> tuple[list[str], list[str]]:
+    """Column splits that no row split consumes, and row splits that no column split feeds."""
+    unconsumed: list[str] = []
+    unfed: list[str] = []
+    waiting: Group | None = None  # for the row splits of the group after it
+    for group, after in zip_longest(groups, groups[1:]):
+        if group.gives and group.takes:
+            continue
+        if group.gives:
+            unconsumed += waiting.gives if waiting else ()
+            if after and not after.gives and block_of(group.parent) == block_of(after.parent):
+                waiting = group
+            elif after and after.takes and is_below(after.parent, group.parent):
+                continue  # by a module within: a gated output projection, say
+            elif block_of(group.parent):
+                unconsumed += group.gives
+        elif waiting:
+            waiting = None
+        else:
+            unfed += group.takes
+    return unconsumed, unfed
+
+
+def _siblings(promise: Promise, groups: list[Group]) -> set[str]:
+    """Column splits alone and row splits alone, in modules side by side, of one size."""
+    out: set[str] = set()
+    for i, one in enumerate(groups):
+        widths = sizes(promise, one.gives, 0)
+        if one.takes or not widths:
+            continue
+        for other in (*groups[i + 1 :], *groups[:i]):  # what follows is likelier
+            free = other.parent not in out and not other.gives
+            if free and _beside(one, other) and widths & sizes(promise, other.takes, -1):
+                out |= {one.parent, other.parent}
+                break
+    return out
+
+
+def _beside(one: Group, other: Group) -> bool:
+    a, b = one.parent, other.parent
+    return bool(a and b) and (owner_of(a) in (owner_of(b), b) or owner_of(b) == a)
+
+
+def _unknown_blocks(promise: Promise) -> set[str]:
+    """Blocks in which a style that tpcheck does not know splits a parameter."""
+    return {
+        block_of(owner_of(name))
+        for name, placed in promise.placed.items()
+        if placed.style.split == "probe" and promise.shards(name)
+    }
+
+
+def uneven(promise: Promise, groups: list[Group]) -> Iterator[Finding]:
+    """torch's row split takes a plain tensor for one of equal parts, and raises in forward where
+    the column split before it gave this rank more, or less."""
+    for group in groups:
+        local = [s.local for m in group.gives for _, s in promise.on[m] if s.split == "column"]
+        for name in group.takes if local and all(local) else ():
+            styles = [s for _, s in promise.on[name] if s.split == "row" and s.object is not None]
+            size = max(sizes(promise, [name], -1), default=0)
+            if styles and size % promise.tp:
+                cause = UnevenInput(promise.tp, size, styles[0].name)
+                yield Finding(Code.WRONG_PLACEMENT, cause, (name,), key_of(promise, name))

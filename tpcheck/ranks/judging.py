@@ -1,0 +1,186 @@
+"""A rank's tensors against their slices of the reference: evidence goes into the rank's report,
+suspect tensors aside for a second look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from tpcheck import placement
+from tpcheck.bounds import compare, other_rules
+from tpcheck.evidence import Absent
+from tpcheck.placement import Entry, Partial, Replicate, by_axis, take
+from tpcheck.protocol.messages import RankReport, Work
+from tpcheck.protocol.problem import Problem, Target
+from tpcheck.ranks.loading import elsewhere
+from tpcheck.tensors.digest import fingerprint
+from tpcheck.tensors.live import is_dtensor, live_entry, local, sharded_by_hand
+from tpcheck.tensors.names import InPass, Key, Pass
+from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Kind
+
+
+class Judging:
+    """Compares one rank's tensors with what is expected of them.
+
+    Args:
+        report: filled as it goes, so that a crash loses nothing of it.
+        kept: where every tensor is put that a dump asks for, by `Key`.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        problem: Problem,
+        mesh: DeviceMesh,
+        report: RankReport,
+        kept: dict[str, Tensor],
+    ) -> None:
+        self.work, self.case, self.mesh = work, work.case, mesh
+        self.rank, self.report, self.kept = report.rank, report, kept
+        self.targets = {(t.kind, t.name): t for t in problem.targets}
+        self.suspects: dict[str, Tensor] = {}
+
+    def outputs(self, outputs: Mapping[str, Tensor], at: Pass) -> bool:
+        """Compares what a forward returned; False where a shape is wrong, or one is missing."""
+        complete = True
+        wanted = self._wanted(at)
+        for base, target in wanted.items():
+            actual = outputs.get(base)
+            fits = self.check(target.kind, target.name, actual, dtype=target.dtype)
+            complete = fits and complete
+            if not fits and actual is None:
+                # a wrong name, as of a tuple, says more than that it is not there
+                names = Absent(tuple(outputs), tuple(wanted))
+                self.report.mismatches[-1] = replace(self.report.mismatches[-1], detail=names)
+        return complete
+
+    def _wanted(self, at: Pass) -> dict[str, Target]:
+        """The outputs that are expected of one pass, by the names that the candidate gives them."""
+        named = {InPass.parse(name): t for (_, name), t in self.targets.items() if t.kind.is_output}
+        return {name.base: target for name, target in named.items() if name.at == at}
+
+    def input_gradients(self, leaves: Mapping[str, Tensor], at: Pass) -> None:
+        """Compares the gradients of one pass's inputs."""
+        for name, leaf in leaves.items():
+            if leaf.requires_grad:
+                self.check(Kind.INPUT_GRAD, str(InPass(name, at)), leaf.grad)
+
+    def parameter_gradients(self, parameters: Mapping[str, Tensor]) -> None:
+        """Compares the gradient of every parameter; one that the candidate froze, or made a buffer
+        of, has none: a mismatch."""
+        for kind, name in list(self.targets):
+            if kind is Kind.PARAM_GRAD:
+                self.check(kind, name, parameters[name].grad if name in parameters else None)
+
+    def check(
+        self, kind: Kind, name: str, actual: Tensor | None, *, dtype: torch.dtype | None = None
+    ) -> bool:
+        """Compares one tensor; False where its shape is wrong, so that the run can't go on.
+
+        Args:
+            dtype: the dtype that it must have, or None where any will do.
+        """
+        target = self.targets.get((kind, name))
+        if target is None or (actual is None and target.unused):
+            return True
+        if not placement.holds(target.entry, case=self.case, rank=self.rank):
+            self._not_here(target, actual)
+            return True
+        # the placement first: sums of partials are taken before anything is compared
+        entry, actual = self._settle(target, actual)
+        self._keep(target, entry, actual)
+        expected, sigma = self._slices(target, entry)
+        spread = replace(target.spread, sigma=sigma)
+        found = compare.compare(
+            actual, expected, spread, name=name, kind=kind, rank=self.rank, dtype=dtype
+        )
+        if found.mismatch is None:
+            self.report.usage = max(self.report.usage, found.usage)
+        else:
+            self._suspect(found.mismatch, target, entry, actual)
+        self._hold_other_rules_against(target, entry, actual, expected)
+        return actual is not None and actual.shape == expected.shape
+
+    def _slices(self, target: Target, entry: Entry) -> tuple[Tensor, Tensor]:
+        """This rank's part of the expected value, and of its σ."""
+        value, sigma = target.value, target.spread.sigma
+        where: dict[str, Any] = {"case": self.case, "rank": self.rank}
+        return take(value, entry, **where), take(sigma, entry, **where)
+
+    def _not_here(self, target: Target, actual: Tensor | None) -> None:
+        """Only an output that this rank should not have is evidence: gradients are of its own."""
+        if actual is not None and target.kind.is_output:
+            detail = elsewhere(target.entry, self.case, self.rank)
+            self.report.mismatches.append(
+                Mismatch(target.name, target.kind, self.rank, detail=detail)
+            )
+
+    def _keep(self, target: Target, entry: Entry, actual: Tensor | None) -> None:
+        self.report.digests[target.kind, target.name] = fingerprint(actual)
+        self.report.compared += 1
+        if self.work.dump and actual is not None:
+            self.kept[str(Key(target.kind, target.name))] = actual.detach().cpu()
+
+    def _suspect(
+        self, found: Mismatch, target: Target, entry: Entry, actual: Tensor | None
+    ) -> None:
+        self.report.mismatches.append(found)
+        if actual is not None and found.error is not None:
+            self.report.suspects[target.kind, target.name] = entry
+            self.suspects[str(Key(target.kind, target.name))] = actual.detach().cpu()
+
+    def _hold_other_rules_against(
+        self, target: Target, entry: Entry, actual: Tensor | None, expected: Tensor
+    ) -> None:
+        if self.work.rules and target.own is not None:
+            own = take(target.own, entry, case=self.case, rank=self.rank)
+            limit = other_rules.twice_own_error(target.own, target.value)
+            alarms = other_rules.alarms(actual, expected, own, twice_own=limit)
+            self.report.alarms |= alarms
+
+    def _settle(self, target: Target, actual: Tensor | None) -> tuple[Entry, Tensor | None]:
+        """The placement to compare under, and the local tensor (sums of partials are taken).
+
+        A DTensor is compared under its own placements, whatever the layout says: whether those are
+        the right ones is another question, which loading has asked. So is a parameter, and its
+        gradient unless the layout's `grads` says otherwise: else a parameter that is replicated
+        where the layout shards it would be two mismatches, one of them for its right values.
+        """
+        if actual is None:
+            return _summed(target.entry), None
+        entry = target.entry
+        if is_dtensor(actual):
+            entry, actual = self._of_dtensor(target, actual)
+        elif (
+            target.kind in (Kind.PARAM, Kind.PARAM_GRAD) and entry == self.work.params[target.name]
+        ):
+            entry = self.report.entries.get(target.name, entry)
+        for axis, own in by_axis(entry).items():
+            if isinstance(own, Partial) and self.case.mesh.get(axis, 1) > 1:
+                actual = actual.detach().clone()
+                dist.all_reduce(actual, group=self.mesh[axis].get_group())
+        return _summed(entry), actual
+
+    def _of_dtensor(self, target: Target, actual: Tensor) -> tuple[Entry, Tensor]:
+        """The live placement of a DTensor, and its local part."""
+        by_hand = sharded_by_hand(actual, target.value, target.entry, self.case, self.rank)
+        live = by_hand | by_axis(live_entry(actual))
+        sizes = self.case.mesh  # on an axis of one rank every placement is the whole
+        entry = {
+            axis: Replicate() if sizes.get(axis, 1) == 1 else own for axis, own in live.items()
+        }
+        return entry, local(actual)
+
+
+def _summed(entry: Entry) -> Entry:
+    return {
+        axis: Replicate() if isinstance(own, Partial) else own
+        for axis, own in by_axis(entry).items()
+    }

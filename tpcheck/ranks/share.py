@@ -1,0 +1,68 @@
+"""A rank's share of inputs and cotangents: sliced by the layout, in the case's memory format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from tpcheck import placement
+from tpcheck.placement import Entry, take
+from tpcheck.protocol.messages import Work
+from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.live import is_dtensor, like, live_entry
+from tpcheck.tensors.strides import lay_out
+
+
+class Share:
+    """What one rank computes with. Tensors that the layout has on other ranks are left out."""
+
+    def __init__(self, work: Work, problem: Problem, rank: int) -> None:
+        self.work, self.case = work, work.case
+        self.problem, self.rank = problem, rank
+
+    def leaves(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """This rank's part of each full input; floats take gradients."""
+        return {n: self._leaf(n, t) for n, t in inputs.items() if self._has(self.work.inputs[n])}
+
+    def seeds(self, m: int) -> dict[str, Tensor]:
+        """This rank's part of each output's cotangent in microbatch `m`, by the layout."""
+        return {
+            name: self._laid_out(full, entry)
+            for name, full in self._cotangents(m).items()
+            if self._has(entry := self.work.outputs[name])
+        }
+
+    def roots_and_seeds(
+        self, outputs: Mapping[str, Tensor], m: int
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The outputs that backward starts from, and the cotangent of each: a DTensor's under its
+        own placements, whatever the layout says."""
+        roots, seeds = [], []
+        cotangents = self._cotangents(m)
+        for name, output in outputs.items():
+            if name not in cotangents or not output.requires_grad:
+                continue
+            entry = live_entry(output) if is_dtensor(output) else self.work.outputs[name]
+            roots.append(output)
+            seeds.append(like(output, self._laid_out(cotangents[name].to(output.dtype), entry)))
+        return roots, seeds
+
+    def _cotangents(self, m: int) -> Mapping[str, Tensor]:
+        """Of a microbatch; none where no output takes one."""
+        return self.problem.cotangents[m] if m < len(self.problem.cotangents) else {}
+
+    def _leaf(self, name: str, full: Tensor) -> Tensor:
+        floats = full.is_floating_point()
+        entry = self.work.inputs[name]
+        part = self._laid_out(full, entry) if floats else self._part(full, entry).clone()
+        return part.detach().requires_grad_(floats)
+
+    def _laid_out(self, full: Tensor, entry: Entry) -> Tensor:
+        return lay_out(self._part(full, entry), self.case.memory)
+
+    def _part(self, full: Tensor, entry: Entry) -> Tensor:
+        return take(full, entry, case=self.case, rank=self.rank)
+
+    def _has(self, entry: Entry) -> bool:
+        return placement.holds(entry, case=self.case, rank=self.rank)

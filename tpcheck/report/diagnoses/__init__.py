@@ -1,0 +1,54 @@
+"""Diagnoses for people: the sentence of each cause, and of the place where a failure is seen first.
+
+`codes` describes each code in a line; `data` has the causes as JSON.
+"""
+
+from __future__ import annotations
+
+from tpcheck.causes import Cause, OnlyInDtype
+from tpcheck.causes.altered import OfAltered
+from tpcheck.causes.evident import OfEvidence
+from tpcheck.causes.loaded import OfLoading
+from tpcheck.causes.microbatches import OfMicrobatches
+from tpcheck.causes.rows import OfRows
+from tpcheck.causes.several import OfSeveral
+from tpcheck.causes.structure import OfStructure
+from tpcheck.causes.tensor import OfTensor
+from tpcheck.causes.terms import OfTerms
+from tpcheck.report.diagnoses import (
+    altered,
+    evident,
+    loaded,
+    microbatches,
+    reruns,
+    rows,
+    several,
+    structure,
+    tensor,
+    terms,
+)
+
+
+def sentence(cause: Cause) -> str:
+    """What is wrong, and what shows it."""
+    if isinstance(cause, OnlyInDtype):
+        return f"{sentence(cause.cause)}; so in {cause.only_in}, right in float64"
+    if isinstance(cause, OfStructure):
+        return structure.sentence(cause)
+    if isinstance(cause, OfEvidence):
+        return evident.sentence(cause)
+    if isinstance(cause, OfTensor):
+        return tensor.sentence(cause)
+    if isinstance(cause, OfRows):
+        return rows.sentence(cause)
+    if isinstance(cause, OfLoading):
+        return loaded.sentence(cause)
+    if isinstance(cause, OfSeveral):
+        return several.sentence(cause)
+    if isinstance(cause, OfTerms):
+        return terms.sentence(cause)
+    if isinstance(cause, OfAltered):
+        return altered.sentence(cause)
+    if isinstance(cause, OfMicrobatches):
+        return microbatches.sentence(cause)
+    return reruns.sentence(cause)

@@ -1,0 +1,35 @@
+"""What each diagnosis code means, in a line; `docs/diagnoses.md` has the rest."""
+
+from __future__ import annotations
+
+from tpcheck.vocabulary import Code
+
+MEANING = {
+    Code.MISSING_ALL_REDUCE: "a sum over the ranks, or what they should exchange for it, is "
+    "missing",
+    Code.SUMMED_TWICE: "something is summed over the ranks more often than it should be",
+    Code.AVERAGED_NOT_SUMMED: "a mean over the ranks stands where a sum belongs",
+    Code.PARTIAL_NOT_REDUCED: "a gradient holds only this rank's part of the sum",
+    Code.REPLICAS_DIFFER: "ranks that must hold the same tensor hold different ones",
+    Code.SHARD_ORDER: "pieces are in the wrong order, or from the wrong rank",
+    Code.KV_HEAD_MAP: "query heads meet the wrong K/V head",
+    Code.BIAS_PER_RANK: "a bias is added on every rank before the sum, or on some ranks only",
+    Code.GRADIENT_DROPPED: "a gradient does not arrive",
+    Code.WRONG_GROUP: "a collective runs over the wrong group of ranks",
+    Code.VOCAB_MASK: "tokens at the edge of a rank's vocabulary range go wrong",
+    Code.RNG_NOT_COORDINATED: "random masks agree where they must differ, or differ where not",
+    Code.SCALE_NOT_SHARED: "a scale is computed from one shard where the whole is meant",
+    Code.PRECISION_LOSS: "the computation is right, but in too low a precision",
+    Code.UNWRITTEN_MEMORY: "uninitialized memory is read",
+    Code.STALE_BUFFER: "a buffer is read too early, or was overwritten",
+    Code.PLAN_ENTRY_UNMATCHED: "names of the plan or the reference match nothing in the candidate",
+    Code.PARAMETER_NOT_SHARDED: "a parameter that should be sharded is replicated",
+    Code.WRONG_PLACEMENT: "a tensor is sharded along another dim, or not as the layout says",
+    Code.EXTRA_COMMUNICATION: "more is communicated than the budget allows",
+    Code.COLLECTIVE_MISMATCH: "ranks entered different collectives",
+    Code.DEADLOCK: "ranks wait for one another",
+    Code.RANK_CRASH: "a rank raised, or died",
+    Code.ORDER_OF_PARALLELISMS: "parallelisms were applied in an order that breaks one of them",
+    Code.TIED_WEIGHTS_SPLIT: "weights that are tied were split apart",
+    Code.UNCLASSIFIED: "none of the known causes fits",
+}

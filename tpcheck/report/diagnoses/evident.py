@@ -1,0 +1,54 @@
+"""The sentences of `causes.evident`."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from tpcheck.causes import evident as causes
+from tpcheck.report.diagnoses.where import called
+from tpcheck.report.evidence import place
+
+
+@singledispatch
+def sentence(cause: causes.OfEvidence) -> str:
+    raise TypeError(f"{type(cause).__name__} has no sentence")
+
+
+@sentence.register
+def _(cause: causes.NoGradient) -> str:
+    return f"{called(cause.subject)}: no gradient (None) on rank {cause.rank}"
+
+
+@sentence.register
+def _(cause: causes.OutputsNamedOtherwise) -> str:
+    returned = ", ".join(cause.returned) or "nothing that is a tensor"
+    return f"the candidate returns {returned}, the reference {', '.join(cause.wanted)}"
+
+
+@sentence.register
+def _(cause: causes.OnOtherRanks) -> str:
+    return f"{called(cause.subject)} {place(cause.seen)}"
+
+
+@sentence.register
+def _(cause: causes.OtherShape) -> str:
+    has, due = list(cause.shape), list(cause.expected_shape)
+    return f"{called(cause.subject)}: shape {has}, expected {due}"
+
+
+@sentence.register
+def _(cause: causes.HoldsNaN) -> str:
+    return (
+        f"{called(cause.subject)}: {cause.nan} elements are NaN: uninitialized memory, unless "
+        "arithmetic made them (an overflow, 0/0)"
+    )
+
+
+@sentence.register
+def _(cause: causes.OtherDtype) -> str:
+    return f"{called(cause.subject)} is {cause.seen.dtype}, expected {cause.seen.expected_dtype}"
+
+
+@sentence.register
+def _(cause: causes.BitsDiffer) -> str:
+    return f"{cause.name}: ranks {list(cause.ranks)} hold different bits"

@@ -1,0 +1,63 @@
+"""The sentences of `causes.reruns`."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from tpcheck.causes import reruns as causes
+from tpcheck.report.diagnoses.where import called
+
+
+@singledispatch
+def sentence(cause: causes.OfReruns) -> str:
+    raise TypeError(f"{type(cause).__name__} has no sentence")
+
+
+@sentence.register
+def _(cause: causes.RightWithoutData) -> str:
+    dp, tp = (cause.mesh[axis] for axis in ("dp", "tp"))
+    return (
+        f"{called(cause.subject)} is wrong on a {dp} × {tp} mesh and right on tp={tp} alone: "
+        "a collective runs over the wrong group"
+    )
+
+
+@sentence.register
+def _(cause: causes.WrongOnOneRank) -> str:
+    factor = "" if cause.factor is None else f" ({cause.factor:g} × it)"
+    return (
+        f"{called(cause.subject)} is wrong at tp=1, too, where no rank exchanges anything with "
+        f"another: the arithmetic is not the reference's{factor}"
+    )
+
+
+@sentence.register
+def _(cause: causes.RoundingOnly) -> str:
+    return (
+        f"{called(cause.subject)} is right in float64 and off by {cause.error_over_bound:.3g} × "
+        "its bound here, which is no more than a coarser dtype rounds"
+    )
+
+
+@sentence.register
+def _(cause: causes.NothingKnownInDtype) -> str:
+    return (
+        f"{called(cause.subject)} is wrong in {cause.only_in} and right in float64, by more than a "
+        "coarser dtype rounds; none of the known causes fits"
+    )
+
+
+@sentence.register
+def _(cause: causes.ChangesOnRerun) -> str:
+    return (
+        f"{called(cause.subject)} {list(cause.index)} was {cause.first:.6g} and, run again, "
+        f"{cause.second:.6g}: read too early"
+    )
+
+
+@sentence.register
+def _(cause: causes.RightWithEqualHeads) -> str:
+    return (
+        f"{called(cause.subject)} is wrong with {cause.heads} query, {cause.kv} K/V heads and "
+        f"right with {cause.heads} of each"
+    )

@@ -1,0 +1,78 @@
+"""The sentences of `causes.several`."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from tpcheck.causes import several as causes
+from tpcheck.report.diagnoses.where import called
+
+
+@singledispatch
+def sentence(cause: causes.OfSeveral) -> str:
+    raise TypeError(f"{type(cause).__name__} has no sentence")
+
+
+@sentence.register
+def _(cause: causes.TiedUnsummed) -> str:
+    return f"{' and '.join(cause.names)} are one tensor: its gradient is the sum of theirs"
+
+
+@sentence.register
+def _(cause: causes.TiedSummedOverAxis) -> str:
+    names = " and ".join(cause.names)
+    return f"{names} are one tensor, whose gradient is summed over {cause.axis}, not over them"
+
+
+@sentence.register
+def _(cause: causes.BranchUnsummed) -> str:
+    what = f"what {cause.branch} adds to it is not summed over the ranks"
+    return f"{called(cause.subject)}: {what} (backward)"
+
+
+@sentence.register
+def _(cause: causes.JoinsEveryTerm) -> str:
+    what = called(cause.subject)
+    return f"{what} is off by {cause.times} × {cause.tensor}: it joins every term of the sum"
+
+
+@sentence.register
+def _(cause: causes.ScaledOverData) -> str:
+    if cause.factor > 1:
+        how = f"{cause.dp} × the reference: the sum over dp, or divided one time too few"
+    else:
+        how = f"1/{cause.dp} of the reference: averaged over dp once more"
+    return f"{called(cause.subject)} is {how}"
+
+
+@sentence.register
+def _(cause: causes.OwnDataOnly) -> str:
+    what = called(cause.subject)
+    return f"{what} comes from the data of each dp rank alone: the sum over dp is missing"
+
+
+@sentence.register
+def _(cause: causes.SummedOverData) -> str:
+    return (
+        f"{called(cause.subject)} is the sum over the data of all {cause.groups} dp groups: a "
+        "collective runs over the world instead of the TP group"
+    )
+
+
+@sentence.register
+def _(cause: causes.Overwritten) -> str:
+    if cause.op is not None:
+        return f"{cause.op} at {cause.where} overwrites a tensor that autograd has saved"
+    return f"what was saved for backward at {cause.where} was written over before backward read it"
+
+
+@sentence.register
+def _(cause: causes.AllScaled) -> str:
+    over = cause.axis or "the world"
+    return f"every parameter's gradient is {cause.factor:g} × the reference, as over {over}"
+
+
+@sentence.register
+def _(cause: causes.CollectiveLeftOut) -> str:
+    what = f"{called(cause.subject)}: {cause.phase} ran no {' or '.join(cause.lacking)}"
+    return f"{what}: only this rank's rows count" if "all_gather" in cause.lacking else what

@@ -1,0 +1,108 @@
+"""The sentences of `causes.structure`."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from tpcheck.causes import structure as causes
+from tpcheck.evidence import Misheld, WrongDtype
+from tpcheck.report.diagnoses.where import called
+from tpcheck.report.evidence import ending, misheld, said
+from tpcheck.vocabulary import Fault, Impasse
+
+
+@singledispatch
+def sentence(cause: causes.OfStructure) -> str:
+    raise TypeError(f"{type(cause).__name__} has no sentence")
+
+
+@sentence.register
+def _(cause: causes.RankDied) -> str:
+    return f"rank {cause.rank} died: {ending(cause.status)}"
+
+
+@sentence.register
+def _(cause: causes.RanksRaised) -> str:
+    who = "every rank" if cause.every else f"rank {cause.ranks[0]}"
+    row = f"{cause.row}: " if cause.row else ""
+    return f"{row}{who} raised {cause.type}: {cause.text} (in {cause.phase})"
+
+
+@sentence.register
+def _(cause: causes.GivenUp) -> str:
+    collective = cause.waiting_in.get(cause.rank) or "no collective"
+    if cause.seen.why is Impasse.PEER_FINISHED:
+        return f"rank {cause.rank} {said(cause.seen)}: {collective}"
+    return f"{said(cause.seen)}; rank {cause.rank} is in {collective}"
+
+
+@sentence.register
+def _(cause: causes.CollectivesDiffer) -> str:
+    return str(said(cause.seen))
+
+
+@sentence.register
+def _(cause: causes.CollectiveInDtype) -> str:
+    due = cause.expected_dtype
+    return str(said(WrongDtype(cause.op, cause.phase, cause.dtype, due, cause.where)))
+
+
+@sentence.register
+def _(cause: causes.PathLeftOut) -> str:
+    return f"the path was not taken: {said(cause.seen)}"
+
+
+@sentence.register
+def _(cause: causes.SendsTooMuch) -> str:
+    ran = ", ".join(f"{count} × {op}" for op, count in cause.ran.items())
+    passes = f"{cause.passes} microbatch{'es' * (cause.passes != 1)}"
+    return (
+        f"{cause.phase} sends {cause.sent:g} elements per rank, the budget is {cause.allowed:g} "
+        f"({ran} in {passes})"
+    )
+
+
+@sentence.register
+def _(cause: causes.SavesTooMuch) -> str:
+    return str(said(cause.seen))
+
+
+@sentence.register
+def _(cause: causes.NotAsLaidOut) -> str:
+    names, held = ", ".join(cause.tensors), cause.seen
+    match held.fault:
+        case Fault.WHOLE:
+            return f"{names}: {_replicated(held)}"
+        case Fault.STORAGE:
+            return f"{names}: a view into the unsharded tensor, which stays in memory"
+        case Fault.SHAPE:
+            has, due = list(held.shape or ()), list(held.expected_shape or ())
+            return f"{cause.first} has the local shape {has}, the layout says {due}"
+        case Fault.PLACEMENT:
+            return f"{cause.first}: {held.placement} is not the layout's {held.expected_placement}"
+    return str(misheld(cause.first, held))
+
+
+def _replicated(held: Misheld) -> str:
+    if held.axes is not None:
+        return f"replicated along {held.axes}, the layout shards it"
+    has, due = list(held.shape or ()), list(held.expected_shape or ())
+    return f"replicated {has}, the layout shards it {due}"
+
+
+@sentence.register
+def _(cause: causes.PlanAtFault) -> str:
+    return cause.finding
+
+
+@sentence.register
+def _(cause: causes.NothingKnown) -> str:
+    if cause.subject is None:
+        return "no mismatch was left to explain"
+    return f"{called(cause.subject)} is wrong; none of the known causes fits"
+
+
+@sentence.register
+def _(cause: causes.DiagnosisFailed) -> str:
+    where = f"{cause.type} in {cause.function} of {cause.file}"
+    return f"the diagnosis itself failed ({where}: {cause.text!r}): please report it"

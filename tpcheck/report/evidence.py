@@ -1,0 +1,143 @@
+"""The sentence of each piece of evidence: what a mismatch says besides its numbers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+
+from tpcheck.evidence import (
+    Absent,
+    Died,
+    Elsewhere,
+    Entered,
+    Evidence,
+    MessagesLost,
+    Misheld,
+    OverSaved,
+    PathNotTaken,
+    PlanFault,
+    Raised,
+    Ran,
+    Refused,
+    Stuck,
+    TracesDiffer,
+    WrongDtype,
+)
+from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Fault, Impasse
+
+
+def reason(mismatch: Mismatch) -> str | None:
+    """What happened, in a sentence; None of evidence that its fields say completely."""
+    detail = mismatch.detail
+    if isinstance(detail, Absent):
+        missing = (
+            "no gradient here (None)" if mismatch.kind.is_gradient else "not returned this output"
+        )
+        return f"the candidate has {missing}"
+    if isinstance(detail, Misheld):
+        return misheld(mismatch.tensor, detail)
+    return None if detail is None else said(detail)
+
+
+def said(detail: Evidence) -> str | None:
+    match detail:
+        case PlanFault(reason=text) | Raised(text=text):
+            return text
+        case Died():
+            return ending(detail.status)
+        case Stuck():
+            return _impasse(detail)
+        case Refused():
+            return _circle(detail.circle) if detail.circle else _refused(detail)
+        case TracesDiffer():
+            parts = ", ".join(_ran(rank, ran) for rank, ran in detail.first)
+            return f"collective {detail.step} of the group: {parts}"
+        case MessagesLost(source, target, sent, received):
+            return f"rank {source} sent {sent} messages to rank {target}, which received {received}"
+        case PathNotTaken(op, phase, ran, due):
+            return f"{op} ran {ran} times in {phase}, {due} were due"
+        case WrongDtype(op, phase, dtype, due, where):
+            at = f" at {where}" if where else ""
+            return f"{op} in {phase} runs in {dtype}, {due} is due{at}"
+        case OverSaved(saved, allowed):
+            return f"{saved} elements are saved for backward, {allowed} are enough"
+    return None
+
+
+def misheld(name: str, detail: Misheld) -> str | None:
+    if detail.fault is Fault.MISSING:
+        instead = (
+            f": its build(case, mesh) returned {detail.built}, not a module" if detail.built else ""
+        )
+        return f"the candidate has no {name!r}{instead}"
+    if detail.fault is Fault.UNEXPECTED:
+        return f"the reference has no parameter {name!r}"
+    if detail.fault is Fault.NONE_SHARDED:
+        return "no parameter is sharded, and the layout declares none as replicated"
+    return f"{name} {place(detail.elsewhere)}" if detail.elsewhere else None
+
+
+def place(detail: Elsewhere) -> str:
+    """`is on the ranks of pp=1; the layout has it on those of pp=0 only`."""
+    return f"is on the ranks of {_axes(detail.here)}; the layout has it on those of " + (
+        f"{_axes(detail.due)} only"
+    )
+
+
+def _axes(coordinates: Mapping[str, int]) -> str:
+    return ", ".join(f"{axis}={coordinate}" for axis, coordinate in coordinates.items())
+
+
+def ending(status: int | None) -> str:
+    """How a process ended: `killed by SIGKILL`, `exit code 1`."""
+    if status is None:
+        return "gone"
+    if status >= 0:
+        return f"exit code {status}"
+    names = {int(known): known.name for known in signal.Signals}
+    return f"killed by {names.get(-status, f'signal {-status}')}"
+
+
+def _impasse(detail: Stuck) -> str:
+    return {
+        Impasse.PEER_FAILED: "a peer failed",
+        Impasse.PEER_FINISHED: f"waits for rank {detail.peer}, which finished without this "
+        "collective",
+        Impasse.TOO_LONG: f"the case took longer than {detail.seconds or 0:g} s",
+        Impasse.EVERY_RANK_WAITS: "every rank waits for another",
+    }[detail.why]
+
+
+def _refused(detail: Refused) -> str:
+    assert detail.mine is not None and detail.theirs is not None
+    what = f"collective {detail.step} of ranks {list(detail.members)}"
+    if detail.message:
+        source, target = detail.members
+        what = f"message {detail.step} from rank {source} to rank {target}"
+    sends = ""
+    if (uneven := detail.uneven) is not None:
+        sends = (
+            f"rank {uneven.source} sends {uneven.sent} elements to rank {uneven.target}, which "
+            f"expects {uneven.expected}: "
+        )
+    mine, theirs = detail.mine, detail.theirs
+    return (
+        f"{what}: {sends}rank {mine.rank} enters {mine.collective}, rank {theirs.rank} entered "
+        f"{theirs.collective}"
+    )
+
+
+def _circle(circle: tuple[Entered, ...]) -> str:
+    waits = [
+        f"waits in {entered.collective} for rank {awaited.rank}"
+        for entered, awaited in zip(circle, [*circle[1:], circle[0]], strict=True)
+    ]
+    return f"rank {circle[0].rank} {', which '.join(waits)}"
+
+
+def _ran(rank: int, ran: Ran | None) -> str:
+    if ran is None:
+        return f"rank {rank} ran none"
+    of = f" of {ran.module}" if ran.module else ""
+    return f"rank {rank} ran {ran.collective}{of} at {ran.where}"

@@ -1,0 +1,56 @@
+"""Why nothing was decided: the sentences behind UNKNOWN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tpcheck.case import Case
+from tpcheck.known import KnownFinding
+from tpcheck.report.text import describe
+from tpcheck.verdict import Mismatch
+
+CANARY_SURVIVED = "the canary (a row linear without its all-reduce) was not found"
+NO_TIME = "the time was up before a case could run"
+
+
+def canary_refused(error: Exception) -> str:
+    return f"the canary could not run: {error}"
+
+
+def twin_refused(mismatch: Mismatch) -> str:
+    """The canary's correct twin failed."""
+    return f"a correct row linear was called wrong: {describe(mismatch)}"
+
+
+def trace_is_wrong(operations: Sequence[str]) -> str:
+    return f"the trace of one all-reduce shows {list(operations)}"
+
+
+def late_once(case: Case) -> str:
+    """A case met the time limit, and passed when it ran again."""
+    return (
+        f"{case.describe()} ran into the time limit once, and passed on fresh ranks "
+        "(a busy machine, or a race)"
+    )
+
+
+def not_confirmed(case: Case, *, by: str, real: str) -> str:
+    """An engine that simulates ranks fails a case, and real ranks pass it."""
+    return f"{by} fails and {real} passes: {case.describe()}"
+
+
+def never_ran(degrees: Iterable[int]) -> str:
+    return f"the time was up before tp={','.join(map(str, degrees))} could run"
+
+
+def does_not_show(finding: KnownFinding, case: Case) -> str:
+    """A known finding is declared for a release that does not have it."""
+    return (
+        f"the known finding {finding.page} is declared for {finding.package} "
+        f"{finding.releases} and does not show with {finding.package} {finding.installed()}: "
+        f"{case.describe()} passes; correct its declaration or take it out"
+    )
+
+
+def interrupted(finished: int, checks: int) -> str:
+    return f"interrupted after {finished} of {checks} checks"

@@ -1,0 +1,165 @@
+"""All ranks' evidence as one result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import zip_longest
+
+from tpcheck import placement
+from tpcheck.bounds.other_rules import ON_TENSORS
+from tpcheck.budget import Budget
+from tpcheck.comms import audit
+from tpcheck.event import POINT_TO_POINT, Event
+from tpcheck.evidence import MessagesLost, Ran, ReplicasDiffer, TracesDiffer
+from tpcheck.oracle.pose import Posed
+from tpcheck.placement import Entry
+from tpcheck.protocol.messages import RankReport
+from tpcheck.verdict import CaseResult, Mismatch
+from tpcheck.vocabulary import Kind, Phase, Rule
+
+
+def judge(
+    posed: Posed,
+    engine: str,
+    outcomes: list[RankReport | Mismatch],
+    allowed: Budget | None = None,
+) -> CaseResult:
+    """All ranks' evidence as one result, the most telling first."""
+    result = CaseResult(posed.case, engine)
+    reports = [o for o in outcomes if isinstance(o, RankReport)]
+    failed = [o for o in outcomes if isinstance(o, Mismatch)]
+    causes = [m for m in failed if not m.is_consequence]
+    result.mismatches = _with_peers(causes, failed) if causes else list(failed)
+    for report in reports:
+        result.mismatches += report.mismatches
+        result.usage = max(result.usage, report.usage)
+        result.uncompiled |= report.uncompiled
+    if not failed:
+        result.mismatches += _disagreeing_replicas(posed, reports)
+        result.mismatches += _disagreeing_traces(reports)
+    if allowed is not None and not result.mismatches:
+        # only of a candidate whose values are right: a wrong one communicates wrongly too
+        for report in reports:
+            result.mismatches += audit.audit(
+                allowed, posed.case, report.rank, report.events, report.saved
+            )
+    result.trace = [report.events for report in reports]
+    return result
+
+
+def _with_peers(causes: list[Mismatch], failed: list[Mismatch]) -> list[Mismatch]:
+    """Each cause with what every rank that failed had entered, and where it stood."""
+    peers = {str(m.rank): m.scene.last for m in failed if m.scene.last}
+    stacks = {str(m.rank): m.scene.stack for m in failed if m.scene.stack}
+    return [m.seen_at(replace(m.scene, peers=peers, stacks=stacks)) for m in causes]
+
+
+def _disagreeing_replicas(posed: Posed, reports: list[RankReport]) -> list[Mismatch]:
+    """Ranks that hold the same elements must hold the same bits."""
+    found = []
+    by_rank = {report.rank: report for report in reports}
+    for target in posed.problems[0].targets:
+        key = (target.kind, target.name)
+        entry = _live(target.entry, reports, target.name, target.kind)
+        if entry is None:
+            continue
+        shared = posed.shared and target.kind in (Kind.PARAM, Kind.PARAM_GRAD)
+        over = list(posed.case.mesh) if shared else None
+        shape = tuple(target.value.shape)
+        for ranks in placement.replicas(entry, shape, case=posed.case, over=over):
+            digests = {rank: by_rank[rank].digests.get(key) for rank in ranks}
+            first = digests[ranks[0]]
+            odd = [rank for rank in ranks if digests[rank] != first]
+            if odd:
+                detail = ReplicasDiffer(target.kind, tuple(ranks), tuple(odd))
+                found.append(Mismatch(target.name, Kind.REPLICA, odd[0], detail=detail))
+    return found
+
+
+def _live(entry: Entry, reports: list[RankReport], name: str, kind: Kind) -> Entry | None:
+    """The placement that the candidate really has; None for a DTensor gradient, whose own
+    placement may differ from its parameter's."""
+    live = next((r.entries[name] for r in reports if name in r.entries), None)
+    if kind in (Kind.PARAM, Kind.PARAM_GRAD) and live is not None:
+        return live if placement.by_axis(live) == placement.by_axis(entry) else None
+    return entry
+
+
+def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:
+    """All ranks of a group must have run the same collectives on it, in the same order, and what
+    one rank sent to another that one must have received."""
+    sequences: dict[tuple[int, ...], dict[int, list[Event]]] = {}
+    for report in reports:
+        for event in report.events:
+            if event.op not in POINT_TO_POINT:
+                of_group = sequences.setdefault(event.group, {})
+                of_group.setdefault(report.rank, []).append(event)
+    found = lost_messages(reports)
+    for group, by_rank in sequences.items():
+        members = [rank for rank in group if rank < len(reports)]
+        first = by_rank.get(members[0], [])
+        for rank in members[1:]:
+            own = by_rank.get(rank, [])
+            if list(map(_what, own)) != list(map(_what, first)):
+                detail = _difference(group, members[0], first, rank, own)
+                found.append(Mismatch("collectives", Kind.COLLECTIVE, rank, detail=detail))
+                break
+    return found
+
+
+def lost_messages(reports: list[RankReport]) -> list[Mismatch]:
+    """Messages between two ranks that only one of them knows of."""
+    counts: dict[tuple[int, int], list[int]] = {}  # (from, to) → sent, received
+    for report in reports:
+        for event in report.events:
+            if event.peer is not None:
+                sends, ends = event.op == "send", (report.rank, event.peer)
+                both = counts.setdefault(ends if sends else ends[::-1], [0, 0])
+                both[0 if sends else 1] += 1
+    found = []
+    for (source, target), (sent, received) in counts.items():
+        if sent != received:
+            lost = MessagesLost(source, target, sent, received)
+            found.append(Mismatch("messages", Kind.COLLECTIVE, target, detail=lost))
+    return found
+
+
+def _what(event: Event) -> str:
+    return f"{event.op}({event.reduce_op}) {event.dtype}"
+
+
+def _difference(
+    group: tuple[int, ...], a: int, first: list[Event], b: int, second: list[Event]
+) -> TracesDiffer:
+    """Where two ranks' sequences part."""
+    step, both = next(
+        (i, pair)
+        for i, pair in enumerate(zip_longest(first, second))
+        if None in pair or _what(pair[0]) != _what(pair[1])
+    )
+    ran = [None if e is None else Ran(_what(e), e.module, e.where) for e in both]
+    return TracesDiffer(
+        group=group,
+        step=step + 1,
+        first=((a, ran[0]), (b, ran[1])),
+        ranks={a: tuple(map(_what, first)), b: tuple(map(_what, second))},
+    )
+
+
+def alarms(outcomes: Iterable[RankReport | Mismatch]) -> set[Rule]:
+    """Which rules of others alarm on a case, `tpcheck` and `.sum() loss` excepted. A rank that
+    raises, dies or hangs, or whose parameters don't fit, is seen by any test, whatever its rule,
+    unless it only forwards and the rank fails later."""
+    found: set[Rule] = set()
+    for outcome in outcomes:
+        if isinstance(outcome, Mismatch):
+            late = outcome.scene.phase in (Phase.BACKWARD, Phase.STEP)
+            found |= {*ON_TENSORS} if late else {*ON_TENSORS, Rule.FORWARD_ONLY}
+        elif not outcome.compared:
+            found |= {*ON_TENSORS, Rule.FORWARD_ONLY}
+        else:
+            found |= outcome.alarms
+            if any(m.kind.is_output for m in outcome.mismatches):
+                found.add(Rule.FORWARD_ONLY)
+    return found

@@ -1,0 +1,60 @@
+"""What kind of failure a case is, and which of two failing cases is the duller one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tpcheck.evidence import Stuck
+from tpcheck.report import reasons
+from tpcheck.verdict import CaseResult, Mismatch, Verdict
+from tpcheck.vocabulary import Impasse, Kind
+
+#: What is not a wrong value: each is a family of its own, and the first that is seen names it.
+_FAMILIES = (
+    Kind.CRASH,
+    Kind.HANG,
+    Kind.COLLECTIVE,
+    Kind.EXCEPTION,
+    Kind.SHARDING,
+    Kind.COMMUNICATION_BYTES,
+    Kind.SAVED_BYTES,
+)
+
+
+def family(result: CaseResult) -> str:
+    """What kind of failure it is; shrinking stays within one."""
+    kinds = {mismatch.kind for mismatch in result.causes}
+    values = ["values"] if any(kind.is_value for kind in kinds) else []
+    return next(iter([*(kind for kind in _FAMILIES if kind in kinds), *values]), "none")
+
+
+def size(result: CaseResult) -> tuple[Any, ...]:
+    """The order in which failing cases are preferred: the dullest first."""
+    case = result.case
+    numbers = [v for v in case.dims.values() if isinstance(v, (int, float))]
+    flags = [case.microbatches, case.step, case.memory != "contiguous", case.magnitude != 0]
+    return (case.world_size, sum(numbers), sum(map(int, flags)), case.dtype != "float64", case.seed)
+
+
+def timed_out(result: CaseResult) -> bool:
+    """Whether the only evidence against the case is the time limit."""
+    return bool(result.causes) and all(map(_too_long, result.causes))
+
+
+def decided(run: Callable[[], CaseResult]) -> CaseResult:
+    """What `run` comes to, given a second chance where it only met the time limit: that may have
+    been a busy machine. What hangs again on fresh ranks has failed; else nothing is decided, and it
+    is never a PASS."""
+    result = run()
+    if not timed_out(result):
+        return result
+    again = run()
+    if again.verdict is Verdict.FAIL:
+        return again
+    return replace(again, unknown=reasons.late_once(again.case))
+
+
+def _too_long(mismatch: Mismatch) -> bool:
+    return isinstance(mismatch.detail, Stuck) and mismatch.detail.why is Impasse.TOO_LONG

@@ -1,0 +1,167 @@
+"""The hunt: cases are drawn until one fails; that is shrunk, and looked for at lower degrees."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+from hypothesis.errors import HypothesisException
+
+from tpcheck import strategies
+from tpcheck.case import Case, Space
+from tpcheck.errors import InvalidArgument
+from tpcheck.search.failures import family, size
+from tpcheck.search.options import Options
+from tpcheck.search.stream import Stream
+from tpcheck.search.trials import Trials
+from tpcheck.spec import Check
+from tpcheck.verdict import CaseResult
+
+#: Cases of one degree before the next has its turn. With more, a fault that shows only at the
+#: highest degree is met later; with fewer, a stream, which draws thrice what it is asked for and
+#: runs the most telling third, has little to choose from.
+SLICE = 10
+
+#: Seconds for which a failure is looked for at each lower degree. With less, a counterexample stays
+#: at the degree where it was met, which is right and harder to read; more only makes runs longer
+#: that have failed already.
+LOOK_LOWER_SECONDS = 5.0
+
+
+class Hunt:
+    """Looks for a failing case of one check among those drawn.
+
+    Args:
+        ranks: how many the engine has.
+        keep: is told of each failing case that may yet shrink.
+    """
+
+    def __init__(
+        self,
+        check: Check,
+        ranks: int,
+        options: Options,
+        trials: Trials,
+        keep: Callable[[CaseResult], None],
+    ) -> None:
+        self.check, self.ranks, self.options = check, ranks, options
+        self.trials, self.keep = trials, keep
+        self.failing: list[CaseResult] = []  # all of one family, the first one first
+        self.impossible: set[int] = set()  # degrees at which the spec has no case
+        self._streams: dict[int, Stream] = {}  # degree → its cases
+        self._until: float | None = None  # no case starts after it
+
+    def run(self, deadline: float | None) -> CaseResult | None:
+        """The dullest failing case, or None. Each degree gets its share of the examples; they take
+        turns, the smallest first, and each turn may take its share of the time that is left.
+
+        Raises:
+            InvalidArgument: the spec has no case at any of the degrees.
+        """
+        left = self._shares()
+        while turn := [degree for degree in left if left[degree]]:
+            for index, degree in enumerate(turn):
+                self._until = _share(deadline, len(turn) - index)
+                count = min(SLICE, left[degree])
+                more = self._search(self._stream(degree), count)
+                left[degree] = left[degree] - count if more else 0
+                if self.failing:
+                    self._look_lower([s for d, s in self._streams.items() if d < degree])
+                    return min(self.failing, key=size)
+        self._note_impossible()
+        return None
+
+    def _shares(self) -> dict[int, int]:
+        """Degree → how many cases."""
+        degrees = sorted(set(self.options.degrees))
+        if not callable(self.check.spec.cases):
+            degrees = degrees[:1]  # a list of cases says its degrees itself
+        share, more = divmod(self.options.examples, len(degrees))
+        return {degree: share + (index < more) for index, degree in enumerate(degrees)}
+
+    def _stream(self, degree: int) -> Stream:
+        if degree not in self._streams:
+            space = Space((degree,), self.options.dtypes, self.ranks)
+            strategy = strategies.of(self.check.spec, space)
+            listed = () if callable(self.check.spec.cases) else self.check.spec.cases
+            self._streams[degree] = Stream(strategy, f"{self.options.seed} {degree}", listed)
+        return self._streams[degree]
+
+    def _note_impossible(self) -> None:
+        self.impossible = {degree for degree, stream in self._streams.items() if stream.empty}
+        if len(self.impossible) == len(self._streams):
+            raise InvalidArgument(
+                f"{self.check.title}: no case exists at tp={_list(self._shares())}, "
+                f"dtype={_list(self.options.dtypes)}; give other degrees or dtypes"
+            )
+
+    def _search(self, stream: Stream, count: int) -> bool:
+        """Runs the next `count` cases of a stream up to one that fails, and shrinks that; False
+        where there are no more, or no more time."""
+        if self._late():
+            return False
+        try:
+            cases = stream.take(count)
+        except HypothesisException as error:
+            raise InvalidArgument(f"{self.check.title}: {str(error).splitlines()[0]}") from None
+        for case in cases:
+            if self._result(case) is None:
+                return False
+            if self._fails_alike(case):
+                with contextlib.suppress(InvalidArgument):  # of a duller case: the failure stands
+                    stream.shrink(case, self._fails_alike)
+                return True
+        return len(cases) == count
+
+    def _fails_alike(self, case: Case) -> bool:
+        """Whether the case fails in the way of the first one that did."""
+        result = self._result(case)
+        if result is None or not self.trials.fails(result):
+            return False
+        if self.failing and family(result) != family(self.failing[0]):
+            return False
+        if not any(result is known for known in self.failing):
+            self._note(result)
+        return True
+
+    def _result(self, case: Case) -> CaseResult | None:
+        """The case's result; None once the time is up (known results stay)."""
+        known = self.trials.result(case)
+        if known is not None:
+            return known
+        return None if self._late() else self.trials.run(case)
+
+    def _late(self) -> bool:
+        return self._until is not None and time.monotonic() > self._until
+
+    def _note(self, result: CaseResult) -> None:
+        """A new failing case. From the first one on, the time is for shrinking."""
+        if not self.failing:
+            self._until = time.monotonic() + self.options.shrink_seconds
+            self.keep(result)
+        self.failing.append(result)
+
+    def _look_lower(self, streams: Iterable[Stream]) -> None:
+        """What failed at a high degree may fail at a lower one too, only more rarely there."""
+        first, self.failing = self.failing, []
+        for stream in streams:
+            seconds = min(LOOK_LOWER_SECONDS, self.options.shrink_seconds)
+            self._until = time.monotonic() + seconds
+            while not self.failing and self._search(stream, SLICE):
+                pass
+            if self.failing and family(self.failing[0]) == family(first[0]):
+                break
+        self.failing = first + [r for r in self.failing if family(r) == family(first[0])]
+
+
+def _share(deadline: float | None, turns: int) -> float | None:
+    """When a turn ends, of those that are left."""
+    if deadline is None:
+        return None
+    now = time.monotonic()
+    return now + max(0.0, deadline - now) / turns
+
+
+def _list(items: Iterable[object]) -> str:
+    return ",".join(map(str, items))

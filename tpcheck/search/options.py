@@ -1,0 +1,30 @@
+"""`Options`: what a run asks of the search for a counterexample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tpcheck.search.corpus import Corpus
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run asks for.
+
+    Args:
+        examples: cases per check.
+        seed: of the search; the same seed draws the same cases, as long as the code is the same
+            (Hypothesis takes some of its numbers from it).
+        degrees, dtypes: what cases may have.
+        time_budget: seconds for all checks together, or None.
+        corpus: where counterexamples are kept, or None for nowhere.
+        shrink_seconds: how long a failing case may be made smaller.
+    """
+
+    examples: int = 20
+    seed: int = 0
+    degrees: tuple[int, ...] = (2, 4)
+    dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16")
+    time_budget: float | None = None
+    corpus: Corpus | None = field(default_factory=Corpus)
+    shrink_seconds: float = 20.0

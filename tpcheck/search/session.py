@@ -1,0 +1,102 @@
+"""A session: warm ranks, whether they are to be trusted, and the checks that can run on them.
+
+Every command starts here, and so do `tpcheck.verify` and the pytest fixture. What the canary came
+to stays with the engine: one on which it was not found is not trusted in a later session either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tpcheck.engines.engine import Engine
+from tpcheck.errors import Untrusted
+from tpcheck.search import canary
+from tpcheck.search.collect import collect, runnable
+from tpcheck.spec import Check
+
+
+@dataclass
+class Session:
+    """What a command runs on.
+
+    Args:
+        engine: where cases run.
+        confirm: real ranks that confirm what the engine says, where its own are simulated.
+        skipped: check → why it can't run here.
+    """
+
+    engine: Engine
+    confirm: Engine | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def untrusted(self) -> str | None:
+        """Why no verdict of this session counts; None where the canary was found."""
+        engines = [self.engine] if self.confirm is None else [self.engine, self.confirm]
+        reason = next(filter(None, map(_ask, engines)), None)
+        # what its real ranks missed stays with the engine that is warm, too
+        self.engine.untrusted = self.engine.untrusted or reason
+        return reason
+
+    def require_trust(self) -> None:
+        """Raises `Untrusted` where the canary was not found."""
+        if (reason := self.untrusted) is not None:
+            raise Untrusted(reason)
+
+    def collect(self, targets: Iterable[str]) -> list[Check]:
+        """The checks that `targets` name and that can run here; the others are `skipped`."""
+        return self.keep_runnable(collect(targets))
+
+    def keep_runnable(self, checks: Iterable[Check]) -> list[Check]:
+        """Those of `checks` that can run here; the others are `skipped`."""
+        able, absent = runnable(checks)
+        self.skipped |= absent
+        return able
+
+
+@contextlib.contextmanager
+def open_session(
+    engine: Engine | str,
+    ranks: int = 4,
+    *,
+    time_limit: float = 30.0,
+    preload: Iterable[str] = (),
+    confirm: bool = False,
+) -> Iterator[Session]:
+    """A session on a warm engine, which stays up, or on one of this kind, started for it.
+
+    Args:
+        ranks, time_limit, preload: of the engine to start, as `Engine` takes them.
+        confirm: start as many of gloo's ranks beside an engine that simulates its own.
+    """
+    with contextlib.ExitStack() as stack:
+        if isinstance(engine, str):
+            started = Engine(engine, ranks, time_limit=time_limit, preload=preload)
+            engine = stack.enter_context(started)
+        real = stack.enter_context(_real(engine)) if confirm and _simulates(engine) else None
+        yield Session(engine, real)
+
+
+def preload_of(checks: Iterable[Check]) -> set[str]:
+    """What ranks load before they are forked, for the sake of these checks."""
+    return {module for check in checks for module in check.spec.preload}
+
+
+def _simulates(engine: Engine) -> bool:
+    """Whether the engine's ranks are not processes: its verdicts need real ones to rest on."""
+    return not engine.kind.processes
+
+
+def _real(engine: Engine) -> Engine:
+    """A gloo engine as large as `engine`."""
+    return Engine("gloo", engine.ranks, time_limit=engine.time_limit, preload=engine.preload)
+
+
+def _ask(engine: Engine) -> str | None:
+    """What the canary says of an engine; it is asked once."""
+    if not engine.canary_ran:
+        engine.untrusted = canary.why_untrusted(engine)
+        engine.canary_ran = True
+    return engine.untrusted

@@ -1,0 +1,60 @@
+"""The cases of a check that have run, each once, and which of them are failures of the check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpcheck.case import Case
+from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.known import KnownFinding
+from tpcheck.runner.runner import Runner
+from tpcheck.search.failures import decided
+from tpcheck.search.ledger import Ledger
+from tpcheck.verdict import CaseResult, Verdict
+
+
+class Trials:
+    """Runs the cases of one check. What Hypothesis replays is not run again.
+
+    Args:
+        runner: on the engine of the search.
+        known: the findings that the check declares.
+        real: on processes, where `runner` simulates ranks: it examines what fails.
+    """
+
+    def __init__(
+        self, runner: Runner, known: Sequence[KnownFinding], real: Runner | None = None
+    ) -> None:
+        self.runner, self.real = runner, real
+        self.ledger = Ledger(known)
+        self.results: dict[str, CaseResult] = {}  # canonical case → result, in the order they ran
+
+    @property
+    def examiner(self) -> Runner:
+        """Whose ranks are asked why a case fails: real ones, where there are any."""
+        return self.real or self.runner
+
+    def result(self, case: Case) -> CaseResult | None:
+        """What the case came to, where it has run."""
+        return self.results.get(case.canonical())
+
+    def run(self, case: Case) -> CaseResult:
+        """The case's result. Where a known finding covers it and it fails, it is diagnosed, too."""
+        if (known := self.result(case)) is not None:
+            return known
+        result = decided(lambda: self.runner.run(case))
+        self.results[case.canonical()] = result
+        self.ledger.enter(result, self._code(result) if self.ledger.asks_why(result) else None)
+        return result
+
+    def fails(self, result: CaseResult) -> bool:
+        """Whether it is a failure that no known finding accounts for."""
+        return result.verdict is Verdict.FAIL and not self.ledger.explains(result)
+
+    def _code(self, result: CaseResult) -> str | None:
+        """The diagnosis of a failing case; None where real ranks don't see the failure."""
+        if self.real is not None:
+            result = self.real.run(result.case)
+            if result.verdict is not Verdict.FAIL:
+                return None
+        return examine_failure(self.examiner, result).diagnosis.code
