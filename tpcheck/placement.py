@@ -145,6 +145,14 @@ def holds(entry: Entry, *, case: Case, rank: int) -> bool:
     )
 
 
+def summed(entry: Entry) -> dict[str, Placement]:
+    """An entry as axis → placement, once its terms are summed: `Partial` becomes `Replicate`."""
+    return {
+        axis: Replicate() if isinstance(own, Partial) else own
+        for axis, own in by_axis(entry).items()
+    }
+
+
 def _take_axis(tensor: Tensor, placement: Sharded, degree: int, rank: int) -> Tensor:
     dim = _dim_of(placement, tensor)
     indices = placement.indices(tensor.shape[dim], degree, rank)

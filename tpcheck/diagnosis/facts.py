@@ -11,7 +11,7 @@ from torch import Tensor
 from tpcheck.case import Case
 from tpcheck.causes.where import Subject
 from tpcheck.oracle.pose import Posed
-from tpcheck.placement import Partial, Replicate, by_axis, holds, take
+from tpcheck.placement import holds, summed, take
 from tpcheck.protocol.problem import Target
 from tpcheck.spec import Spec
 from tpcheck.tensors.names import InPass, Key, Pass
@@ -139,10 +139,7 @@ def local_of(facts: Facts, target: Target, d: int) -> Local | None:
     ]
     if not all(key in facts.dumps.get(r, {}) for r in ranks):
         return None
-    entry = {
-        axis: Replicate() if isinstance(own, Partial) else own
-        for axis, own in by_axis(target.entry).items()
-    }
+    entry = summed(target.entry)
     expected = {r: take(target.value, entry, case=case, rank=r) for r in ranks}
     sigma = {r: take(target.spread.sigma, entry, case=case, rank=r) for r in ranks}
     actual = {r: facts.dumps[r][key].double() for r in ranks}

@@ -6,7 +6,6 @@ Letters: d = dp coordinate, m = microbatch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,10 +23,6 @@ from tpcheck.tensors.draw import Draw, torch_dtype
 from tpcheck.tensors.names import tensors_of
 from tpcheck.tensors.strides import repeat_first_row
 
-#: How many characters of what a spec's callable raises are shown. Fewer would cut the reason off;
-#: more, and a tensor in the message fills the screen.
-SHOWN = 300
-
 
 def ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
     """Calls one of the spec's callables; what it raises the spec's author must fix: one line."""
@@ -36,12 +31,8 @@ def ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
     except InvalidArgument:
         raise
     except Exception as error:
-        own = frames.users(error)
-        at = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-        reason = " ".join(str(error).split())[:SHOWN]
-        raise InvalidArgument(
-            f"spec {spec.name!r}: {what} raised {type(error).__name__}: {reason}{at}"
-        ) from error
+        said = frames.in_a_line(error)
+        raise InvalidArgument(f"spec {spec.name!r}: {what} {said}") from error
 
 
 def build_reference(spec: Spec, case: Case) -> Any:

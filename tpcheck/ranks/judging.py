@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from tpcheck import placement
 from tpcheck.bounds import compare, other_rules
 from tpcheck.evidence import Absent
-from tpcheck.placement import Entry, Partial, Replicate, by_axis, take
+from tpcheck.placement import Entry, Partial, Replicate, by_axis, summed, take
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.ranks.loading import elsewhere
@@ -95,7 +95,7 @@ class Judging:
             return True
         # the placement first: sums of partials are taken before anything is compared
         entry, actual = self._settle(target, actual)
-        self._keep(target, entry, actual)
+        self._keep(target, actual)
         expected, sigma = self._slices(target, entry)
         spread = replace(target.spread, sigma=sigma)
         found = compare.compare(
@@ -122,7 +122,7 @@ class Judging:
                 Mismatch(target.name, target.kind, self.rank, detail=detail)
             )
 
-    def _keep(self, target: Target, entry: Entry, actual: Tensor | None) -> None:
+    def _keep(self, target: Target, actual: Tensor | None) -> None:
         self.report.digests[target.kind, target.name] = fingerprint(actual)
         self.report.compared += 1
         if self.work.dump and actual is not None:
@@ -154,7 +154,7 @@ class Judging:
         where the layout shards it would be two mismatches, one of them for its right values.
         """
         if actual is None:
-            return _summed(target.entry), None
+            return summed(target.entry), None
         entry = target.entry
         if is_dtensor(actual):
             entry, actual = self._of_dtensor(target, actual)
@@ -166,7 +166,7 @@ class Judging:
             if isinstance(own, Partial) and self.case.mesh.get(axis, 1) > 1:
                 actual = actual.detach().clone()
                 dist.all_reduce(actual, group=self.mesh[axis].get_group())
-        return _summed(entry), actual
+        return summed(entry), actual
 
     def _of_dtensor(self, target: Target, actual: Tensor) -> tuple[Entry, Tensor]:
         """The live placement of a DTensor, and its local part."""
@@ -177,10 +177,3 @@ class Judging:
             axis: Replicate() if sizes.get(axis, 1) == 1 else own for axis, own in live.items()
         }
         return entry, local(actual)
-
-
-def _summed(entry: Entry) -> Entry:
-    return {
-        axis: Replicate() if isinstance(own, Partial) else own
-        for axis, own in by_axis(entry).items()
-    }

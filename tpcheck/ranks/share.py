@@ -45,7 +45,8 @@ class Share:
                 continue
             entry = live_entry(output) if is_dtensor(output) else self.work.outputs[name]
             roots.append(output)
-            seeds.append(like(output, self._laid_out(cotangents[name].to(output.dtype), entry)))
+            seed = self._part(cotangents[name], entry).to(output.dtype)
+            seeds.append(like(output, lay_out(seed, self.case.memory)))
         return roots, seeds
 
     def _cotangents(self, m: int) -> Mapping[str, Tensor]:

@@ -15,14 +15,14 @@ from tpcheck.evidence import (
     Absent,
     Elsewhere,
     Evidence,
+    MessagesLost,
     Misheld,
-    OfCost,
     OfRank,
-    OfTrace,
     OverBudget,
+    OverSaved,
     PathNotTaken,
     PlanFault,
-    Scene,
+    Refused,
     Stuck,
     TracesDiffer,
     WrongDtype,
@@ -131,7 +131,7 @@ def detail(found: Mismatch) -> dict[str, Any]:
     out = plain(_fields(evidence))
     if (said := reason(found)) is not None:
         out["reason"] = said
-    return out | plain(_scene(evidence.scene)) if isinstance(evidence, OfRank) else out
+    return out | plain(_known(evidence.scene)) if isinstance(evidence, OfRank) else out
 
 
 def _fields(evidence: Evidence) -> dict[str, Any]:
@@ -151,20 +151,13 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
             return {"group": evidence.group, "ranks": evidence.ranks}
         case OverBudget():
             return {**_known(evidence), "unit": "elements per rank"}
+        case Refused() | MessagesLost() | OverSaved():
+            return {}  # the sentence says all of it
         case PathNotTaken():
             return {"witness": evidence.op, "phase": evidence.phase}
         case WrongDtype():
             return {"dtype": evidence.dtype, "expected_dtype": evidence.expected_dtype}
-    if isinstance(evidence, OfTrace | OfCost):
-        return {}
-    return _known(evidence, leave_out=("scene", "text", "status", "communicating", *_OF_REFUSED))
-
-
-_OF_REFUSED = ("mine", "theirs", "step", "members", "message", "uneven", "circle")
-
-
-def _scene(scene: Scene) -> dict[str, Any]:
-    return _known(scene)
+    return _known(evidence, leave_out=("scene", "text", "status", "communicating"))
 
 
 def _known(evidence: Any, *, leave_out: tuple[str, ...] = ()) -> dict[str, Any]:

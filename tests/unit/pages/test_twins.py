@@ -42,7 +42,7 @@ TWINS: list[tuple[Callable[[str], Iterator[str]], str, str]] = [
     (commands.bad_commands, "tpcheck verify my_checks.py --tp 2,4", "make tset"),
     (commands.bad_commands, "tpcheck verify my_checks.py --tp 2,4", "pytest --tpcheck-motor x"),
     (faults.bad_paths, "tests/candidates.py", "tests/papers.py"),
-    (faults.machine_paths, "check = 1", 'File "/work/x.py"'),
+    (faults.machine_paths, "check = 1", 'File "/home/x.py"'),
     (faults.foreign, "check = 1", "x\n```\n\nIt prints a verdict a check.\n\n```text"),
     (lambda page: faults.dead_links(ROOT / "README.md", page), "#a-page", "#no-page"),
     (lambda page: faults.dead_links(ROOT / "README.md", page), "(#a-page)", "(no-page.md)"),

@@ -1,6 +1,6 @@
 """Diagnoses for people: the sentence of each cause, and of the place where a failure is seen first.
 
-`codes` describes each code in a line; `data` has the causes as JSON.
+`codes` describes each code in a line; `as_json` has the causes as JSON.
 """
 
 from __future__ import annotations
