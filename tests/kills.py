@@ -9,9 +9,8 @@ from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import Counterexample
 
-#: The examples and the seed of `tpcheck mutants`, and its names. That gives shrinking one second,
-#: which a busy machine spends on cases too large to be named; here the clock must not decide.
-OPTIONS = Options(examples=50, corpus=None, shrink_seconds=20.0)
+#: Those of `tpcheck mutants`.
+OPTIONS = Options(examples=50, corpus=None)
 
 
 def killed(mutant: Mutant, engine: Engine) -> Counterexample:

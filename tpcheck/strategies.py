@@ -10,13 +10,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
+from hypothesis.internal.conjecture import engine as conjecture
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from hypothesis.reporting import with_reporter
 from hypothesis.strategies import SearchStrategy
 
@@ -187,7 +192,7 @@ def each(
     def run(case: Case) -> None:
         examine(case)
 
-    with quiet():
+    with _alone():
         run()
 
 
@@ -204,9 +209,23 @@ def _digest(text: str) -> int:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Hypothesis's own reports and warnings are for its users, not for ours."""
-    with warnings.catch_warnings():
+def _alone() -> Iterator[None]:
+    """Hypothesis as a part of a machine: it reports nothing, and what it draws and shrinks depends
+    on the strategy and the key alone.
+
+    By itself it takes some of its numbers from the literals of whatever local code is loaded (the
+    next check's file would change this one's cases), and stops shrinking by the clock. It has no
+    setting for either.
+    """
+    with (
+        warnings.catch_warnings(),
+        with_reporter(lambda _: None),
+        patch.object(providers, "_get_local_constants", Constants),
+        patch.object(conjecture, "MAX_SHRINKING_SECONDS", math.inf),
+    ):
         warnings.simplefilter("ignore")
-        with with_reporter(lambda _: None):
+        providers.CONSTANTS_CACHE.cache.clear()  # a user's own tests may have filled it
+        try:
             yield
+        finally:
+            providers.CONSTANTS_CACHE.cache.clear()

@@ -16,8 +16,8 @@ from typing import Any
 import typer
 
 from tests import ROOT
+from tests.commands import environment
 from tests.documents.blocks import Command, blocks, spans
-from tests.documents.following import environment
 from tpcheck.cli.main import app
 from tpcheck.errors import InvalidArgument
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests import ROOT
+from tests import ROOT, commands
 from tests.documents.blocks import Command, blocks
 from tests.documents.samples import same
 
@@ -20,12 +19,6 @@ from tests.documents.samples import same
 SHIPPED = ("docs", "fixtures", "properties")
 #: Seconds that one command may take: many times what the slowest takes on an idle machine.
 PATIENCE = 120
-
-
-def environment() -> dict[str, str]:
-    """What commands run in: this checkout's code, plain output."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYT", "COLUMNS"))}
-    return {**kept, "PYTHONPATH": str(ROOT), "TERM": "dumb"}
 
 
 def lay_out(folder: Path) -> None:
@@ -42,26 +35,31 @@ def lay_out(folder: Path) -> None:
 def run(command: Command, folder: Path) -> tuple[int, list[str]]:
     """A command's exit code, and what it prints."""
     program, *words = command.words
-    known = {"tpcheck": ["-m", "tpcheck"], "pytest": ["-m", "pytest"], "python": []}
     if words[:1] == ["replay"] and re.fullmatch(r"[0-9a-f]{6}", words[1]):
         kept = sorted((folder / ".tpcheck" / "corpus").glob("*.json"))
         words[1] = kept[-1].stem if kept else words[1]  # ids change with the cases that are drawn
+    if program == "tpcheck":
+        code, text = commands.tpcheck(words, folder, patience=PATIENCE)
+        return code, _lines(text)
     done = subprocess.run(
-        [sys.executable, *known[program], *words],
+        [sys.executable, *(["-m", "pytest"] if program == "pytest" else []), *words],
         stdout=subprocess.PIPE,
         # libraries warn of what is not installed, and show how far they are
         stderr=subprocess.PIPE if program == "python" else subprocess.STDOUT,
         text=True,
         cwd=folder,
-        env=environment(),
+        env=commands.environment(),
         timeout=PATIENCE,
     )
-    printed = [line.rstrip() for line in done.stdout.splitlines()]
-    while printed and not printed[-1]:
-        printed.pop()
+    printed = _lines(done.stdout)
     if program == "python" and done.returncode:
         printed += done.stderr.splitlines()
     return done.returncode, printed
+
+
+def _lines(text: str) -> list[str]:
+    """Without what nobody sees: blanks at the ends of lines, empty lines at the end."""
+    return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
 def follow(text: str, page: str, folder: Path, names: dict[str, Any]) -> Iterator[str]:

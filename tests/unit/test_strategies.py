@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,3 +231,25 @@ def test_reseeded_cases_differ_in_their_seed_alone() -> None:
     assert len({case.seed for case in again}) == 2
     assert {case.describe().replace(f" seed={case.seed}", "") for case in again} == {"tp=2 float64"}
     assert again == strategies.reseeded([Case(), Case()], "key")
+
+
+def test_draws_do_not_depend_on_what_else_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hypothesis draws literals of local code, and which code is loaded depends on the other checks
+    of the run."""
+
+    def draw() -> list[int]:
+        wide = strategies.cases(Space((2,)), {"n": st.integers(0, 10**9)})
+        return [case["n"] for case in strategies.sample(wide, 300, "key")]
+
+    before = draw()
+    monkeypatch.syspath_prepend(tmp_path)
+    literals = [987_000_000 + n for n in range(50)]
+    (tmp_path / "another_check.py").write_text(f"NUMBERS = {literals}\n")
+    importlib.import_module("another_check")
+    try:
+        assert not set(draw()) & set(literals)
+        assert draw() == before
+    finally:
+        del sys.modules["another_check"]

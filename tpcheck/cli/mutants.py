@@ -58,7 +58,7 @@ def mutants(
     from tpcheck.search.session import open_session, preload_of
 
     chosen = _collect(targets or FIXTURES)
-    options = Options(examples=examples, seed=seed, corpus=None, shrink_seconds=1.0)
+    options = Options(examples=examples, seed=seed, corpus=None)
     preload = preload_of(mutant.check for mutant in chosen)
     start = partial(open_session, engine, ranks or 4, time_limit=time_limit, preload=preload)
     found = kill_all(

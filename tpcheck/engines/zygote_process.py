@@ -45,6 +45,7 @@ class ZygoteProcess:
         self._inbox: list[dict[str, Any]] = []
         self._partial = b""
         self._statuses: dict[int, int] = {}
+        self._forked = False  # whether it has been asked for a host
         imports = json.dumps({"path": sys.path, "preload": list(preload)})
         arguments = [str(theirs.fileno()), str(os.getpid()), str(self.folder), imports]
         with (self.folder / "zygote.log").open("wb") as log, theirs:
@@ -75,6 +76,7 @@ class ZygoteProcess:
         mine, theirs = socket.socketpair()
         log = self.folder / f"host{index}.log"
         what = {"host": index, "ranks": ranks, "log": str(log), "load": _parts_of_torch()}
+        self._forked = True
         with theirs:
             self._request({**request, **what}, theirs.fileno())
         answer = self._answer(index, time.monotonic() + START_LIMIT)
@@ -93,6 +95,8 @@ class ZygoteProcess:
     def close(self) -> None:
         """Ends the process and removes the run's folder."""
         self._control.close()
+        if not self._forked:
+            self._process.kill()  # it may load torch for seconds, for nobody
         try:
             self._process.wait(timeout=CLOSE_LIMIT)
         except subprocess.TimeoutExpired:

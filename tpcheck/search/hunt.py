@@ -11,22 +11,28 @@ from hypothesis.errors import HypothesisException
 from tpcheck import strategies
 from tpcheck.case import Case, Space
 from tpcheck.errors import InvalidArgument
+from tpcheck.evidence import Stuck
 from tpcheck.search.failures import family, size
-from tpcheck.search.options import Options
+from tpcheck.search.options import SHRINK_CASES, Options
 from tpcheck.search.stream import Stream
 from tpcheck.search.trials import Trials
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult
+from tpcheck.vocabulary import Impasse
 
 #: Cases of one degree before the next has its turn. With more, a fault that shows only at the
 #: highest degree is met later; with fewer, a stream, which draws thrice what it is asked for and
 #: runs the most telling third, has little to choose from.
 SLICE = 10
 
-#: Seconds for which a failure is looked for at each lower degree. With less, a counterexample stays
+#: Cases in which a failure is looked for at each lower degree. With fewer, a counterexample stays
 #: at the degree where it was met, which is right and harder to read; more only makes runs longer
 #: that have failed already.
-LOOK_LOWER_SECONDS = 5.0
+LOOK_LOWER_CASES = 50
+
+#: What a failing case takes of the cases that shrinking may cost, where it is slow: a hang is
+#: waited for as long as the time limit, twice, and a deadlock for seconds. Anything else takes one.
+_COSTS = {Impasse.TOO_LONG: SHRINK_CASES, Impasse.EVERY_RANK_WAITS: 10}
 
 
 class Hunt:
@@ -50,7 +56,8 @@ class Hunt:
         self.failing: list[CaseResult] = []  # all of one family, the first one first
         self.impossible: set[int] = set()  # degrees at which the spec has no case
         self._streams: dict[int, Stream] = {}  # degree → its cases
-        self._until: float | None = None  # no case starts after it
+        self._until: float | None = None  # no case is drawn after it
+        self._left: int | None = None  # cases that shrinking may still cost; None before a failure
 
     def run(self, deadline: float | None) -> CaseResult | None:
         """The dullest failing case, or None. Each degree gets its share of the examples; they take
@@ -98,8 +105,8 @@ class Hunt:
 
     def _search(self, stream: Stream, count: int) -> bool:
         """Runs the next `count` cases of a stream up to one that fails, and shrinks that; False
-        where there are no more, or no more time."""
-        if self._late():
+        where there are no more, or none may run."""
+        if self._over():
             return False
         try:
             cases = stream.take(count)
@@ -126,19 +133,29 @@ class Hunt:
         return True
 
     def _result(self, case: Case) -> CaseResult | None:
-        """The case's result; None once the time is up (known results stay)."""
+        """The case's result; None once the search is over (known results stay)."""
         known = self.trials.result(case)
         if known is not None:
             return known
-        return None if self._late() else self.trials.run(case)
+        if self._over():
+            return None
+        result = self.trials.run(case)
+        if self._left is not None:
+            self._left -= _cost(result)
+        return result
 
-    def _late(self) -> bool:
+    def _over(self) -> bool:
+        """Whether no more cases may run: a clock ends drawing, where the user gave a time budget,
+        and only a number of cases ends shrinking, so that a failure is made as small on a busy
+        machine as on an idle one."""
+        if self._left is not None:
+            return self._left <= 0
         return self._until is not None and time.monotonic() > self._until
 
     def _note(self, result: CaseResult) -> None:
-        """A new failing case. From the first one on, the time is for shrinking."""
+        """A new failing case. From the first one on, cases are for shrinking."""
         if not self.failing:
-            self._until = time.monotonic() + self.options.shrink_seconds
+            self._left = self.options.shrink_cases
             self.keep(result)
         self.failing.append(result)
 
@@ -146,8 +163,7 @@ class Hunt:
         """What failed at a high degree may fail at a lower one too, only more rarely there."""
         first, self.failing = self.failing, []
         for stream in streams:
-            seconds = min(LOOK_LOWER_SECONDS, self.options.shrink_seconds)
-            self._until = time.monotonic() + seconds
+            self._left = min(LOOK_LOWER_CASES, self.options.shrink_cases)
             while not self.failing and self._search(stream, SLICE):
                 pass
             if self.failing and family(self.failing[0]) == family(first[0]):
@@ -161,6 +177,12 @@ def _share(deadline: float | None, turns: int) -> float | None:
         return None
     now = time.monotonic()
     return now + max(0.0, deadline - now) / turns
+
+
+def _cost(result: CaseResult) -> int:
+    """How many cases' worth of time it took, by what kind of case it is: never by a clock."""
+    stuck = [m.detail.why for m in result.mismatches if isinstance(m.detail, Stuck)]
+    return max([1, *(_COSTS.get(why, 1) for why in stuck)])
 
 
 def _list(items: Iterable[object]) -> str:

@@ -65,7 +65,7 @@ def test_a_wrong_candidate_is_found_and_shrunk(gloo: Engine, corpus: Corpus, nam
 def test_found_in_a_run_of_the_whole_search_with_time_to_spare(gloo: Engine) -> None:
     """Shrinking is bounded: a check whose every case fails slowly still ends."""
     begun = time.monotonic()
-    options = Options(examples=50, corpus=None, shrink_seconds=2.0)
+    options = Options(examples=50, corpus=None, shrink_cases=20)
     result = Search(candidates.check(candidates.OneRankRaises), gloo, options).run()
     assert result.counterexample is not None
     assert result.counterexample.diagnosis.code == "rank-crash"
@@ -76,13 +76,13 @@ THREE = [
     BY_NAME[name]
     for name in ("row_linear_averaged", "row_linear_reduced_twice", "bias_added_on_every_rank")
 ]
-QUICKLY = Options(examples=5, corpus=None, shrink_seconds=0.0)
+QUICKLY = Options(examples=5, corpus=None, shrink_cases=0)
 
 
 def test_two_mutants_at_a_time_come_to_what_one_does() -> None:
     told: list[Row] = []
     start = partial(open_session, "gloo", 2)
-    options = Options(examples=5, degrees=(2,), corpus=None, shrink_seconds=0.0)
+    options = Options(examples=5, degrees=(2,), corpus=None, shrink_cases=0)
     found = kill_all(THREE, start, options, jobs=2, finished=told.append)
     alone = kill_all(THREE, start, options)
     assert {row.mutant for row in told} == {mutant.name for mutant in THREE}

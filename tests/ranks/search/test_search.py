@@ -182,6 +182,6 @@ def test_a_time_limit_met_once_is_unknown_and_twice_a_fail(
         once = Search(candidates.check(SlowOnce), engine, options).run()
         assert once.verdict is Verdict.UNKNOWN and once.counterexample is None
         assert once.reason is not None and "time limit once" in once.reason
-        options = Options(examples=2, degrees=(2,), corpus=None, shrink_seconds=0.0)
+        options = Options(examples=2, degrees=(2,), corpus=None, shrink_cases=0)
         twice = Search(candidates.check(candidates.OneRankHangs), engine, options).run()
         assert twice.verdict is Verdict.FAIL
