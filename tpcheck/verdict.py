@@ -16,6 +16,7 @@ from tpcheck.case import Case
 from tpcheck.causes import Cause
 from tpcheck.event import Event
 from tpcheck.evidence import Evidence, OfRank, Scene
+from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import InPass
 from tpcheck.vocabulary import Code, Kind, Rule
 
@@ -124,6 +125,7 @@ class CaseResult:
     usage: float = 0.0  # the largest error / bound seen among values that agree
     alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
     uncompiled: bool = False  # whether what the candidate compiles ran eagerly
+    left: list[Left] = field(default_factory=list)  # state that it left changed on a rank
 
     @property
     def causes(self) -> list[Mismatch]:

@@ -23,6 +23,7 @@ ORDER = {
     "placement": BOTH,
     "vocabulary": BOTH,
     "event": BOTH,
+    "process": BOTH,
     "tensors": BOTH,
     "evidence": BOTH,
     "causes": BOTH,

@@ -13,6 +13,7 @@ from tpcheck.case import Case
 from tpcheck.event import Event
 from tpcheck.placement import Entry
 from tpcheck.plan.parallelized import Promised
+from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import Pass
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Rule
@@ -56,6 +57,7 @@ class RankReport:
     uncompiled: bool = False  # what the candidate compiles ran eagerly
     alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
     seconds: dict[str, float] = field(default_factory=dict)
+    left: list[Left] = field(default_factory=list)  # state that the candidate left changed
 
 
 # ---- to a host

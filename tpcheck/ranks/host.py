@@ -14,7 +14,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
@@ -25,6 +25,9 @@ import torch
 from tpcheck.comms.board import Board
 from tpcheck.comms.reduce_ops import watch_reduce_ops
 from tpcheck.comms.trace import Recorder
+from tpcheck.process import guard
+from tpcheck.process.aspects import Left
+from tpcheck.process.guard import Guard
 from tpcheck.protocol.messages import (
     Answered,
     Asked,
@@ -67,12 +70,14 @@ class Host:
         self.finder = FileFinder()
         sys.meta_path.append(self.finder)
         self._lock = threading.Lock()
+        self._guards: dict[int | None, Guard] = {}  # rank → of its thread; None: of the process
         self.worlds: dict[int, Any] = {}
         if self.engine == "threads":
             ThreadWorlds.install()
             self.worlds = {rank: ThreadWorlds(rank) for rank in self.ranks}
             # one thread per rank, for good: torch registers groups by thread
             self.threads = {rank: ThreadPoolExecutor(1, f"rank{rank}") for rank in self.ranks}
+            wait([thread.submit(int) for thread in self.threads.values()])  # all are up
         else:
             watch_reduce_ops()
             for rank in self.ranks:
@@ -109,17 +114,22 @@ class Host:
         except Exception as error:
             traceback.print_exc()
             return f"{type(error).__name__}: {error}".split("\n")[0]
+        self._guards.clear()  # what an import sets is there to stay
         return None
 
     def _case(self, key: str, work: Work) -> None:
         ranks = [rank for rank in self.ranks if rank < work.case.world_size]
         if self.engine != "threads":
             for rank in ranks:
-                self._rank(rank, key, work)
+                self.send(self._rank(rank, key, work))
             return
+        shared = self._guards.setdefault(None, guard.of_all_threads())
         futures = [self.threads[rank].submit(self._rank, rank, key, work) for rank in ranks]
-        for future in futures:
-            future.result()
+        for count, future in enumerate(as_completed(futures), 1):
+            ended = future.result()
+            if count == len(ranks):
+                _note(ended, shared)
+            self.send(ended)
 
     def _call(self, asked: Asked) -> None:
         """Answers `Engine.call`: the function's value, or the traceback of what it raised."""
@@ -141,22 +151,41 @@ class Host:
         for future in [self.threads[rank].submit(one, rank) for rank in ranks]:
             future.result()
 
-    def _rank(self, rank: int, key: str, work: Work) -> None:
+    def _rank(self, rank: int, key: str, work: Work) -> Ended:
         recorder = Recorder(
             rank, board=self.board, epoch=work.epoch, dispatch=self.engine != "threads"
         )
         self.board.begin(rank, work.epoch)
+        world, before = self.worlds[rank], None
         outcome: RankReport | Mismatch
         try:
-            mesh = self.worlds[rank].enter(dict(work.case.mesh), work.epoch)
+            mesh = world.enter(dict(work.case.mesh), work.epoch)
             if self.engine == "threads":
                 set_recorder(recorder)
+            before = self._guard(rank)
             outcome = rank_side.run_case(work, self.parts[key], mesh, recorder)
         except BaseException as error:
             stack = "".join(traceback.format_exception(error))
             outcome = rank_side.raised(error, recorder, stack)
         self.board.done(rank)
-        self.send(Ended(work.epoch, rank, outcome))
+        ended = Ended(work.epoch, rank, outcome)
+        if before is not None:
+            _note(ended, before, *world.left())
+        return ended
+
+    def _guard(self, rank: int) -> Guard:
+        """That of a rank, with the state that its cases begin in."""
+        if rank not in self._guards:
+            threads = self.engine == "threads"
+            self._guards[rank] = guard.of_thread() if threads else guard.of_rank()
+        return self._guards[rank]
+
+
+def _note(ended: Ended, before: Guard, *found: Left) -> None:
+    """Restores the state of before, and notes in the report what was not as it was. Ranks of a case
+    that failed are not used again."""
+    if isinstance(ended.outcome, RankReport):
+        ended.outcome.left += [*found, *before.restore()]
 
 
 def serve_host(fd: int, request: dict[str, Any]) -> None:

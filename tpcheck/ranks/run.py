@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import random
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
@@ -93,6 +95,8 @@ class RankRun:
         self.recorder.phase = Phase.BUILD
         # not `torch.manual_seed`: it formats a stack for each lazy device, 80 times the cost
         torch.default_generator.manual_seed(self.case.seed)
+        random.seed(self.case.seed)
+        np.random.seed(self.case.seed % 2**32)
         if self.device != "cpu":
             torch.cuda.manual_seed(self.case.seed)
         with self.recorder:

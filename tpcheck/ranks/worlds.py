@@ -13,6 +13,7 @@ import contextlib
 import math
 import os
 import threading
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from tpcheck.comms.operands import exchanged_by
 from tpcheck.comms.reduce_ops import name_of
 from tpcheck.comms.trace import Recorder
+from tpcheck.process.aspects import Left
 
 # The driver decides when a case takes too long; c10d's own limit must not come first.
 _FOREVER = timedelta(days=1)
@@ -47,11 +49,12 @@ class ProcessWorlds:
         for smaller in range(1, size):
             self._worlds[smaller] = dist.new_group(list(range(smaller)), timeout=_FOREVER)
         self._meshes: dict[tuple[Any, ...], DeviceMesh] = {}
+        self._current = dist.group.WORLD
 
     def enter(self, mesh: dict[str, int], epoch: int) -> DeviceMesh:
         """Puts the world of this mesh's size in place; returns the mesh over it."""
         size = math.prod(mesh.values())
-        dist.group.WORLD = self._worlds[size]
+        dist.group.WORLD = self._current = self._worlds[size]
         _environment(self.rank, size)
         c10d._world.group_count = epoch * _GROUPS_A_CASE
         key = (*mesh.items(),)
@@ -60,6 +63,20 @@ class ProcessWorlds:
                 self.device, tuple(mesh.values()), mesh_dim_names=tuple(mesh)
             )
         return self._meshes[key]
+
+    def left(self) -> list[Left]:
+        """What a candidate has left changed of the groups."""
+        return _left(self._worlds.values(), self._current)
+
+
+def _left(worlds: Iterable[Any], current: Any) -> list[Left]:
+    known = c10d._world.pg_map
+    own = [world for world in worlds if isinstance(world, dist.ProcessGroup)]  # else: not a member
+    if not all(world in known for world in own):
+        return [Left("torch.distributed.destroy_process_group", restored=False)]
+    if dist.group.WORLD is not current:  # the next case puts its own in place
+        return [Left("torch.distributed.group.WORLD", restored=True)]
+    return []
 
 
 def _environment(rank: int, size: int) -> None:
@@ -96,6 +113,7 @@ class ThreadWorlds:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self._worlds: dict[int, Any] = {}
+        self._group: Any = None
         self._meshes: dict[tuple[Any, ...], DeviceMesh] = {}
 
     def enter(self, mesh: dict[str, int], epoch: int) -> DeviceMesh:
@@ -125,7 +143,12 @@ class ThreadWorlds:
             self._meshes[key] = init_device_mesh(
                 "cpu", tuple(mesh.values()), mesh_dim_names=tuple(mesh)
             )
+        self._group = dist.group.WORLD
         return self._meshes[key]
+
+    def left(self) -> list[Left]:
+        """As `ProcessWorlds.left`, of this thread's world in place."""
+        return _left([self._group], self._group)
 
 
 _recorders = threading.local()  # each thread is a rank, with a recorder of its own

@@ -14,6 +14,7 @@ from tpcheck.event import POINT_TO_POINT, Event
 from tpcheck.evidence import MessagesLost, Ran, ReplicasDiffer, TracesDiffer
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Entry
+from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport
 from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Kind, Phase, Rule
@@ -123,6 +124,16 @@ def lost_messages(reports: list[RankReport]) -> list[Mismatch]:
             lost = MessagesLost(source, target, sent, received)
             found.append(Mismatch("messages", Kind.COLLECTIVE, target, detail=lost))
     return found
+
+
+def left_changed(reports: list[RankReport]) -> list[Left]:
+    """The state that any rank left changed; each name once, restored where it is on all ranks."""
+    found: dict[str, Left] = {}
+    for left in (left for report in reports for left in report.left):
+        known = found.get(left.name)
+        if known is None or known.restored:
+            found[left.name] = left
+    return list(found.values())
 
 
 def _what(event: Event) -> str:

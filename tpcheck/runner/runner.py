@@ -22,7 +22,7 @@ from tpcheck.oracle.reference import ask
 from tpcheck.plan.findings import mismatches
 from tpcheck.protocol.bundle import write_bundle
 from tpcheck.protocol.messages import RankReport, Work
-from tpcheck.runner.judge import alarms, judge, lost_messages
+from tpcheck.runner.judge import alarms, judge, left_changed, lost_messages
 from tpcheck.runner.planned import Planned, planned
 from tpcheck.runner.second_look import doubtful, look_again
 from tpcheck.spec import Check
@@ -125,8 +125,9 @@ class Runner:
             bundle.unlink(missing_ok=True)
             shutil.rmtree(suspects, ignore_errors=True)
         result = judge(posed, self.engine.name, outcomes, allowed)
-        if lost_messages(reports):
-            self.engine.kill()  # the next case would receive them
+        result.left = left_changed(reports)
+        if lost_messages(reports) or not all(left.restored for left in result.left):
+            self.engine.kill()  # the next case would receive them, or run in what was left
         if others:
             result.alarms = alarms(outcomes)
         if plan:

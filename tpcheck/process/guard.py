@@ -1,0 +1,96 @@
+"""A guard: the state of this process when it was set, and what code has left changed since."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from tpcheck.process.aspects import Aspect, Left
+from tpcheck.process.modes import of_torch
+from tpcheck.process.patches import Builtins, namespaces
+from tpcheck.process.surroundings import ENVIRONMENT, resources, settings
+
+#: What is named where the state can't even be read.
+UNREADABLE = "the state of the process"
+#: Of a dict that changed: how many of its keys are told.
+TOLD = 5
+
+
+class Guard:
+    """Remembers the state from when it is made; later restores what was changed.
+
+    Args:
+        aspects: those to look after.
+        functions: whether the functions of torch must stay what they are, too.
+
+    What changed while a module was imported is kept, of functions and of the environment: libraries
+    set both for good when they are loaded, and would not do so again.
+    """
+
+    def __init__(self, aspects: Iterable[Aspect], *, functions: bool = False) -> None:
+        self._before = [(aspect, aspect.read()) for aspect in aspects]
+        self._functions = functions
+        self._know()
+
+    def _know(self) -> None:
+        self._imported = sys.modules.__len__()
+        self._builtins = Builtins()
+        self._spaces = namespaces() if self._functions else []
+
+    def restore(self) -> list[Left]:
+        """Puts the state back as it was; returns what was not. The functions come first: with one
+        of them replaced nothing else can be read."""
+        try:
+            if sys.modules.__len__() != self._imported:
+                self._know()
+                kept = {ENVIRONMENT.name: ENVIRONMENT.read()}
+                self._before = [(one, kept.get(one.name, old)) for one, old in self._before]
+            left = self._builtins.restore() if self._functions else []
+            left += [found for space in self._spaces for found in space.restore()]
+            now = [(aspect, old, aspect.read()) for aspect, old in self._before]
+            changed = [one for one in now if one[1] != one[2]]
+            return left + [_restored(*one) for one in changed]
+        except Exception as error:  # what this itself is made of was replaced
+            return [Left(UNREADABLE, restored=False, which=(type(error).__name__,))]
+
+
+def _restored(aspect: Aspect, old: Any, new: Any) -> Left:
+    done = False
+    if aspect.write is not None:
+        try:
+            aspect.write(old)
+            done = bool(aspect.read() == old)
+        except Exception:  # a limit that can't be raised again, a handler that was not Python's
+            done = False
+    return Left(aspect.name, done, _which(old, new))
+
+
+def _which(old: Any, new: Any) -> tuple[str, ...]:
+    """Of a dict, the keys whose values differ."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return ()
+    return tuple(sorted(str(k) for k in {**old, **new} if old.get(k) != new.get(k)))[:TOLD]
+
+
+def of_rank() -> Guard:
+    """All that a candidate may change in a process that is one rank."""
+    return Guard([*of_torch(), *settings(), *resources()], functions=True)
+
+
+def of_thread() -> Guard:
+    """What each thread has for itself, of a process whose threads are ranks."""
+    every = [*of_torch(), *settings(), *resources()]
+    return Guard([aspect for aspect in every if aspect.of_thread])
+
+
+def of_all_threads() -> Guard:
+    """What such threads share; to be asked in the main thread."""
+    every = [*of_torch(), *settings(), *resources()]
+    return Guard([aspect for aspect in every if not aspect.of_thread], functions=True)
+
+
+def of_driver() -> Guard:
+    """What a spec's callables may change in the driver. What it holds is tpcheck's own affair, and
+    its user's."""
+    return Guard([*of_torch(), *settings()], functions=True)

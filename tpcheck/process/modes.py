@@ -1,0 +1,171 @@
+"""Torch's switches: modes of a thread, defaults of the process.
+
+What a release of torch does not have is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn.modules import module as modules
+from torch.utils import _device
+
+from tpcheck.process.aspects import Aspect
+
+#: What autocast has a switch and a dtype for, of what ranks run on.
+_DEVICES = ("cpu", "cuda")
+
+
+def _switch(name: str, read: str, write: str, *, of_thread: bool = False) -> Iterator[Aspect]:
+    """A getter and a setter of `torch._C` or `torch`, where both are there."""
+    getter = getattr(torch._C, read, None) or getattr(torch, read, None)
+    setter = getattr(torch._C, write, None) or getattr(torch, write, None)
+    if getter is not None and setter is not None:
+        yield Aspect(name, getter, setter, of_thread)
+
+
+def _autocast(device: str) -> Iterator[Aspect]:
+    def read() -> tuple[bool, torch.dtype]:
+        return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+    def write(value: tuple[bool, torch.dtype]) -> None:
+        torch.set_autocast_enabled(device, value[0])
+        torch.set_autocast_dtype(device, value[1])
+
+    yield Aspect(f"torch.is_autocast_enabled({device!r})", read, write, of_thread=True)
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return (
+        torch._C._get_deterministic_algorithms(),
+        torch._C._get_deterministic_algorithms_warn_only(),
+    )
+
+
+def _set_deterministic(value: tuple[bool, bool]) -> None:
+    # set directly: `torch.use_deterministic_algorithms` loads the compiler
+    torch._C._set_deterministic_algorithms(value[0], warn_only=value[1])
+
+
+def _default_device() -> Any:
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return context.device if isinstance(context, _device.DeviceContext) else None
+
+
+def _function_modes() -> int:
+    """How many are entered, besides the one that is the default device."""
+    return torch._C._len_torch_function_stack() - (_default_device() is not None)
+
+
+def _saved_tensor_hooks() -> Any:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def _pop_saved_tensor_hooks(top: Any) -> None:
+    while _saved_tensor_hooks() != top:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
+def of_torch() -> list[Aspect]:
+    """The switches of the torch that is installed."""
+    thread = {"of_thread": True}
+    found = [
+        *_switch("torch.is_grad_enabled", "is_grad_enabled", "_set_grad_enabled", **thread),
+        Aspect("torch.is_inference_mode_enabled", torch.is_inference_mode_enabled, None, True),
+        *(aspect for device in _DEVICES for aspect in _autocast(device)),
+        *_switch(
+            "torch.is_autocast_cache_enabled",
+            "is_autocast_cache_enabled",
+            "set_autocast_cache_enabled",
+            **thread,
+        ),
+        *_switch(
+            "torch.autograd.is_multithreading_enabled",
+            "_is_multithreading_enabled",
+            "_set_multithreading_enabled",
+            **thread,
+        ),
+        # a mode that was entered and never left
+        Aspect("a TorchFunctionMode", _function_modes, None, True),
+        Aspect("a TorchDispatchMode", torch._C._len_torch_dispatch_stack, None, True),
+        Aspect("torch.get_default_device", _default_device, torch.set_default_device, True),
+        Aspect(
+            "torch.autograd.graph.saved_tensors_hooks",
+            _saved_tensor_hooks,
+            _pop_saved_tensor_hooks,
+            True,
+        ),
+        *_switch("torch.get_default_dtype", "get_default_dtype", "set_default_dtype"),
+        Aspect("torch.use_deterministic_algorithms", _deterministic, _set_deterministic),
+        *_switch(
+            "torch.utils.deterministic.fill_uninitialized_memory",
+            "_get_deterministic_fill_uninitialized_memory",
+            "_set_deterministic_fill_uninitialized_memory",
+        ),
+        Aspect(
+            "torch.autograd.set_detect_anomaly",
+            lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+            lambda value: torch.autograd.set_detect_anomaly(*value),
+        ),
+        *_switch("torch.get_num_threads", "get_num_threads", "set_num_threads"),
+        *_switch(
+            "torch.get_float32_matmul_precision",
+            "get_float32_matmul_precision",
+            "set_float32_matmul_precision",
+        ),
+        *_switch("torch.backends.mkldnn.enabled", "_get_mkldnn_enabled", "_set_mkldnn_enabled"),
+        *_switch("torch.backends.nnpack.enabled", "_get_nnpack_enabled", "_set_nnpack_enabled"),
+        *_switch("torch.backends.cudnn.enabled", "_get_cudnn_enabled", "_set_cudnn_enabled"),
+        *_switch("torch.backends.cudnn.benchmark", "_get_cudnn_benchmark", "_set_cudnn_benchmark"),
+        *_switch(
+            "torch.backends.cudnn.deterministic",
+            "_get_cudnn_deterministic",
+            "_set_cudnn_deterministic",
+        ),
+        *_switch(
+            "torch.backends.cudnn.allow_tf32", "_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"
+        ),
+        *_switch(
+            "torch.backends.cuda.enable_flash_sdp", "_get_flash_sdp_enabled", "_set_sdp_use_flash"
+        ),
+        *_switch(
+            "torch.backends.cuda.enable_mem_efficient_sdp",
+            "_get_mem_efficient_sdp_enabled",
+            "_set_sdp_use_mem_efficient",
+        ),
+        *_switch(
+            "torch.backends.cuda.enable_math_sdp", "_get_math_sdp_enabled", "_set_sdp_use_math"
+        ),
+        *_switch(
+            "torch.backends.cuda.enable_cudnn_sdp", "_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"
+        ),
+        # no getter: what the processor does with the smallest number says it
+        Aspect(
+            "torch.set_flush_denormal",
+            lambda: sys.float_info.min / 2 == 0.0,
+            torch.set_flush_denormal,
+            True,
+        ),
+        *_hooks(),
+    ]
+    return found
+
+
+def _hooks() -> Iterator[Aspect]:
+    """Hooks on every module, and on every optimizer: dicts that are registered in."""
+    places = [modules, sys.modules.get("torch.optim.optimizer")]
+    for place in filter(None, places):
+        for name, held in vars(place).items():
+            if name.startswith("_global_") and isinstance(held, dict):
+                yield Aspect(f"{place.__name__}.{name}", held.copy, _refill(held))
+
+
+def _refill(held: dict[Any, Any]) -> Callable[[Any], object]:
+    def write(value: dict[Any, Any]) -> None:
+        held.clear()
+        held.update(value)
+
+    return write

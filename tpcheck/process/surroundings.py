@@ -1,0 +1,157 @@
+"""What a process has around it: environment, folder, limits, signals, threads, children."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import resource
+import signal
+import sys
+import threading
+from typing import Any
+
+from tpcheck.process.aspects import Aspect
+
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+#: Set anew for each case, as a launcher would (`ranks/worlds.py`).
+_OF_EACH_CASE = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in _OF_EACH_CASE}
+
+
+def _set_environment(value: dict[str, str]) -> None:
+    for name in set(_environment()) - set(value):
+        del os.environ[name]
+    os.environ.update(value)
+
+
+def _folder() -> str | None:
+    with contextlib.suppress(OSError):  # it may be gone
+        return os.getcwd()
+    return None
+
+
+def _set_folder(value: str | None) -> None:
+    if value is not None:
+        os.chdir(value)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _limits() -> tuple[tuple[int, int], ...]:
+    return tuple(map(resource.getrlimit, _LIMITS))
+
+
+def _set_limits(value: tuple[tuple[int, int], ...]) -> None:
+    for which, pair in zip(_LIMITS, value, strict=True):
+        resource.setrlimit(which, pair)
+
+
+def _handlers() -> list[Any]:
+    return [signal.getsignal(number) for number in _SIGNALS]
+
+
+def _set_handlers(value: list[Any]) -> None:
+    for number, handler in zip(_SIGNALS, value, strict=True):
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)  # raises where it was not Python's, or not in a thread
+
+
+def _pending() -> tuple[bool, ...]:
+    """Whether each timer runs: of one that does the time changes by itself."""
+    return tuple(signal.getitimer(timer)[0] > 0 for timer in _TIMERS)
+
+
+def _stop_timers(value: tuple[bool, ...]) -> None:
+    for timer, ran in zip(_TIMERS, value, strict=True):
+        if not ran:
+            signal.setitimer(timer, 0.0)
+
+
+def _threads() -> dict[str, int]:
+    """The threads that Python started, by name, with their number. Torch's own start when they are
+    first needed, and are dummies here; one that a progress bar starts does no harm."""
+    found = threading.enumerate()
+    real = [t for t in found if not isinstance(t, threading._DummyThread)]
+    own = [t for t in real if type(t).__module__.partition(".")[0] != "tqdm"]
+    return {thread.name: thread.ident or 0 for thread in own}
+
+
+def _children() -> bool:
+    """Whether there is a child process, alive or not yet waited for."""
+    with contextlib.suppress(ChildProcessError):
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        os.waitid(os.P_ALL, 0, flags)
+        return True
+    return False
+
+
+def _streams() -> tuple[Any, ...]:
+    return (sys.stdin, sys.stdout, sys.stderr, *map(_file, (0, 1, 2)))
+
+
+def _file(descriptor: int) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        found = os.fstat(descriptor)
+        return found.st_dev, found.st_ino
+    return None
+
+
+def _collecting(value: bool) -> None:
+    (gc.enable if value else gc.disable)()
+
+
+ENVIRONMENT = Aspect("os.environ", _environment, _set_environment)
+
+
+def settings() -> list[Aspect]:
+    """What code of a library may set in a process that is not its own."""
+    return [
+        ENVIRONMENT,
+        Aspect("os.getcwd", _folder, _set_folder),
+        Aspect("os.umask", _umask, os.umask),
+        Aspect("sys.getrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit),
+        Aspect("sys.getswitchinterval", sys.getswitchinterval, sys.setswitchinterval),
+        Aspect("gc.isenabled", gc.isenabled, _collecting),
+        Aspect("sys.settrace", sys.gettrace, sys.settrace, of_thread=True),
+        Aspect("sys.setprofile", sys.getprofile, sys.setprofile, of_thread=True),
+    ]
+
+
+def resources() -> list[Aspect]:
+    """What a process holds, and what may still happen to it."""
+    found = [
+        Aspect("resource.getrlimit", _limits, _set_limits),
+        Aspect("signal.getsignal", _handlers, _set_handlers),
+        Aspect("signal.getitimer", _pending, _stop_timers),
+        Aspect(
+            "signal.pthread_sigmask",
+            lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+            lambda value: signal.pthread_sigmask(signal.SIG_SETMASK, value),
+            of_thread=True,
+        ),
+        Aspect("threading.enumerate", _threads),
+        Aspect("a child process", _children),
+        Aspect("sys.stdout", _streams),
+        Aspect("faulthandler.is_enabled", faulthandler.is_enabled),
+    ]
+    if hasattr(os, "sched_getaffinity"):
+        found.append(
+            Aspect(
+                "os.sched_getaffinity",
+                lambda: os.sched_getaffinity(0),
+                lambda value: os.sched_setaffinity(0, value),
+                of_thread=True,
+            )
+        )
+    return found
