@@ -7,7 +7,6 @@ if need be.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
@@ -20,10 +19,13 @@ import cloudpickle
 
 from tpcheck import engines
 from tpcheck.comms.board import Board
-from tpcheck.engines.hosts import Host
+from tpcheck.engines.folder import RunFolder
+from tpcheck.engines.hosts import Host, watch
 from tpcheck.engines.waiting import Collection
-from tpcheck.engines.zygote_process import INSIDE, START_LIMIT, ZygoteProcess
+from tpcheck.engines.zygote_process import START_LIMIT, ZygoteProcess
 from tpcheck.errors import EngineUnavailable, InvalidArgument
+from tpcheck.protocol import wire
+from tpcheck.protocol.leftovers import INSIDE
 from tpcheck.protocol.messages import Answered, Asked, Learned, Ready, RunCase, Teach
 from tpcheck.verdict import Mismatch
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from tpcheck.case import Case
     from tpcheck.protocol.messages import RankReport, Work
 
+#: Seconds between two looks at hosts that have been asked something.
+LOOK = 0.2
 #: Seconds for the ranks to import a candidate, which may import a framework for the first time.
 PARTS_LIMIT = 180.0
 
@@ -72,7 +76,9 @@ class Engine:
         self.starts = 0
         self.hosts: list[Host] = []
         self.board: Board | None = None
+        self._store: Path | None = None
         self._zygote: ZygoteProcess | None = None
+        self._folder = RunFolder()
         self.warm_up()
 
     @property
@@ -82,7 +88,7 @@ class Engine:
     @property
     def folder(self) -> Path:
         """Where this run's files are; gone when the engine is closed."""
-        return self._zygote.folder if self._zygote else Path()
+        return self._folder.path
 
     def __enter__(self) -> Engine:
         return self
@@ -93,32 +99,64 @@ class Engine:
     # ---- life and death
 
     def warm_up(self) -> ZygoteProcess:
-        """Starts loading torch in the zygote, without waiting for it."""
-        if self._zygote is None or not self._zygote.alive:
-            self._zygote = ZygoteProcess(self.name, self.preload)
+        """Starts loading torch in the zygote, without waiting for it; a new one where the old one
+        was killed."""
+        self._folder.renew()
+        if self._zygote is not None and not self._zygote.alive:
+            self._zygote.close()
+            self._zygote = None
+        if self._zygote is None:
+            self._zygote = ZygoteProcess(self.name, self.preload, self._folder)
         return self._zygote
 
     def start(self) -> None:
-        """Forks the hosts and waits until they have met; does nothing when they are up."""
-        if self.hosts:
+        """Forks the hosts and waits until they have met; does nothing when they are up.
+
+        Raises:
+            EngineUnavailable: they can't be forked here, or don't come up.
+        """
+        if self.hosts and self._fit():
             return
+        self.kill()
         zygote = self.warm_up()
         self.starts += 1
-        board = self.folder / f"board{self.starts}"
-        self.board = Board(board, self.ranks, create=True)
+        self._store = self.folder / f"store{self.starts}"
+        try:
+            self.board, memory = Board.new(self.ranks)
+        except OSError as error:
+            why = f"no memory for the board of {self.ranks} ranks: {error.strerror}"
+            raise EngineUnavailable(f"engine {self.name!r} could not start: {why}") from None
         threads = not self.kind.processes
         groups = [list(range(self.ranks))] if threads else [[r] for r in range(self.ranks)]
-        world = {
-            "size": self.ranks,
-            "engine": self.name,
-            "board": str(board),
-            "store": str(self.folder / f"store{self.starts}"),
-        }
-        for index, ranks in enumerate(groups):
-            self.hosts.append(zygote.fork(index, ranks, {**world, "cpu": self._cpu(index)}))
-        deadline = time.monotonic() + START_LIMIT
-        for host in self.hosts:
-            self._expect(host, Ready, deadline, "start")
+        world = {"size": self.ranks, "engine": self.name, "store": str(self._store)}
+        try:
+            for index, ranks in enumerate(groups):
+                request = {**world, "cpu": self._cpu(index)}
+                self.hosts.append(zygote.fork(index, ranks, request, memory))
+            deadline = time.monotonic() + START_LIMIT
+            for host in self.hosts:
+                self._expect(host, Ready, deadline, "start")
+            Board.close_to_others(memory)
+            if threads:
+                self._store = None  # they meet in their own memory
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            os.close(memory)
+
+    def _fit(self) -> bool:
+        """Whether the next case can run on the ranks as they are: what one left running, or did to
+        the run's files, may have ended them since."""
+        watch(self.hosts, 0.0)
+        whole = self._store is None or self._store.exists()
+        forks = self._zygote is not None and self._zygote.alive
+        return (
+            whole
+            and forks
+            and all(host.take() is None for host in self.hosts)
+            and not any(host.lost for host in self.hosts)
+        )
 
     def _cpu(self, index: int) -> int | None:
         """Ranks are pinned round-robin: it halves the time of small collectives. Several runs
@@ -133,6 +171,9 @@ class Engine:
         for host in self.hosts:
             host.kill()
         self.hosts = []
+        if self._store is not None:
+            self._store.unlink(missing_ok=True)
+            self._store = None
 
     def close(self) -> None:
         """Ends ranks and zygote and removes the run's folder."""
@@ -140,34 +181,42 @@ class Engine:
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
+            self._folder.remove()
 
     # ---- cases
 
     def _expect(self, host: Host, kind: type[M], deadline: float, doing: str) -> M:
-        """The host's next message of this kind."""
+        """The host's next message of this kind; what else comes is not waited for."""
         while True:
-            if not host.connection.poll(max(0.0, deadline - time.monotonic())):
-                self.kill()
-                raise EngineUnavailable(
-                    f"engine {self.name!r}: rank {host.ranks[0]} hung ({doing})"
-                )
-            try:
-                message = host.receive()
-            except (EOFError, OSError):
-                tail = host.log_tail()
-                self.kill()
-                raise EngineUnavailable(
-                    f"engine {self.name!r}: rank {host.ranks[0]} died ({doing}): {tail[-300:]}"
-                ) from None
+            message = host.take()
             if isinstance(message, kind):
                 return message
+            if message is not None:
+                continue
+            late = time.monotonic() > deadline
+            if late or host.lost:
+                tail = host.log_tail()[-300:]
+                self.kill()
+                what = "hung" if late else "died"
+                raise EngineUnavailable(
+                    f"engine {self.name!r}: rank {host.ranks[0]} {what} ({doing}): {tail}"
+                )
+            watch(self.hosts, min(LOOK, deadline - time.monotonic()))
 
     def teach(self, key: str, blob: bytes, files: dict[str, str]) -> None:
-        """Gives every rank the candidate `key` (cloudpickled), once."""
+        """Gives every rank the candidate `key` (cloudpickled), once.
+
+        Raises:
+            InvalidArgument: the ranks can't import it.
+            EngineUnavailable: they can't be started, or don't outlive it.
+        """
         self.start()
         new = [host for host in self.hosts if key not in host.parts]
+        if not new:
+            return
+        message = wire.framed(Teach(key, blob, list(sys.path), files))  # once for all
         for host in new:
-            host.send(Teach(key, blob, list(sys.path), files))
+            host.send_framed(message)  # one that does not take it is not heard of either
         deadline = time.monotonic() + PARTS_LIMIT
         learned = [self._expect(h, Learned, deadline, "importing the candidate") for h in new]
         for answer in learned:
@@ -193,10 +242,9 @@ class Engine:
         """
         self.require(work.case)
         hosts = [h for h in self.hosts if h.ranks[0] < work.case.world_size]
-        message = cloudpickle.dumps(RunCase(key, work))  # once for all
+        message = wire.framed(RunCase(key, work))  # once for all
         for host in hosts:
-            with contextlib.suppress(OSError):
-                host.connection.send_bytes(message)
+            host.send_framed(message)
         assert self.board is not None, "teach() starts the ranks"
         wait = Collection(
             hosts,
@@ -208,6 +256,7 @@ class Engine:
         outcomes = wait.outcomes()
         if wait.spoilt:
             self.kill()
+            self._folder.require_room()
         return outcomes
 
     def call(self, function: Callable[..., Any], *args: Any, mesh: Mapping[str, int]) -> list[Any]:
@@ -218,10 +267,10 @@ class Engine:
         """
         self.start()
         size = math.prod(mesh.values())
-        message = Asked(function, args, dict(mesh), self.next_epoch())
+        asked = Asked(function, args, dict(mesh), self.next_epoch())
         hosts = [host for host in self.hosts if host.ranks[0] < size]
         for host in hosts:
-            host.send(message)
+            host.send(asked)
         deadline = time.monotonic() + self.time_limit
         answers: dict[int, Any] = {}
         for host in hosts:
@@ -232,7 +281,7 @@ class Engine:
                     raise EngineUnavailable(
                         f"engine {self.name!r}: rank {answer.rank} raised:\n{answer.error}"
                     )
-                answers[answer.rank] = answer.value
+                answers[answer.rank] = cloudpickle.loads(answer.value)
         return [answers[rank] for rank in range(size)]
 
     def next_epoch(self) -> int:

@@ -9,13 +9,13 @@ import importlib.util
 import math
 import os
 import signal
+import socket
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +25,7 @@ import torch
 from tpcheck.comms.board import Board
 from tpcheck.comms.reduce_ops import watch_reduce_ops
 from tpcheck.comms.trace import Recorder
+from tpcheck.protocol import wire
 from tpcheck.protocol.messages import (
     Answered,
     Asked,
@@ -56,13 +57,19 @@ class FileFinder(importlib.abc.MetaPathFinder):
 
 
 class Host:
-    """One host process."""
+    """One host process.
 
-    def __init__(self, connection: Connection, request: dict[str, Any]) -> None:
-        self.connection = connection
+    Args:
+        board: the descriptor of the board's memory, closed here.
+    """
+
+    def __init__(self, connection: socket.socket, board: int, request: dict[str, Any]) -> None:
+        self.connection, self._inbox = connection, wire.Inbox()
+        self._pid = os.getpid()
         self.ranks: list[int] = request["ranks"]
         self.engine: str = request["engine"]
-        self.board = Board(request["board"], request["size"])
+        self.board = Board(board, request["size"])
+        os.close(board)
         self.parts: dict[str, Any] = {}
         self.finder = FileFinder()
         sys.meta_path.append(self.finder)
@@ -81,15 +88,17 @@ class Host:
                 )
 
     def send(self, message: Any) -> None:
+        if os.getpid() != self._pid:
+            os._exit(0)  # what a candidate forked and let go on does not speak for the rank
         with self._lock:
-            self.connection.send_bytes(cloudpickle.dumps(message))
+            self.connection.sendall(wire.framed(message))
 
     def serve(self) -> None:
         """Answers the driver until it is gone."""
         self.send(Ready(os.getpid()))
         while True:
             try:
-                message = cloudpickle.loads(self.connection.recv_bytes())
+                message = wire.receive(self.connection, self._inbox)
             except (EOFError, OSError):
                 return
             match message:
@@ -125,13 +134,13 @@ class Host:
         """Answers `Engine.call`: the function's value, or the traceback of what it raised."""
 
         def one(rank: int) -> None:
-            value, error = None, None
+            value, error = b"", None
             try:
                 mesh = self.worlds[rank].enter(asked.mesh, asked.epoch)
-                value = asked.function(mesh, *asked.args)
+                value = cloudpickle.dumps(asked.function(mesh, *asked.args))
             except Exception:
                 error = traceback.format_exc()
-            self.send(Answered(rank, value, error))
+            self.send(Answered(rank, asked.epoch, value, error))
 
         ranks = [rank for rank in self.ranks if rank < math.prod(asked.mesh.values())]
         if self.engine != "threads":
@@ -159,8 +168,8 @@ class Host:
         self.send(Ended(work.epoch, rank, outcome))
 
 
-def serve_host(fd: int, request: dict[str, Any]) -> None:
-    """Entry of a forked host process."""
+def serve_host(connection: int, board: int, request: dict[str, Any]) -> None:
+    """Entry of a forked host process, with the descriptors that the driver gave it."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     warnings.simplefilter("ignore")
@@ -171,4 +180,4 @@ def serve_host(fd: int, request: dict[str, Any]) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     if request["cpu"] is not None:
         os.sched_setaffinity(0, [request["cpu"]])
-    Host(Connection(fd), request).serve()
+    Host(socket.socket(fileno=connection), board, request).serve()
