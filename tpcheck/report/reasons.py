@@ -60,5 +60,7 @@ def does_not_show(finding: KnownFinding, case: Case) -> str:
     )
 
 
-def interrupted(finished: int, checks: int) -> str:
+def interrupted(finished: int, checks: int | None) -> str:
+    if checks is None:
+        return "interrupted before the checks were collected"
     return f"interrupted after {finished} of {checks} checks"
