@@ -57,6 +57,8 @@ class RunFolder:
             return False
         os.close(self._lock)
         shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.path.unlink()
         self.path, self._lock = _made([self.path.parent], self.path.name)
         return True
 
