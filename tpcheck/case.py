@@ -27,6 +27,10 @@ MEMORY_FORMATS = ("contiguous", "transposed", "sliced", "offset", "expanded")
 #: every dtype, and nothing would be judged; smaller, and cases saved before would be refused.
 LARGEST_MAGNITUDE = 1000
 
+#: Data for each microbatch is drawn before the first one runs. With more, a file that says a
+#: billion takes all memory; with fewer, schedules of long pipelines could not be tried.
+MOST_MICROBATCHES = 1024
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
@@ -85,8 +89,9 @@ class Case:
             raise CaseError(f"case.mesh={dict(self.mesh)} has no 'tp' axis; give it one")
 
     def _validate_numbers(self) -> None:
-        if not _is_int(self.microbatches) or self.microbatches < 1:
-            raise CaseError(f"case.microbatches={self.microbatches!r} is not a positive integer")
+        if not _is_int(self.microbatches) or not 1 <= self.microbatches <= MOST_MICROBATCHES:
+            limits = f"an integer from 1 to {MOST_MICROBATCHES}"
+            raise CaseError(f"case.microbatches={self.microbatches!r} is not {limits}")
         if not _is_int(self.seed) or self.seed < 0:
             raise CaseError(f"case.seed={self.seed!r} is not a non-negative integer")
         if not _is_int(self.magnitude) or abs(self.magnitude) > LARGEST_MAGNITUDE:

@@ -5,13 +5,20 @@ Loading it imports neither torch nor Hypothesis: a suite that uses no fixture of
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from tpcheck.cli.signals import Signals
     from tpcheck.engines.engine import Engine
+
+_SIGNALS: pytest.StashKey[Signals] = pytest.StashKey()
+_WORKERS: pytest.StashKey[list[int]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,19 +32,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "tpcheck: a verification that runs on ranks")
+    if getattr(config.option, "numprocesses", None):
+        # of pytest-xdist, which has the engines in its workers: they end with this process
+        from tpcheck.cli import signals
+
+        until_the_end = contextlib.ExitStack()
+        config.stash[_SIGNALS] = until_the_end.enter_context(signals.heard())
+        config.add_cleanup(until_the_end.close)
 
 
 @pytest.fixture(scope="session")
 def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A warm engine for the whole session (one per worker under pytest-xdist)."""
-    from contextlib import ExitStack
-
+    from tpcheck.cli import signals
     from tpcheck.errors import InvalidArgument
+    from tpcheck.ranks.zygote import die_with_parent
     from tpcheck.search.session import open_session
 
     option = request.config.getoption
     kind, ranks = option("--tpcheck-engine"), option("--tpcheck-ranks")
-    with ExitStack() as stack:
+    if hasattr(request.config, "workerinput"):
+        die_with_parent()  # a worker of pytest-xdist would first finish its test
+    with contextlib.ExitStack() as stack:
+        # SIGTERM and SIGHUP end the session as Ctrl-C does: reports are written, ranks are gone
+        request.config.stash[_SIGNALS] = stack.enter_context(signals.heard())
         try:
             session = stack.enter_context(
                 open_session(kind, ranks, time_limit=option("--tpcheck-time-limit"))
@@ -45,6 +63,26 @@ def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         except InvalidArgument as error:
             pytest.fail(f"tpcheck: {error}", pytrace=False)
         yield session.engine
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodeready(node: Any) -> None:
+    """A worker of pytest-xdist is up."""
+    node.config.stash.setdefault(_WORKERS, []).append(node.workerinfo["pid"])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A session that a signal has ended says so by its exit code, and tells its workers, which
+    would first finish their tests."""
+    heard = session.config.stash.get(_SIGNALS, None)
+    if heard is None or heard.first is None:
+        return
+    for worker in session.config.stash.get(_WORKERS, []):
+        with contextlib.suppress(OSError):
+            os.kill(worker, signal.SIGTERM)
+    if heard.first != signal.SIGINT:  # pytest has a code of its own for that
+        session.exitstatus = heard.exit_code
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -15,10 +15,10 @@ from typing import Any
 from tpcheck.case import Case
 from tpcheck.causes import Cause
 from tpcheck.event import Event
-from tpcheck.evidence import Evidence, OfRank, Scene
+from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import InPass
-from tpcheck.vocabulary import Code, Kind, Rule
+from tpcheck.vocabulary import Code, Impasse, Kind, Rule
 
 
 @total_ordering
@@ -133,10 +133,19 @@ class CaseResult:
         return [m for m in self.mismatches if not m.is_consequence]
 
     @property
+    def timed_out(self) -> bool:
+        """Whether the only evidence against the case is the time limit."""
+        return bool(self.causes) and all(map(_too_long, self.causes))
+
+    @property
     def verdict(self) -> Verdict:
         if self.mismatches:
             return Verdict.FAIL
         return Verdict.UNKNOWN if self.unknown else Verdict.PASS
+
+
+def _too_long(mismatch: Mismatch) -> bool:
+    return isinstance(mismatch.detail, Stuck) and mismatch.detail.why is Impasse.TOO_LONG
 
 
 @dataclass

@@ -135,6 +135,15 @@ class Impasse(StrEnum):
     PEER_FINISHED = "peer-finished"
     TOO_LONG = "too-long"
     EVERY_RANK_WAITS = "every-rank-waits"
+    STILL_BUILDING = "still-building"
+
+
+class Lost(StrEnum):
+    """How a rank's process was lost to the driver."""
+
+    ENDED = "ended"
+    CLOSED = "closed"  # its socket, and lives on
+    GARBLED = "garbled"  # it wrote to its socket what is not a message
 
 
 class Rule(StrEnum):

@@ -79,6 +79,10 @@ class Campaign:
             done += ran.cases
             if finished:
                 finished(ran)
+        return self.summary()
+
+    def summary(self) -> Summary:
+        """What has come out so far."""
         return summary(self._own())
 
     def _own(self) -> list[Unit]:

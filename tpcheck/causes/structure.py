@@ -15,15 +15,17 @@ from tpcheck.evidence import (
     Stuck,
     TracesDiffer,
 )
-from tpcheck.vocabulary import Phase
+from tpcheck.vocabulary import Lost, Phase
 
 
 @dataclass(frozen=True)
 class RankDied:
-    """A rank's process ended: `status` is its exit code, or minus the signal that killed it."""
+    """A rank's process ended, or was lost otherwise: `status` is its exit code, or minus the signal
+    that killed it."""
 
     rank: int
     status: int | None
+    lost: Lost = Lost.ENDED
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tpcheck.cli import signals
 from tpcheck.cli.console import console
 from tpcheck.cli.options import (
     PROPERTIES,
@@ -70,12 +71,13 @@ def alarms(
     Goes on where an earlier run with the same options stopped. A case that fails is kept for
     `tpcheck replay`. Exit code 1 where any did.
     """
-    from tpcheck.calibrate.state import STATE, Grid, State
-    from tpcheck.case import Space
-    from tpcheck.engines import ranks_for
-    from tpcheck.report import calibration, machine
-    from tpcheck.search.collect import heavy_imports
-    from tpcheck.search.session import open_session
+    with signals.held():
+        from tpcheck.calibrate.state import STATE, Grid, State
+        from tpcheck.case import Space
+        from tpcheck.engines import ranks_for
+        from tpcheck.report import calibration, machine
+        from tpcheck.search.collect import heavy_imports
+        from tpcheck.search.session import open_session
 
     until = time.monotonic() + duration(time_budget) if time_budget else None
     grid = Grid(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
@@ -88,9 +90,15 @@ def alarms(
         campaign = _campaign(
             session, targets or PROPERTIES, lambda: State(state or STATE, grid), corpus
         )
-        summary = campaign.run(
-            cases, until=until, finished=lambda unit: console.print(calibration.unit(unit))
-        )
+        try:
+            with signals.as_interrupt():
+                summary = campaign.run(
+                    cases, until=until, finished=lambda unit: console.print(calibration.unit(unit))
+                )
+        except KeyboardInterrupt:  # what was found is not lost
+            if json:
+                machine.write(json, machine.dumps(campaign.summary().to_dict()))
+            raise
     console.print("\n" + calibration.campaign(summary))
     if json:
         machine.write(json, machine.dumps(summary.to_dict()))
@@ -133,11 +141,12 @@ def sensitivity(
     json: JsonFile = None,
 ) -> None:
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
-    from tpcheck.calibrate.sensitivity import SUBJECTS, Subject, measure
-    from tpcheck.case import Space
-    from tpcheck.report import calibration, machine
-    from tpcheck.search.collect import heavy_imports
-    from tpcheck.search.session import open_session
+    with signals.held():
+        from tpcheck.calibrate.sensitivity import SUBJECTS, Subject, measure
+        from tpcheck.case import Space
+        from tpcheck.report import calibration, machine
+        from tpcheck.search.collect import heavy_imports
+        from tpcheck.search.session import open_session
 
     if (target is None) != (dims is None):
         raise InvalidArgument("give a check and its --dims together, or neither")

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tpcheck import __version__
+from tpcheck.cli import signals
 from tpcheck.cli.audit import audit
 from tpcheck.cli.bench import bench
 from tpcheck.cli.calibrate import calibrate
@@ -18,7 +19,7 @@ from tpcheck.cli.console import console, leave
 from tpcheck.cli.doctor import doctor
 from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
-from tpcheck.cli.verify import INTERRUPTED, verify
+from tpcheck.cli.verify import verify
 from tpcheck.errors import InvalidArgument, Untrusted
 from tpcheck.verdict import Verdict
 
@@ -53,8 +54,19 @@ def common(
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: a user's mistake is one line on stderr and exit code 2."""
+    with signals.heard() as heard:
+        try:
+            _run(arguments)
+        except SystemExit:
+            if heard.first is not None:  # typer knows of Ctrl-C alone
+                sys.exit(heard.exit_code)
+            raise
+
+
+def _run(arguments: list[str] | None) -> None:
     try:
-        code: Any = app(args=arguments, standalone_mode=False)
+        with signals.as_interrupt():
+            code: Any = app(args=arguments, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except InvalidArgument as error:
         _complain(str(error))
@@ -62,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
         console.print(f"{Verdict.UNKNOWN.value}  {error}")
         sys.exit(Verdict.UNKNOWN.exit_code)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(signals.exit_code())
     except BrokenPipeError:
         leave()
     except Exception as error:

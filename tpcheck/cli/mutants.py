@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tpcheck.cli import signals
 from tpcheck.cli.console import console
 from tpcheck.cli.options import Engine, Examples, JsonFile, Ranks, Seed, TimeLimit, whole_number
 from tpcheck.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from tpcheck.figures.kills import Row
     from tpcheck.mutant import Mutant
     from tpcheck.mutation.matrix import Start
     from tpcheck.search.options import Options
@@ -51,23 +53,37 @@ def mutants(
     json: JsonFile = None,
 ) -> None:
     """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
-    from tpcheck.mutation.matrix import kill_all
-    from tpcheck.report import machine
-    from tpcheck.report import mutants as report
-    from tpcheck.search.options import Options
-    from tpcheck.search.session import open_session, preload_of
+    with signals.held():
+        from tpcheck.figures.kills import Matrix
+        from tpcheck.mutation.matrix import kill_all
+        from tpcheck.report import machine
+        from tpcheck.report import mutants as report
+        from tpcheck.search.options import Options
+        from tpcheck.search.session import open_session, preload_of
 
     chosen = _collect(targets or FIXTURES)
     options = Options(examples=examples, seed=seed, corpus=None)
     preload = preload_of(mutant.check for mutant in chosen)
     start = partial(open_session, engine, ranks or 4, time_limit=time_limit, preload=preload)
-    found = kill_all(
-        chosen,
-        start,
-        options,
-        jobs=jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1)),
-        finished=lambda row: console.print(report.kill_line(row)),
-    )
+    rows: list[Row] = []
+
+    def finished(row: Row) -> None:
+        rows.append(row)
+        console.print(report.kill_line(row))
+
+    try:
+        with signals.as_interrupt():
+            found = kill_all(
+                chosen,
+                start,
+                options,
+                jobs=jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1)),
+                finished=finished,
+            )
+    except KeyboardInterrupt:  # what was found is not lost
+        if json:
+            machine.write(json, machine.dumps(Matrix(rows).to_dict()))
+        raise
     console.print("\n" + report.matrix(found))
     data = found.to_dict()
     if against:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tpcheck.cli import signals
 from tpcheck.cli.console import console
 from tpcheck.cli.options import Ranks, TimeLimit
 
@@ -21,8 +22,9 @@ def replay(
     corpus: Annotated[Path | None, typer.Option(help="Folder of saved cases.")] = None,
 ) -> None:
     """Runs one saved case again, bit for bit."""
-    from tpcheck.report.replay import text
-    from tpcheck.search.replay import replay as run
+    with signals.held():
+        from tpcheck.report.replay import text
+        from tpcheck.search.replay import replay as run
 
     again = run(
         id_or_file,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tpcheck.cli import signals
 from tpcheck.cli.console import console
 from tpcheck.cli.options import (
     PROPERTIES,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from tpcheck.spec import Check
     from tpcheck.verdict import CheckResult, Verdict
 
-INTERRUPTED = 130  # 128 + SIGINT, as a shell says
-
 
 def verify(
     targets: Targets = None,
@@ -52,33 +51,45 @@ def verify(
     corpus: CorpusDir = None,
 ) -> None:
     """Collects Check objects, runs them, prints one verdict per check."""
-    from tpcheck.case import Space
-    from tpcheck.engines import ranks_for
-    from tpcheck.search.collect import heavy_imports
-    from tpcheck.search.corpus import Corpus
-    from tpcheck.search.options import Options
-    from tpcheck.search.session import open_session
-
-    options = Options(
-        examples=examples,
-        seed=seed,
-        degrees=integers(tp, "--tp"),
-        dtypes=tuple(dtype.split(",")),
-        time_budget=duration(time_budget) if time_budget else None,
-        corpus=Corpus(corpus),
-    )
-    size = ranks or ranks_for(options.degrees)
-    Space(options.degrees, options.dtypes, size)
-    run = Run(seed=seed, engine=engine, ranks=size)
-    preload = heavy_imports(targets or PROPERTIES)
-    with open_session(
-        engine, size, time_limit=time_limit, preload=preload, confirm=True
-    ) as session:
-        run.go(session, targets or PROPERTIES, options)
+    run = Run(seed=seed, engine=engine, ranks=ranks or 0)
+    try:
+        with signals.as_interrupt():
+            with signals.held():
+                from tpcheck.report import machine  # noqa: F401 - what `tell` needs
+                from tpcheck.search.corpus import Corpus
+                from tpcheck.search.options import Options
+                from tpcheck.search.session import open_session  # noqa: F401 - torch
+            options = Options(
+                examples=examples,
+                seed=seed,
+                degrees=integers(tp, "--tp"),
+                dtypes=tuple(dtype.split(",")),
+                time_budget=duration(time_budget) if time_budget else None,
+                corpus=Corpus(corpus),
+            )
+            _run(run, targets or PROPERTIES, options, time_limit)
+    except KeyboardInterrupt:
+        run.stop()
     run.tell(json, junit)
     if run.mistake is not None:
         raise run.mistake
-    raise typer.Exit(INTERRUPTED if run.stopped else run.verdict.exit_code)
+    raise typer.Exit(signals.exit_code() if run.stopped else run.verdict.exit_code)
+
+
+def _run(run: Run, targets: Sequence[str], options: Options, time_limit: float) -> None:
+    """On ranks that are as many as `run` says, or as the degrees need."""
+    from tpcheck.case import Space
+    from tpcheck.engines import ranks_for
+    from tpcheck.search.collect import heavy_imports
+    from tpcheck.search.session import open_session
+
+    run.ranks = run.ranks or ranks_for(options.degrees)
+    Space(options.degrees, options.dtypes, run.ranks)
+    preload = heavy_imports(targets)
+    with open_session(
+        run.engine, run.ranks, time_limit=time_limit, preload=preload, confirm=True
+    ) as session:
+        run.go(session, targets, options)
 
 
 @dataclass
@@ -86,12 +97,14 @@ class Run:
     """What a run of checks came to.
 
     Args:
+        checks: how many there are, once they are collected.
         stopped, untrusted, mistake: why it is not complete, or not to be trusted.
     """
 
     seed: int
     engine: str
     ranks: int
+    checks: int | None = None
     results: list[CheckResult] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     stopped: str | None = None
@@ -124,18 +137,24 @@ class Run:
         self.untrusted = session.untrusted
         if self.untrusted:
             console.print(f"UNKNOWN {self.untrusted}")
+        self.checks = len(checks)
         self._run(checks, session, options)
         self.seconds = time.monotonic() - self.begun
 
-    def _run(self, checks: list[Check], session: Session, options: Options) -> None:
+    def stop(self) -> None:
+        """The run was interrupted."""
         from tpcheck.report import reasons
+
+        self.stopped = reasons.interrupted(len(self.results), self.checks)
+        self.seconds = time.monotonic() - self.begun
+        console.print(f"UNKNOWN {self.stopped}")
+
+    def _run(self, checks: list[Check], session: Session, options: Options) -> None:
         from tpcheck.search.verify import verify_all
 
         try:
-            verify_all(checks, session, options, finished=self._finished)
-        except KeyboardInterrupt:
-            self.stopped = reasons.interrupted(len(self.results), len(checks))
-            console.print(f"UNKNOWN {self.stopped}")
+            with signals.as_interrupt():
+                verify_all(checks, session, options, finished=self._finished)
         except InvalidArgument as error:  # of one check: the others' verdicts stand
             if not self.results:
                 raise

@@ -9,10 +9,13 @@ per rank, one writer per region, so no locks.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import mmap
+import os
+import tempfile
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +31,11 @@ RANKS = 64
 #: Counts of elements are kept modulo this; two that differ by a multiple of it pass for equal.
 WRAP = 2**32
 
-RUNNING, DONE = 1, 2
+#: What a rank is at, in the order in which it comes.
+RUNNING, BUILT, DONE = 1, 2, 3
+#: `F_SEAL_FUTURE_WRITE` of Linux: from then on nobody writes to the file, and who has mapped it
+#: goes on. Candidates that write to every descriptor they find then write to no board.
+_SEAL_FUTURE_WRITE = 0x10
 
 _RECORD = np.dtype(
     [
@@ -47,6 +54,7 @@ _RECORD = np.dtype(
     ]
 )
 _HEADER = np.dtype([("epoch", "u4"), ("state", "u4"), ("count", "u4")])
+_REGION = _HEADER.itemsize + SLOTS * _RECORD.itemsize  # bytes per rank
 
 
 @dataclass(frozen=True)
@@ -101,13 +109,40 @@ def digest(text: str) -> int:
 
 
 class Board:
-    """A file in shared memory with one region per rank; every process maps it."""
+    """Shared memory without a name, with one region per rank; every process maps it. It goes with
+    the last of them.
 
-    def __init__(self, path: Path, ranks: int, *, create: bool = False) -> None:
-        mode: Any = "w+" if create else "r+"
-        size = _HEADER.itemsize + SLOTS * _RECORD.itemsize
-        self._bytes = np.memmap(path, dtype="u1", mode=mode, shape=(ranks, size))
+    Args:
+        descriptor: of the memory, as `Board.new` has it; it may be closed afterwards.
+    """
+
+    def __init__(self, descriptor: int, ranks: int) -> None:
+        mapped = mmap.mmap(descriptor, ranks * _REGION)
+        self._bytes = np.frombuffer(mapped, dtype="u1").reshape(ranks, _REGION)
         self.ranks = ranks
+
+    @classmethod
+    def new(cls, ranks: int) -> tuple[Board, int]:
+        """A board and its descriptor. All of its memory is there: none of it can be wanting later,
+        when whoever writes would die of it.
+
+        Raises:
+            OSError: there is not enough memory.
+        """
+        descriptor = _memory()
+        try:
+            os.posix_fallocate(descriptor, 0, ranks * _REGION)
+            _seal(descriptor, "F_SEAL_SHRINK", "F_SEAL_GROW")
+            return cls(descriptor, ranks), descriptor
+        except OSError:
+            os.close(descriptor)
+            raise
+
+    @staticmethod
+    def close_to_others(descriptor: int) -> None:
+        """From now on only who has mapped the memory writes to it."""
+        with contextlib.suppress(OSError, AttributeError):
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
 
     def _header(self, rank: int) -> np.ndarray:
         return self._bytes[rank, : _HEADER.itemsize].view(_HEADER)
@@ -120,6 +155,10 @@ class Board:
         header = self._header(rank)
         header["count"], header["state"] = 0, RUNNING
         header["epoch"] = epoch
+
+    def built(self, rank: int) -> None:
+        """Rank `rank` has the candidate's module."""
+        self._header(rank)["state"] = BUILT
 
     def done(self, rank: int) -> None:
         """Rank `rank` has come to the end of its case."""
@@ -166,8 +205,15 @@ class Board:
 
     def is_done(self, rank: int, epoch: int) -> bool:
         """Whether `rank` has come to the end of this case."""
+        return self._state(rank, epoch) == DONE
+
+    def is_built(self, rank: int, epoch: int) -> bool:
+        """Whether the candidate's `build` is over on `rank` in this case."""
+        return self._state(rank, epoch) >= BUILT
+
+    def _state(self, rank: int, epoch: int) -> int:
         header = self._header(rank)
-        return int(header["epoch"][0]) == epoch and int(header["state"][0]) == DONE
+        return int(header["state"][0]) if int(header["epoch"][0]) == epoch else 0
 
     @staticmethod
     def _post(record: np.ndarray) -> Post:
@@ -223,6 +269,23 @@ class Board:
             and self.find(peer, epoch, post.group, post.step) is None
             for post in self.last(rank, epoch, 1)
         )
+
+
+def _memory() -> int:
+    """A file in memory that has no name; where the system has none of these, one that has lost
+    it."""
+    try:
+        return os.memfd_create("tpcheck-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except (AttributeError, OSError):
+        with tempfile.TemporaryFile() as file:
+            return os.dup(file.fileno())
+
+
+def _seal(descriptor: int, *names: str) -> None:
+    """Nobody changes the size of the memory under whoever has mapped it."""
+    with contextlib.suppress(OSError, AttributeError):
+        seals = sum(getattr(fcntl, name) for name in names)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
 
 
 def _mask(ranks: tuple[int, ...]) -> int:

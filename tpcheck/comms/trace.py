@@ -95,6 +95,11 @@ class Recorder(TorchDispatchMode):
         super().__enter__()
         return self
 
+    def built(self) -> None:
+        """Says on the board that the candidate's `build` is over."""
+        if self.announcer is not None:
+            self.announcer.board.built(self.rank)
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

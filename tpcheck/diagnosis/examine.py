@@ -21,6 +21,7 @@ from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled
 from tpcheck.diagnosis import diagnose
 from tpcheck.diagnosis.facts import Dumps, Facts, values
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
+from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import Posed, pose
@@ -75,6 +76,8 @@ def _explained(
     runner: Runner, failed: CaseResult
 ) -> tuple[Diagnosis, FirstSeen | None, list[Mismatch]]:
     """The cause, where it is seen first, and the evidence that shows both best."""
+    if failed.timed_out and (named := by_structure(failed)) is not None:
+        return named, None, failed.mismatches  # it has run twice, to its limit: that is enough
     # inside a module only the layout along tp is known: on other axes nothing can be compared
     at = watched_pass(failed) if set(failed.case.mesh) <= {"dp", "tp"} else None
     posed = pose(runner.check.spec, failed.case, CONFIRM, watch=at)
@@ -156,7 +159,10 @@ def _kept(
     runner: Runner, posed: Posed, *, watch: Pass | None = None, follow: bool = False
 ) -> tuple[CaseResult, Dumps]:
     """The result of a case, and every rank's tensors."""
-    with tempfile.TemporaryDirectory(prefix="tpcheck-") as folder:
+    runner.engine.start()  # after it the run's folder is there, whatever a candidate did to it
+    with tempfile.TemporaryDirectory(
+        dir=runner.engine.folder, ignore_cleanup_errors=True
+    ) as folder:
         result = runner.execute(posed, dump=Path(folder), watch=watch, follow=follow)
         files = Path(folder).glob("rank*.safetensors")
         return result, {int(p.stem.removeprefix("rank")): _tensors(p) for p in files}

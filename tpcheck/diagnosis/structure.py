@@ -52,8 +52,8 @@ def by_structure(result: CaseResult) -> Diagnosis | None:
 
 def _crash(result: CaseResult, crashes: Sequence[Mismatch]) -> Diagnosis:
     first = crashes[0]
-    status = first.detail.status if isinstance(first.detail, Died) else None
-    return Diagnosis(Code.RANK_CRASH, RankDied(first.rank, status))
+    assert isinstance(first.detail, Died), first
+    return Diagnosis(Code.RANK_CRASH, RankDied(first.rank, first.detail.status, first.detail.lost))
 
 
 def _communication(result: CaseResult, over: Sequence[Mismatch]) -> Diagnosis:

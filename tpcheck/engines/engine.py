@@ -7,24 +7,24 @@ if need be.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from tpcheck import engines
-from tpcheck.comms.board import Board
 from tpcheck.engines.hosts import Host
 from tpcheck.engines.waiting import Collection
-from tpcheck.engines.zygote_process import INSIDE, START_LIMIT, ZygoteProcess
+from tpcheck.engines.world import World
 from tpcheck.errors import EngineUnavailable, InvalidArgument
-from tpcheck.protocol.messages import Answered, Asked, Learned, Ready, RunCase, Teach
+from tpcheck.protocol import wire
+from tpcheck.protocol.leftovers import INSIDE
+from tpcheck.protocol.messages import Answered, Asked, Learned, RunCase, Teach
 from tpcheck.verdict import Mismatch
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 #: Seconds for the ranks to import a candidate, which may import a framework for the first time.
 PARTS_LIMIT = 180.0
-
-
-M = TypeVar("M")
 
 
 class Engine:
@@ -65,24 +62,33 @@ class Engine:
             raise InvalidArgument(f"time_limit={time_limit:g}: give a positive number of seconds")
         self.kind = engines.require(kind, ranks)
         self.ranks, self.time_limit = ranks, time_limit
-        self.preload = sorted(preload)
         self.canary_ran = False
         self.untrusted: str | None = None  # why no verdict on it counts: the canary was not found
         self.epoch = 0
-        self.starts = 0
-        self.hosts: list[Host] = []
-        self.board: Board | None = None
-        self._zygote: ZygoteProcess | None = None
-        self.warm_up()
+        self.world = World(self.kind, ranks, preload)
 
     @property
     def name(self) -> str:
         return self.kind.name
 
     @property
+    def preload(self) -> list[str]:
+        return self.world.preload
+
+    @property
+    def starts(self) -> int:
+        """How often ranks were started."""
+        return self.world.starts
+
+    @property
+    def hosts(self) -> list[Host]:
+        """The processes that are up."""
+        return self.world.hosts
+
+    @property
     def folder(self) -> Path:
         """Where this run's files are; gone when the engine is closed."""
-        return self._zygote.folder if self._zygote else Path()
+        return self.world.folder.path
 
     def __enter__(self) -> Engine:
         return self
@@ -90,86 +96,40 @@ class Engine:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    # ---- life and death
-
-    def warm_up(self) -> ZygoteProcess:
-        """Starts loading torch in the zygote, without waiting for it."""
-        if self._zygote is None or not self._zygote.alive:
-            self._zygote = ZygoteProcess(self.name, self.preload)
-        return self._zygote
-
     def start(self) -> None:
-        """Forks the hosts and waits until they have met; does nothing when they are up."""
-        if self.hosts:
-            return
-        zygote = self.warm_up()
-        self.starts += 1
-        board = self.folder / f"board{self.starts}"
-        self.board = Board(board, self.ranks, create=True)
-        threads = not self.kind.processes
-        groups = [list(range(self.ranks))] if threads else [[r] for r in range(self.ranks)]
-        world = {
-            "size": self.ranks,
-            "engine": self.name,
-            "board": str(board),
-            "store": str(self.folder / f"store{self.starts}"),
-        }
-        for index, ranks in enumerate(groups):
-            self.hosts.append(zygote.fork(index, ranks, {**world, "cpu": self._cpu(index)}))
-        deadline = time.monotonic() + START_LIMIT
-        for host in self.hosts:
-            self._expect(host, Ready, deadline, "start")
+        """Starts the ranks and waits until they have met; does nothing where they are up and fit.
 
-    def _cpu(self, index: int) -> int | None:
-        """Ranks are pinned round-robin: it halves the time of small collectives. Several runs
-        side by side each start at another core."""
-        if not hasattr(os, "sched_getaffinity") or not self.kind.processes:
-            return None
-        allowed = sorted(os.sched_getaffinity(0))
-        return allowed[(index + os.getpid()) % len(allowed)]
+        Raises:
+            EngineUnavailable: they can't be forked here, or don't come up.
+        """
+        self.world.start()
 
     def kill(self) -> None:
         """Ends all ranks at once; the next case starts new ones."""
-        for host in self.hosts:
-            host.kill()
-        self.hosts = []
+        self.world.kill()
 
     def close(self) -> None:
         """Ends ranks and zygote and removes the run's folder."""
-        self.kill()
-        if self._zygote is not None:
-            self._zygote.close()
-            self._zygote = None
+        self.world.close()
 
     # ---- cases
 
-    def _expect(self, host: Host, kind: type[M], deadline: float, doing: str) -> M:
-        """The host's next message of this kind."""
-        while True:
-            if not host.connection.poll(max(0.0, deadline - time.monotonic())):
-                self.kill()
-                raise EngineUnavailable(
-                    f"engine {self.name!r}: rank {host.ranks[0]} hung ({doing})"
-                )
-            try:
-                message = host.receive()
-            except (EOFError, OSError):
-                tail = host.log_tail()
-                self.kill()
-                raise EngineUnavailable(
-                    f"engine {self.name!r}: rank {host.ranks[0]} died ({doing}): {tail[-300:]}"
-                ) from None
-            if isinstance(message, kind):
-                return message
-
     def teach(self, key: str, blob: bytes, files: dict[str, str]) -> None:
-        """Gives every rank the candidate `key` (cloudpickled), once."""
+        """Gives every rank the candidate `key` (cloudpickled), once.
+
+        Raises:
+            InvalidArgument: the ranks can't import it.
+            EngineUnavailable: they can't be started, or don't outlive it.
+        """
         self.start()
         new = [host for host in self.hosts if key not in host.parts]
+        if not new:
+            return
+        message = wire.framed(Teach(key, blob, list(sys.path), files))  # once for all
         for host in new:
-            host.send(Teach(key, blob, list(sys.path), files))
+            host.send_framed(message)  # one that does not take it is not heard of either
         deadline = time.monotonic() + PARTS_LIMIT
-        learned = [self._expect(h, Learned, deadline, "importing the candidate") for h in new]
+        learned = [self.world.expect(h, Learned, deadline, "importing the candidate") for h in new]
         for answer in learned:
             if answer.error:
                 raise InvalidArgument(f"the ranks can't import the candidate: {answer.error}")
@@ -193,21 +153,21 @@ class Engine:
         """
         self.require(work.case)
         hosts = [h for h in self.hosts if h.ranks[0] < work.case.world_size]
-        message = cloudpickle.dumps(RunCase(key, work))  # once for all
+        message = wire.framed(RunCase(key, work))  # once for all
         for host in hosts:
-            with contextlib.suppress(OSError):
-                host.connection.send_bytes(message)
-        assert self.board is not None, "teach() starts the ranks"
+            host.send_framed(message)
+        assert self.world.board is not None, "teach() starts the ranks"
         wait = Collection(
             hosts,
             work,
-            board=self.board,
+            board=self.world.board,
             time_limit=self.time_limit,
-            status_of=self.status_of,
+            status_of=self.world.status_of,
         )
         outcomes = wait.outcomes()
         if wait.spoilt:
             self.kill()
+            self.world.folder.require_room()
         return outcomes
 
     def call(self, function: Callable[..., Any], *args: Any, mesh: Mapping[str, int]) -> list[Any]:
@@ -218,28 +178,24 @@ class Engine:
         """
         self.start()
         size = math.prod(mesh.values())
-        message = Asked(function, args, dict(mesh), self.next_epoch())
+        asked = Asked(function, args, dict(mesh), self.next_epoch())
         hosts = [host for host in self.hosts if host.ranks[0] < size]
         for host in hosts:
-            host.send(message)
+            host.send(asked)
         deadline = time.monotonic() + self.time_limit
         answers: dict[int, Any] = {}
         for host in hosts:
             for _ in [rank for rank in host.ranks if rank < size]:
-                answer = self._expect(host, Answered, deadline, "a call")
+                answer = self.world.expect(host, Answered, deadline, "a call")
                 if answer.error:
                     self.kill()
                     raise EngineUnavailable(
                         f"engine {self.name!r}: rank {answer.rank} raised:\n{answer.error}"
                     )
-                answers[answer.rank] = answer.value
+                answers[answer.rank] = cloudpickle.loads(answer.value)
         return [answers[rank] for rank in range(size)]
 
     def next_epoch(self) -> int:
         """A number for a case, never used before in this engine."""
         self.epoch += 1
         return self.epoch
-
-    def status_of(self, host: Host) -> int | None:
-        """How a dead host ended (`ZygoteProcess.status_of`)."""
-        return self._zygote.status_of(host) if self._zygote else None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing.connection import wait
 
 from tpcheck.comms.board import Board
-from tpcheck.engines.hosts import Host
+from tpcheck.engines.hosts import Host, stacks, watch
 from tpcheck.evidence import Died, Raised, Scene, Stuck
 from tpcheck.protocol.messages import Ended, RankReport, Work
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Impasse, Kind
+from tpcheck.vocabulary import Impasse, Kind, Lost
 
 #: Seconds that the peers of a rank that failed have to finish by themselves. Longer delays every
 #: failure; shorter gives up ranks that were about to report what they saw.
@@ -23,6 +22,10 @@ SETTLE = 0.1
 #: Seconds after which ranks that all wait for one another are given up. Only the report waits: a
 #: deadlock stays one. Shorter would take ranks for stuck that a busy machine has not yet resumed.
 STALL = 5.0
+#: Seconds that `build` may take on all ranks, unless the time limit is longer: it may import a
+#: framework for the first time, which takes minutes on a busy machine. Shorter would call that
+#: undecided; longer is waited for by whoever waits for a build that does not end.
+BUILD_LIMIT = 120.0
 #: Seconds between two looks at ranks that are well, and once one has answered.
 LOOK, LOOK_CLOSELY = 0.2, 0.02
 
@@ -45,7 +48,9 @@ class Collection:
         self.host_of = {r: h for h in hosts for r in h.ranks if r < self.size}
         self.found: dict[int, RankReport | Mismatch] = {}
         self.dead: set[int] = set()
-        self.deadline = time.monotonic() + time_limit
+        self.deadline: float | None = None  # once all ranks have built
+        self._build_limit = max(BUILD_LIMIT, time_limit)
+        self._build_by = time.monotonic() + self._build_limit
         self._grace: float | None = None
         self._gone: float | None = None
         self._still: tuple[tuple[int, ...], float] = ((), 0.0)
@@ -95,24 +100,31 @@ class Collection:
         return [rank for rank in range(self.size) if rank not in self.found]
 
     def _receive(self, timeout: float) -> None:
-        waiting = {self.host_of[r].connection: self.host_of[r] for r in self._pending()}
-        for ready in wait(list(waiting), timeout):
-            host = waiting[ready]  # type: ignore[index]
-            try:
-                ended = host.receive()
-            except (EOFError, OSError):
-                self._bury(host)
-                continue
-            if isinstance(ended, Ended) and ended.epoch == self.work.epoch:
-                self.found[ended.rank] = ended.outcome
+        hosts = {id(host): host for host in map(self.host_of.__getitem__, self._pending())}
+        watch(hosts.values(), timeout)
+        for host in hosts.values():
+            while (message := host.take()) is not None:
+                self._hear(host, message)
+            if host.lost is not None:
+                self._bury(host, host.lost)
 
-    def _bury(self, host: Host) -> None:
-        status = self.status_of(host)
+    def _hear(self, host: Host, message: object) -> None:
+        """Takes the outcome of one of the host's ranks in this case; anything else a candidate has
+        sent, in its host's name."""
+        if not isinstance(message, Ended) or message.epoch != self.work.epoch:
+            return
+        rank, outcome = message.rank, message.outcome
+        expected = isinstance(outcome, (RankReport, Mismatch)) and outcome.rank == rank
+        if expected and self.host_of.get(rank) is host and rank not in self.found:
+            self.found[rank] = outcome
+
+    def _bury(self, host: Host, lost: Lost) -> None:
+        status = self.status_of(host) if lost is Lost.ENDED else None
         for rank in host.ranks:
             if rank < self.size and rank not in self.found:
                 self.dead.add(rank)
                 scene = Scene(last=self._last(rank))
-                died = Died(status, host.log_tail()[-2000:], scene)
+                died = Died(status, host.log_tail()[-2000:], scene, lost)
                 self.found[rank] = Mismatch("rank", Kind.CRASH, rank, detail=died)
 
     def _last(self, rank: int) -> tuple[str, ...]:
@@ -137,9 +149,20 @@ class Collection:
             refused = self._refused() and now > self._grace - GRACE + SETTLE
             over = lost or refused or now > self._grace
             return Stuck(Impasse.PEER_FAILED) if over else None
-        if now > self.deadline:
-            return Stuck(Impasse.TOO_LONG, seconds=self.time_limit)
-        return self._stalled(now)
+        return self._late(now) or self._stalled(now)
+
+    def _late(self, now: float) -> Stuck | None:
+        """Whether the ranks have used up their time: that of a case runs once all have built."""
+        if self.deadline is None and all(map(self._has_built, range(self.size))):
+            self.deadline = now + self.time_limit
+        if self.deadline is not None:
+            late = now > self.deadline
+            return Stuck(Impasse.TOO_LONG, seconds=self.time_limit) if late else None
+        late = now > self._build_by
+        return Stuck(Impasse.STILL_BUILDING, seconds=self._build_limit) if late else None
+
+    def _has_built(self, rank: int) -> bool:
+        return rank in self.found or self.board.is_built(rank, self.work.epoch)
 
     def _refused(self) -> bool:
         """Whether a rank has seen that it and a peer are in different collectives."""
@@ -161,13 +184,12 @@ class Collection:
         """Notes what each unfinished rank was in, with its stack, and gives them up."""
         consequence = impasse.why is Impasse.PEER_FAILED
         kind = Kind.EXCEPTION if consequence else Kind.HANG
-        for rank in self._pending():
-            shown = not consequence or self._refused()
-            scene = Scene(
-                last=self._last(rank),
-                stack=self.host_of[rank].stacks() if shown else None,
-                consequence=consequence,
-            )
+        shown = not consequence or self._refused()
+        own = {r: self.host_of[r] for r in self._pending()}
+        seen = stacks(set(own.values())) if shown else {}
+        for rank, host in own.items():
+            stack = seen.get(host.index, "") if shown else None
+            scene = Scene(last=self._last(rank), stack=stack, consequence=consequence)
             stuck = replace(impasse, absent=tuple(self._absent(rank)), scene=scene)
             self.dead.add(rank)
             self.found[rank] = Mismatch("rank", kind, rank, detail=stuck)

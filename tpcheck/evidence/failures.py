@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tpcheck.vocabulary import Impasse, Phase
+from tpcheck.vocabulary import Impasse, Lost, Phase
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,18 @@ class Raised:
 
 @dataclass(frozen=True)
 class Died:
-    """A rank's process ended.
+    """A rank's process ended, or can't be talked to any more.
 
     Args:
         status: its exit code, or minus the signal that killed it; None where that is not known.
         log: the end of what it printed.
+        lost: how it was lost to the driver.
     """
 
     status: int | None
     log: str = ""
     scene: Scene = Scene()
+    lost: Lost = Lost.ENDED
 
 
 @dataclass(frozen=True)

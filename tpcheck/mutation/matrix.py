@@ -99,6 +99,8 @@ def _begin(mutants: Sequence[Mutant], start: Start, options: Options) -> None:
     global _job
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # the parent's way is not this one's
     closing = contextlib.ExitStack()
     try:
         session = closing.enter_context(start())

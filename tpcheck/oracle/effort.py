@@ -17,11 +17,13 @@ class Effort:
         strained: antithetic pairs of runs, the same errors enlarged and mirrored. In float64 there
             are none.
         chance: of an alarm over a correct tensor.
+        patience: how many times as long as SCREEN it may take.
     """
 
     runs: Mapping[str, int]
     strained: int
     chance: float
+    patience: int = 1
 
 
 #: Of every case. Each run costs another forward and backward of the reference. Fewer, and the
@@ -32,4 +34,6 @@ SCREEN = Effort({"float64": 2, "float32": 3, "bfloat16": 4, "float16": 4}, 0, SU
 #: Of a case with a suspect tensor. Enough that limits with a chance of 1e-9 are near those of a
 #: known σ; fewer, and real but small faults are cleared. The antithetic pairs are there for jumps:
 #: fewer of them meet fewer, and a jump that is not met raises a false alarm.
-CONFIRM = Effort({"float64": 24, "float32": 32, "bfloat16": 48, "float16": 48}, 8, FALSE_ALARM)
+CONFIRM = Effort(
+    {"float64": 24, "float32": 32, "bfloat16": 48, "float16": 48}, 8, FALSE_ALARM, patience=20
+)

@@ -15,9 +15,11 @@ from torch import Tensor
 
 from tpcheck import placement
 from tpcheck.case import Case
+from tpcheck.comms import frames
 from tpcheck.errors import CaseError, InvalidArgument, LayoutError
 from tpcheck.oracle.effort import SCREEN, Effort
 from tpcheck.oracle.expected import Expected, Key, expect
+from tpcheck.oracle.limit import TimeUp, within
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.reference import (
     ask,
@@ -31,6 +33,10 @@ from tpcheck.protocol.problem import Problem, Target
 from tpcheck.spec import Spec
 from tpcheck.tensors.names import FIRST, InPass, Pass, Shelf, check_names
 from tpcheck.vocabulary import Kind
+
+#: Seconds that posing a case may take: a reference of ordinary size takes less than one. Shorter
+#: would refuse large references on a busy machine; longer is waited for where one never ends.
+LIMIT = 60.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ def pose(
     *,
     watch: Pass | None = None,
     ones: bool = False,
+    limit: float = LIMIT,
 ) -> Posed:
     """Draws the case and computes what is expected of it.
 
@@ -103,12 +110,36 @@ def pose(
         effort: how closely the bounds are measured.
         watch: the pass whose tensors at module boundaries are noted, too.
         ones: whether cotangents are ones, as those of a `.sum()` loss are, in place of random.
+        limit: seconds that it may take under SCREEN.
 
     Raises:
         CaseError: the spec says that the case can't be.
         LayoutError: the layout names a missing tensor or a split that the shapes don't allow.
-        InvalidArgument: one of the spec's callables raises, or returns something else.
+        InvalidArgument: one of the spec's callables raises, exits, takes too long, or returns
+            something else.
     """
+    with in_time(spec, case, limit * effort.patience):
+        return _posed(spec, case, effort, watch, ones=ones)
+
+
+@contextlib.contextmanager
+def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
+    """Nothing in the block runs for ever, or ends the driver: either is the spec's trouble."""
+    try:
+        with within(seconds):
+            yield
+    except TimeUp:
+        raise InvalidArgument(
+            f"spec {spec.name!r}: its reference took longer than {seconds:g} s in "
+            f"{case.describe()}; give smaller sizes, or a larger --time-limit"
+        ) from None
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise InvalidArgument(f"spec {spec.name!r}: {frames.in_a_line(error)}") from error
+
+
+def _posed(spec: Spec, case: Case, effort: Effort, watch: Pass | None, *, ones: bool) -> Posed:
     layout = _layout(spec, case)
     exact = build_reference(spec, case)
     state = draw_state(spec, case, exact)

@@ -15,6 +15,7 @@ from tpcheck.bounds import integers
 from tpcheck.case import Case
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.limit import TimeUp
 from tpcheck.protocol.conventions import differentiable
 from tpcheck.protocol.problem import Problem
 from tpcheck.spec import Spec
@@ -28,9 +29,9 @@ def ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
     """Calls one of the spec's callables; what it raises the spec's author must fix: one line."""
     try:
         return call(*given)
-    except InvalidArgument:
+    except (InvalidArgument, KeyboardInterrupt, TimeUp):
         raise
-    except Exception as error:
+    except BaseException as error:  # also one that exits
         said = frames.in_a_line(error)
         raise InvalidArgument(f"spec {spec.name!r}: {what} {said}") from error
 

@@ -126,8 +126,14 @@ class Ended:
 
 @dataclass(frozen=True)
 class Answered:
-    """What `Asked` came to on one rank; `error` is the traceback of what it raised."""
+    """What `Asked` came to on one rank.
+
+    Args:
+        value: cloudpickled.
+        error: the traceback of what it raised.
+    """
 
     rank: int
-    value: Any
+    epoch: int
+    value: bytes
     error: str | None

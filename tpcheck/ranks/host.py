@@ -9,13 +9,13 @@ import importlib.util
 import math
 import os
 import signal
+import socket
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
-from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +28,7 @@ from tpcheck.comms.trace import Recorder
 from tpcheck.process import guard
 from tpcheck.process.aspects import Left
 from tpcheck.process.guard import Guard
+from tpcheck.protocol import wire
 from tpcheck.protocol.messages import (
     Answered,
     Asked,
@@ -59,13 +60,19 @@ class FileFinder(importlib.abc.MetaPathFinder):
 
 
 class Host:
-    """One host process."""
+    """One host process.
 
-    def __init__(self, connection: Connection, request: dict[str, Any]) -> None:
-        self.connection = connection
+    Args:
+        board: the descriptor of the board's memory, closed here.
+    """
+
+    def __init__(self, connection: socket.socket, board: int, request: dict[str, Any]) -> None:
+        self.connection, self._inbox = connection, wire.Inbox()
+        self._pid = os.getpid()
         self.ranks: list[int] = request["ranks"]
         self.engine: str = request["engine"]
-        self.board = Board(request["board"], request["size"])
+        self.board = Board(board, request["size"])
+        os.close(board)
         self.parts: dict[str, Any] = {}
         self.finder = FileFinder()
         sys.meta_path.append(self.finder)
@@ -86,15 +93,17 @@ class Host:
                 )
 
     def send(self, message: Any) -> None:
+        if os.getpid() != self._pid:
+            os._exit(0)  # what a candidate forked and let go on does not speak for the rank
         with self._lock:
-            self.connection.send_bytes(cloudpickle.dumps(message))
+            self.connection.sendall(wire.framed(message))
 
     def serve(self) -> None:
         """Answers the driver until it is gone."""
         self.send(Ready(os.getpid()))
         while True:
             try:
-                message = cloudpickle.loads(self.connection.recv_bytes())
+                message = wire.receive(self.connection, self._inbox)
             except (EOFError, OSError):
                 return
             match message:
@@ -135,13 +144,13 @@ class Host:
         """Answers `Engine.call`: the function's value, or the traceback of what it raised."""
 
         def one(rank: int) -> None:
-            value, error = None, None
+            value, error = b"", None
             try:
                 mesh = self.worlds[rank].enter(asked.mesh, asked.epoch)
-                value = asked.function(mesh, *asked.args)
+                value = cloudpickle.dumps(asked.function(mesh, *asked.args))
             except Exception:
                 error = traceback.format_exc()
-            self.send(Answered(rank, value, error))
+            self.send(Answered(rank, asked.epoch, value, error))
 
         ranks = [rank for rank in self.ranks if rank < math.prod(asked.mesh.values())]
         if self.engine != "threads":
@@ -188,8 +197,8 @@ def _note(ended: Ended, before: Guard, *found: Left) -> None:
         ended.outcome.left += [*found, *before.restore()]
 
 
-def serve_host(fd: int, request: dict[str, Any]) -> None:
-    """Entry of a forked host process."""
+def serve_host(connection: int, board: int, request: dict[str, Any]) -> None:
+    """Entry of a forked host process, with the descriptors that the driver gave it."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     warnings.simplefilter("ignore")
@@ -200,4 +209,4 @@ def serve_host(fd: int, request: dict[str, Any]) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     if request["cpu"] is not None:
         os.sched_setaffinity(0, [request["cpu"]])
-    Host(Connection(fd), request).serve()
+    Host(socket.socket(fileno=connection), board, request).serve()

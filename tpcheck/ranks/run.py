@@ -101,6 +101,7 @@ class RankRun:
             torch.cuda.manual_seed(self.case.seed)
         with self.recorder:
             module = self.parts["candidate"](self.case, self.mesh)
+        self.recorder.built()
         if isinstance(module, nn.Module):
             self.recorder.origin.know(module)
             if self.work.follow:

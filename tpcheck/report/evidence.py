@@ -24,7 +24,7 @@ from tpcheck.evidence import (
     WrongDtype,
 )
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Fault, Impasse
+from tpcheck.vocabulary import Fault, Impasse, Lost
 
 
 def reason(mismatch: Mismatch) -> str | None:
@@ -45,7 +45,7 @@ def said(detail: Evidence) -> str | None:
         case PlanFault(reason=text) | Raised(text=text):
             return text
         case Died():
-            return ending(detail.status)
+            return ending(detail.status, detail.lost)
         case Stuck():
             return _impasse(detail)
         case Refused():
@@ -89,14 +89,24 @@ def _axes(coordinates: Mapping[str, int]) -> str:
     return ", ".join(f"{axis}={coordinate}" for axis, coordinate in coordinates.items())
 
 
-def ending(status: int | None) -> str:
-    """How a process ended: `killed by SIGKILL`, `exit code 1`."""
+def ending(status: int | None, lost: Lost = Lost.ENDED) -> str:
+    """How a process ended: `killed by SIGKILL`, `exit code 1`; or what it did to its socket."""
+    if lost is Lost.CLOSED:
+        return "closed its socket to the driver"
+    if lost is Lost.GARBLED:
+        return "wrote to its socket to the driver"
     if status is None:
         return "gone"
-    if status >= 0:
-        return f"exit code {status}"
+    return f"exit code {status}" if status >= 0 else f"killed by {_signal(-status)}"
+
+
+def _signal(number: int) -> str:
+    """`SIGKILL`, `SIGRTMIN+6`: real-time signals but the first and the last have no name of their
+    own."""
     names = {int(known): known.name for known in signal.Signals}
-    return f"killed by {names.get(-status, f'signal {-status}')}"
+    if number not in names and signal.SIGRTMIN < number < signal.SIGRTMAX:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    return names.get(number, f"signal {number}")
 
 
 def _impasse(detail: Stuck) -> str:
@@ -106,6 +116,7 @@ def _impasse(detail: Stuck) -> str:
         "collective",
         Impasse.TOO_LONG: f"the case took longer than {detail.seconds or 0:g} s",
         Impasse.EVERY_RANK_WAITS: "every rank waits for another",
+        Impasse.STILL_BUILDING: f"build took longer than {detail.seconds or 0:g} s",
     }[detail.why]
 
 

@@ -34,6 +34,14 @@ def late_once(case: Case) -> str:
     )
 
 
+def slow_build(seconds: float) -> str:
+    """A candidate's `build` met its limit on some rank."""
+    return (
+        f"build took longer than {seconds:g} s; name what it imports in its spec's preload=, so "
+        "that ranks have it before the clock runs, or give a larger --time-limit"
+    )
+
+
 def not_confirmed(case: Case, *, by: str, real: str) -> str:
     """An engine that simulates ranks fails a case, and real ranks pass it."""
     return f"{by} fails and {real} passes: {case.describe()}"
@@ -52,5 +60,7 @@ def does_not_show(finding: KnownFinding, case: Case) -> str:
     )
 
 
-def interrupted(finished: int, checks: int) -> str:
+def interrupted(finished: int, checks: int | None) -> str:
+    if checks is None:
+        return "interrupted before the checks were collected"
     return f"interrupted after {finished} of {checks} checks"

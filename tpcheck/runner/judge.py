@@ -11,13 +11,13 @@ from tpcheck.bounds.other_rules import ON_TENSORS
 from tpcheck.budget import Budget
 from tpcheck.comms import audit
 from tpcheck.event import POINT_TO_POINT, Event
-from tpcheck.evidence import MessagesLost, Ran, ReplicasDiffer, TracesDiffer
+from tpcheck.evidence import MessagesLost, Ran, ReplicasDiffer, Stuck, TracesDiffer
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Entry
 from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport
 from tpcheck.verdict import CaseResult, Mismatch
-from tpcheck.vocabulary import Kind, Phase, Rule
+from tpcheck.vocabulary import Impasse, Kind, Phase, Rule
 
 
 def judge(
@@ -107,6 +107,15 @@ def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:
                 found.append(Mismatch("collectives", Kind.COLLECTIVE, rank, detail=detail))
                 break
     return found
+
+
+def still_building(outcomes: Iterable[RankReport | Mismatch]) -> float | None:
+    """The limit that a candidate's `build` met, in seconds; None where it did not."""
+    for outcome in outcomes:
+        stuck = outcome.detail if isinstance(outcome, Mismatch) else None
+        if isinstance(stuck, Stuck) and stuck.why is Impasse.STILL_BUILDING:
+            return stuck.seconds
+    return None
 
 
 def lost_messages(reports: list[RankReport]) -> list[Mismatch]:

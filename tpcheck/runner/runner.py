@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -17,12 +16,13 @@ from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.effort import CONFIRM
-from tpcheck.oracle.pose import Posed, pose
+from tpcheck.oracle.pose import LIMIT, Posed, in_time, pose
 from tpcheck.oracle.reference import ask
 from tpcheck.plan.findings import mismatches
-from tpcheck.protocol.bundle import write_bundle
 from tpcheck.protocol.messages import RankReport, Work
-from tpcheck.runner.judge import alarms, judge, left_changed, lost_messages
+from tpcheck.report import reasons
+from tpcheck.runner.files import written
+from tpcheck.runner.judge import alarms, judge, left_changed, lost_messages, still_building
 from tpcheck.runner.planned import Planned, planned
 from tpcheck.runner.second_look import doubtful, look_again
 from tpcheck.spec import Check
@@ -51,6 +51,7 @@ class Runner:
         self._key = hashlib.sha256(self._blob).hexdigest()[:16]
         self._files = _own_modules()
         self._plans: dict[str, Planned | None] = {}
+        self._slow: str | None = None  # why no case can be decided: `build` met its limit
 
     def run(
         self, case: Case, *, dump: Path | None = None, ones: bool = False, others: bool = False
@@ -67,7 +68,8 @@ class Runner:
                 is too small; nothing of the candidate has run then.
         """
         self.engine.require(case)
-        return self.execute(pose(self.check.spec, case, ones=ones), dump=dump, others=others)
+        posed = pose(self.check.spec, case, ones=ones, limit=self.limit)
+        return self.execute(posed, dump=dump, others=others)
 
     def execute(
         self,
@@ -88,42 +90,37 @@ class Runner:
             eager: run what the candidate compiles eagerly, as is done where boundaries are watched.
             others: say also which other rules alarm (`CaseResult.alarms`).
         """
+        if self._slow is not None:
+            return CaseResult(posed.case, self.engine.name, unknown=self._slow)
         self.engine.teach(self._key, self._blob, self._files)
-        allowed = self.budget(posed.case) if self.check.communication else None
-        plan = self._planned(posed.case)
+        allowed, plan = self._asked(posed.case)
         epoch = self.engine.next_epoch()
-        bundle = self.engine.folder / f"case{epoch}.safetensors"
-        suspects = self.engine.folder / f"case{epoch}.suspects"
-        suspects.mkdir()
-        write_bundle(posed.problems, bundle, own=others)
-        work = Work(
-            case=posed.case,
-            bundle=str(bundle),
-            params=posed.params,
-            inputs=posed.inputs,
-            outputs=posed.outputs,
-            targets={(t.kind, t.name): t.entry for t in posed.problems[0].targets},
-            named=posed.named,
-            plan=plan.promised if plan else None,
-            suspects=str(suspects),
-            dump=str(dump) if dump else "",
-            saved=allowed is not None and allowed.saved is not None,
-            watch=watch,
-            follow=follow,
-            eager=eager or watch is not None,
-            rules=others,
-            epoch=epoch,
-        )
-        try:
+        with written(self.engine.folder, epoch, posed.problems, own=others) as files:
+            work = Work(
+                case=posed.case,
+                bundle=str(files.bundle),
+                params=posed.params,
+                inputs=posed.inputs,
+                outputs=posed.outputs,
+                targets={(t.kind, t.name): t.entry for t in posed.problems[0].targets},
+                named=posed.named,
+                plan=plan.promised if plan else None,
+                suspects=str(files.suspects),
+                dump=str(dump) if dump else "",
+                saved=allowed is not None and allowed.saved is not None,
+                watch=watch,
+                follow=follow,
+                eager=eager or watch is not None,
+                rules=others,
+                epoch=epoch,
+            )
             outcomes = self.engine.run(self._key, work)
             reports = [o for o in outcomes if isinstance(o, RankReport)]
             if len(reports) == len(outcomes) and doubtful(posed, reports):
-                ones = posed.problems[0].ones
-                confirmed = pose(self.check.spec, posed.case, CONFIRM, ones=ones)
-                look_again(confirmed, reports, suspects)
-        finally:
-            bundle.unlink(missing_ok=True)
-            shutil.rmtree(suspects, ignore_errors=True)
+                look_again(self._confirmed(posed), reports, files.suspects)
+        if (late := still_building(outcomes)) is not None:
+            self._slow = reasons.slow_build(late)
+            return CaseResult(posed.case, self.engine.name, unknown=self._slow)
         result = judge(posed, self.engine.name, outcomes, allowed)
         result.left = left_changed(reports)
         if lost_messages(reports) or not all(left.restored for left in result.left):
@@ -133,6 +130,20 @@ class Runner:
         if plan:
             result.mismatches = mismatches(plan.findings, 0) + result.mismatches
         return result
+
+    @property
+    def limit(self) -> float:
+        """Seconds that the reference may take."""
+        return max(LIMIT, 2 * self.engine.time_limit)
+
+    def _confirmed(self, posed: Posed) -> Posed:
+        ones = posed.problems[0].ones
+        return pose(self.check.spec, posed.case, CONFIRM, ones=ones, limit=self.limit)
+
+    def _asked(self, case: Case) -> tuple[Budget | None, Planned | None]:
+        """What the spec allows to communicate, where that is audited, and the check's plan."""
+        with in_time(self.check.spec, case, self.limit):
+            return self.budget(case) if self.check.communication else None, self._planned(case)
 
     def budget(self, case: Case) -> Budget | None:
         """What the spec allows a microbatch of this case to communicate; None for anything.

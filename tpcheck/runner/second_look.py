@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -38,7 +39,10 @@ def look_again(confirmed: Posed, reports: list[RankReport], folder: Path) -> Non
     for report in reports:
         if not report.suspects:
             continue
-        kept = load_file(folder / f"rank{report.rank}.safetensors")
+        try:
+            kept = load_file(folder / f"rank{report.rank}.safetensors")
+        except (OSError, SafetensorError):
+            continue  # the candidate has removed it, or written over it: its evidence stands
         problem = confirmed.problems[confirmed.case.coordinates(report.rank).get("dp", 0)]
         targets = {(t.kind, t.name): t for t in problem.targets}
         mismatches = []

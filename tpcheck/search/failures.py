@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tpcheck.evidence import Stuck
 from tpcheck.report import reasons
-from tpcheck.verdict import CaseResult, Mismatch, Verdict
-from tpcheck.vocabulary import Impasse, Kind
+from tpcheck.verdict import CaseResult, Verdict
+from tpcheck.vocabulary import Kind
 
 #: What is not a wrong value: each is a family of its own, and the first that is seen names it.
 _FAMILIES = (
@@ -38,23 +37,14 @@ def size(result: CaseResult) -> tuple[Any, ...]:
     return (case.world_size, sum(numbers), sum(map(int, flags)), case.dtype != "float64", case.seed)
 
 
-def timed_out(result: CaseResult) -> bool:
-    """Whether the only evidence against the case is the time limit."""
-    return bool(result.causes) and all(map(_too_long, result.causes))
-
-
 def decided(run: Callable[[], CaseResult]) -> CaseResult:
     """What `run` comes to, given a second chance where it only met the time limit: that may have
     been a busy machine. What hangs again on fresh ranks has failed; else nothing is decided, and it
     is never a PASS."""
     result = run()
-    if not timed_out(result):
+    if not result.timed_out:
         return result
     again = run()
     if again.verdict is Verdict.FAIL:
         return again
     return replace(again, unknown=reasons.late_once(again.case))
-
-
-def _too_long(mismatch: Mismatch) -> bool:
-    return isinstance(mismatch.detail, Stuck) and mismatch.detail.why is Impasse.TOO_LONG

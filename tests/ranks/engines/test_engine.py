@@ -190,7 +190,7 @@ from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
 engine = Engine("gloo", 2)
 engine.start()
-print(engine.folder, engine._zygote.pid, *[h.pid for h in engine.hosts], flush=True)
+print(engine.folder, engine.world._zygote.pid, *[h.pid for h in engine.hosts], flush=True)
 if sys.argv[1] == "busy":
     Runner(candidates.check(candidates.OneRankSpins), engine).run(candidates.CASE)
 time.sleep(60)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,12 +17,23 @@ WORLD = (0, 1, 2)
 
 
 @pytest.fixture
-def boards(tmp_path: Path) -> tuple[Board, Board]:
-    """Two views of one file, as a rank and the driver have them."""
-    writer = Board(tmp_path / "board", 3, create=True)
+def boards() -> tuple[Board, Board]:
+    """Two views of one memory, as a rank and the driver have them."""
+    writer, memory = Board.new(3)
     for rank in range(3):
         writer.begin(rank, EPOCH)
-    return writer, Board(tmp_path / "board", 3)
+    reader = Board(memory, 3)
+    os.close(memory)
+    return writer, reader
+
+
+@pytest.fixture
+def memory() -> Iterator[int]:
+    """The descriptor of a board of one rank, on which rank 0 has started a case."""
+    board, memory = Board.new(1)
+    board.begin(0, EPOCH)
+    yield memory
+    os.close(memory)
 
 
 def post(step: int, text: str = "all_reduce(sum)", members: tuple[int, ...] = WORLD) -> Post:
@@ -48,18 +60,49 @@ def test_another_rank_step_group_or_case_is_not_found(boards: tuple[Board, Board
     assert reader.find(1, EPOCH + 1, mine.group, 0) is None
 
 
-def test_another_process_reads_the_same_board(tmp_path: Path) -> None:
-    board = Board(tmp_path / "board", 2, create=True)
-    board.begin(0, EPOCH)
-    board.post(0, EPOCH, post(0, "barrier"))
+def test_another_process_reads_the_same_board(memory: int) -> None:
+    Board(memory, 1).post(0, EPOCH, post(0, "barrier"))
     code = (
-        "import sys; from pathlib import Path; from tpcheck.comms.board import Board\n"
-        f"print(Board(Path(sys.argv[1]), 2).last(0, {EPOCH})[0].text)"
+        "import sys; from tpcheck.comms.board import Board\n"
+        f"print(Board(int(sys.argv[1]), 1).last(0, {EPOCH})[0].text)"
     )
     there = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "board")], capture_output=True, text=True
+        [sys.executable, "-c", code, str(memory)], capture_output=True, text=True, pass_fds=[memory]
     )
     assert (there.stdout.strip(), there.returncode) == ("barrier", 0)
+
+
+def test_nobody_takes_the_memory_from_under_a_board(memory: int) -> None:
+    board = Board(memory, 1)
+    with pytest.raises(OSError):
+        os.ftruncate(memory, 0)
+    assert board.last(0, EPOCH) == []  # there, and not SIGBUS
+
+
+def test_who_writes_to_every_descriptor_writes_to_no_board(memory: int) -> None:
+    board = Board(memory, 1)
+    Board.close_to_others(memory)
+    with pytest.raises(OSError):
+        os.pwrite(memory, b"scribbled", 0)
+    board.post(0, EPOCH, post(0))  # who had mapped it goes on
+    assert board.count(0, EPOCH) == 1
+
+
+def test_all_the_memory_of_a_board_is_there_from_the_start(memory: int) -> None:
+    about = os.fstat(memory)
+    assert about.st_blocks * 512 >= about.st_size
+
+
+def test_a_board_says_who_has_built(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    assert not reader.is_built(0, EPOCH)
+    writer.built(0)
+    assert reader.is_built(0, EPOCH) and not reader.is_done(0, EPOCH)
+    assert not reader.is_built(1, EPOCH) and not reader.is_built(0, EPOCH + 1)
+    writer.done(0)
+    assert reader.is_built(0, EPOCH) and reader.is_done(0, EPOCH)
+    writer.begin(0, EPOCH + 1)
+    assert not reader.is_built(0, EPOCH + 1)
 
 
 def test_the_absent_are_the_members_that_did_not_enter_the_last_collective(
@@ -121,8 +164,9 @@ def test_a_text_too_long_is_cut_and_stays_readable(boards: tuple[Board, Board]) 
     assert reader.last(0, EPOCH, 1)[0].text == "short"
 
 
-def test_sixty_four_ranks_fit_and_the_members_come_back(tmp_path: Path) -> None:
-    board = Board(tmp_path / "board", 64, create=True)
+def test_sixty_four_ranks_fit_and_the_members_come_back() -> None:
+    board, memory = Board.new(64)
+    os.close(memory)
     board.begin(63, EPOCH)
     mine = post(0, members=tuple(range(64)))
     board.post(63, EPOCH, mine)

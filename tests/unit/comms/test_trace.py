@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +26,13 @@ Pair = tuple[Recorder, Recorder]
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Pair:
+def pair() -> Pair:
     """Two ranks' recorders on one board."""
-    board = Board(tmp_path / "board", 2, create=True)
+    board, memory = Board.new(2)
     for rank in range(2):
         board.begin(rank, 1)
-    views = [board, Board(tmp_path / "board", 2)]
+    views = [board, Board(memory, 2)]
+    os.close(memory)
     return tuple(Recorder(r, board=views[r], epoch=1, dispatch=False) for r in range(2))  # type: ignore[return-value]
 
 
@@ -196,8 +198,9 @@ def test_a_message_that_is_received_as_another_is_refused(pair: Pair) -> None:
     )
 
 
-def test_a_rank_waits_for_the_other_end_of_its_message_alone(tmp_path: Path) -> None:
-    board = Board(tmp_path / "board", 3, create=True)
+def test_a_rank_waits_for_the_other_end_of_its_message_alone() -> None:
+    board, memory = Board.new(3)
+    os.close(memory)
     ranks = [Recorder(r, board=board, epoch=1, dispatch=False) for r in range(3)]
     for rank in range(3):
         board.begin(rank, 1)

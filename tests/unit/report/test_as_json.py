@@ -38,7 +38,7 @@ from tpcheck.evidence import (
 )
 from tpcheck.report import as_json
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch, Verdict
-from tpcheck.vocabulary import Code, Fault, Impasse, Kind, Phase
+from tpcheck.vocabulary import Code, Fault, Impasse, Kind, Lost, Phase
 
 numbers = st.none() | st.floats()
 mismatches = st.builds(
@@ -125,7 +125,10 @@ TOLD: list[tuple[Evidence, dict[str, Any]]] = [
     ),
     (Raised("KeyError", "'x'", SCENE), {"type": "KeyError", "reason": "'x'", **SEEN}),
     (Died(-9, "log", SCENE), {"reason": "killed by SIGKILL", "log": "log", **SEEN}),
-    (Died(-40), {"reason": "killed by signal 40", "log": ""}),
+    (Died(-40), {"reason": "killed by SIGRTMIN+6", "log": ""}),
+    (Died(-99), {"reason": "killed by signal 99", "log": ""}),
+    (Died(None, lost=Lost.CLOSED), {"reason": "closed its socket to the driver", "log": ""}),
+    (Died(None, lost=Lost.GARBLED), {"reason": "wrote to its socket to the driver", "log": ""}),
     (Died(3), {"reason": "exit code 3", "log": ""}),
     (Died(None), {"reason": "gone", "log": ""}),
     (

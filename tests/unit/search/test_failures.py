@@ -6,7 +6,7 @@ import pytest
 
 from tpcheck.case import Case
 from tpcheck.evidence import Evidence, Raised, Scene, Stuck, Values
-from tpcheck.search.failures import decided, family, size, timed_out
+from tpcheck.search.failures import decided, family, size
 from tpcheck.verdict import CaseResult, Mismatch, Verdict
 from tpcheck.vocabulary import Impasse, Kind
 
@@ -36,7 +36,7 @@ def result(*found: tuple[Kind, Evidence]) -> CaseResult:
 def test_the_time_limit_is_the_only_evidence(
     found: list[tuple[Kind, Evidence]], late: bool
 ) -> None:
-    assert timed_out(result(*found)) is late
+    assert result(*found).timed_out is late
 
 
 @pytest.mark.parametrize("kind", Kind)

@@ -27,7 +27,7 @@ def evidence_of(cause: Cause) -> Mapping[str, Any]:
     fields. What a cause has `seen` is among the mismatches, and is not repeated."""
     if isinstance(cause, OnlyInDtype):
         return {**evidence_of(cause.cause), "only_in": cause.only_in}
-    return {**_known(cause, leave_out=("seen",)), **_in_words(cause)}
+    return {**_known(cause, leave_out=("seen", "lost")), **_in_words(cause)}
 
 
 def _known(data: Any, *, leave_out: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def _known(data: Any, *, leave_out: tuple[str, ...] = ()) -> dict[str, Any]:
 def _in_words(cause: Cause) -> dict[str, Any]:
     match cause:
         case RankDied():
-            return {"how": ending(cause.status)}
+            return {"how": ending(cause.status, cause.lost)}
         case GivenUp():
             waiting = {rank: last or "nothing" for rank, last in cause.waiting_in.items()}
             return {"waiting_in": waiting}

@@ -8,7 +8,7 @@ from tpcheck.causes import structure as causes
 from tpcheck.evidence import Misheld, WrongDtype
 from tpcheck.report.diagnoses.where import called
 from tpcheck.report.evidence import ending, misheld, said
-from tpcheck.vocabulary import Fault, Impasse
+from tpcheck.vocabulary import Fault, Impasse, Lost
 
 
 @singledispatch
@@ -18,7 +18,8 @@ def sentence(cause: causes.OfStructure) -> str:
 
 @sentence.register
 def _(cause: causes.RankDied) -> str:
-    return f"rank {cause.rank} died: {ending(cause.status)}"
+    died = "died: " if cause.lost is Lost.ENDED else ""
+    return f"rank {cause.rank} {died}{ending(cause.status, cause.lost)}"
 
 
 @sentence.register

@@ -1,0 +1,150 @@
+"""A limit on what the driver computes: it stops a block, and leaves the user's alarm alone."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests import candidates
+from tpcheck import Case, Layout, specs
+from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.limit import TimeUp, within
+from tpcheck.oracle.pose import pose
+from tpcheck.spec import Spec
+
+SHORT = 0.05
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGALRM)
+    yield
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def beside(block: Callable[[], None]) -> None:
+    """Runs it in another thread; what it raises is raised here."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            block()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+def here(block: Callable[[], None]) -> None:
+    block()
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def stubborn() -> None:
+    try:
+        spin()
+    except BaseException:
+        spin()
+
+
+@pytest.mark.parametrize("where", [here, beside])
+@pytest.mark.parametrize("block", [spin, stubborn])
+def test_a_block_without_end_is_stopped(
+    where: Callable[[Callable[[], None]], None], block: Callable[[], None]
+) -> None:
+    def limited() -> None:
+        with within(SHORT):
+            block()
+
+    with pytest.raises(TimeUp):
+        where(limited)
+
+
+@pytest.mark.parametrize("where", [here, beside])
+def test_a_block_that_ends_is_not_disturbed_later(
+    where: Callable[[Callable[[], None]], None],
+) -> None:
+    def limited() -> None:
+        with within(SHORT):
+            pass
+        time.sleep(2 * SHORT)
+
+    where(limited)
+
+
+def test_the_users_own_alarm_rings_when_it_is_due() -> None:
+    rung: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, SHORT)
+        with pytest.raises(TimeUp), within(3 * SHORT):
+            while True:
+                pass
+        assert rung == [signal.SIGALRM]
+        signal.setitimer(signal.ITIMER_REAL, 60.0, 7.0)
+        with within(30.0):
+            pass
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert 30.0 < left <= 60.0 and interval == 7.0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Odd(BaseException):
+    pass
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def odd(reference: Callable[[Case], object]) -> Spec:
+    given = specs.row_linear()
+    return Spec(
+        name="odd",
+        reference=reference,
+        inputs=given.inputs,
+        layout=lambda case: Layout(),
+        cases=given.cases,
+    )
+
+
+CASE = Case(dims=candidates.linear_dims())
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        (lambda case: sys.exit(0), "reference raised SystemExit: 0"),
+        (lambda case: _raise(Odd("gone")), "reference raised Odd: gone"),
+        (lambda case: spin(), "took longer than 0.05 s"),
+        (lambda case: lambda x: spin(), "took longer than 0.05 s"),
+        (lambda case: lambda x: sys.exit(1), "forward or backward raised SystemExit: 1"),
+    ],
+)
+def test_a_reference_that_exits_or_never_ends_is_one_line(
+    reference: Callable[[Case], object], says: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=says) as caught:
+        pose(odd(reference), CASE, limit=SHORT)
+    assert "\n" not in str(caught.value)
+
+
+def test_ctrl_c_in_a_reference_is_ctrl_c() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        pose(odd(lambda case: _raise(KeyboardInterrupt())), CASE)

@@ -1,0 +1,163 @@
+"""An engine's ranks as they live and die: the run's folder, the zygote, the hosts, their board."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from tpcheck.comms.board import Board
+from tpcheck.engines import Kind
+from tpcheck.engines.folder import RunFolder
+from tpcheck.engines.hosts import Host, watch
+from tpcheck.engines.zygote_process import START_LIMIT, ZygoteProcess
+from tpcheck.errors import EngineUnavailable
+from tpcheck.protocol.messages import Ready
+
+#: Seconds between two looks at hosts that have been asked something.
+LOOK = 0.2
+
+M = TypeVar("M")
+
+
+class World:
+    """Ranks that are started when they are wanted, and started anew when they are not fit.
+
+    Args:
+        kind: of engine.
+        size: how many ranks.
+        preload: modules that the zygote imports once for all ranks.
+    """
+
+    def __init__(self, kind: Kind, size: int, preload: Iterable[str]) -> None:
+        self.kind, self.size, self.preload = kind, size, sorted(preload)
+        self.starts = 0
+        self.hosts: list[Host] = []
+        self.board: Board | None = None
+        self.folder = RunFolder()
+        self._store: Path | None = None
+        self._zygote: ZygoteProcess | None = None
+        self.warm_up()
+
+    def warm_up(self) -> ZygoteProcess:
+        """Starts loading torch in the zygote, without waiting for it; a new one where the old one
+        was killed."""
+        self.folder.renew()
+        if self._zygote is not None and not self._zygote.alive:
+            self._end_zygote()
+        if self._zygote is None:
+            self._zygote = ZygoteProcess(self.kind.name, self.preload, self.folder)
+        return self._zygote
+
+    def start(self) -> None:
+        """Forks the hosts and waits until they have met; does nothing when they are up and fit.
+
+        Raises:
+            EngineUnavailable: they can't be forked here, or don't come up.
+        """
+        if self.hosts and self._fit():
+            return
+        self.kill()
+        try:
+            self._start()
+        except EngineUnavailable:
+            if self.starts == 1:
+                raise
+            self._end_zygote()  # it has forked before: a candidate may have harmed it since
+            self._start()
+
+    def _start(self) -> None:
+        zygote = self.warm_up()
+        self.starts += 1
+        self._store = self.folder.path / f"store{self.starts}"
+        try:
+            self.board, memory = Board.new(self.size)
+        except OSError as error:
+            why = f"no memory for the board of {self.size} ranks: {error.strerror}"
+            raise EngineUnavailable(f"engine {self.kind.name!r} could not start: {why}") from None
+        threads = not self.kind.processes
+        groups = [list(range(self.size))] if threads else [[r] for r in range(self.size)]
+        world = {"size": self.size, "engine": self.kind.name, "store": str(self._store)}
+        try:
+            for index, ranks in enumerate(groups):
+                request = {**world, "cpu": self._cpu(index)}
+                self.hosts.append(zygote.fork(index, ranks, request, memory))
+            deadline = time.monotonic() + START_LIMIT
+            for host in self.hosts:
+                self.expect(host, Ready, deadline, "start")
+            Board.close_to_others(memory)
+            if threads:
+                self._store = None  # they meet in their own memory
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            os.close(memory)
+
+    def _fit(self) -> bool:
+        """Whether the next case can run on the ranks as they are: what one left running, or did to
+        the run's files, may have ended them since."""
+        watch(self.hosts, 0.0)
+        whole = self._store is None or self._store.exists()
+        forks = self._zygote is not None and self._zygote.alive
+        return (
+            whole
+            and forks
+            and all(host.take() is None for host in self.hosts)
+            and not any(host.lost for host in self.hosts)
+        )
+
+    def _cpu(self, index: int) -> int | None:
+        """Ranks are pinned round-robin: it halves the time of small collectives. Several runs
+        side by side each start at another core."""
+        if not hasattr(os, "sched_getaffinity") or not self.kind.processes:
+            return None
+        allowed = sorted(os.sched_getaffinity(0))
+        return allowed[(index + os.getpid()) % len(allowed)]
+
+    def kill(self) -> None:
+        """Ends all ranks at once; the next case starts new ones."""
+        for host in self.hosts:
+            host.kill()
+        self.hosts = []
+        if self._store is not None:
+            with contextlib.suppress(OSError):
+                self._store.unlink()
+            self._store = None
+
+    def close(self) -> None:
+        """Ends ranks and zygote and removes the run's folder."""
+        self.kill()
+        if self._zygote is not None:
+            self._end_zygote()
+            self.folder.remove()
+
+    def _end_zygote(self) -> None:
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+
+    def expect(self, host: Host, kind: type[M], deadline: float, doing: str) -> M:
+        """The host's next message of this kind; what else comes is not waited for."""
+        while True:
+            message = host.take()
+            if isinstance(message, kind):
+                return message
+            if message is not None:
+                continue
+            late = time.monotonic() > deadline
+            if late or host.lost:
+                tail = host.log_tail()[-300:]
+                self.kill()
+                what = "hung" if late else "died"
+                raise EngineUnavailable(
+                    f"engine {self.kind.name!r}: rank {host.ranks[0]} {what} ({doing}): {tail}"
+                )
+            watch(self.hosts, min(LOOK, deadline - time.monotonic()))
+
+    def status_of(self, host: Host) -> int | None:
+        """How a dead host ended (`ZygoteProcess.status_of`)."""
+        return self._zygote.status_of(host) if self._zygote else None
