@@ -17,6 +17,7 @@ from torch import Tensor
 from tpcheck.bounds.spread import Spread
 from tpcheck.placement import Entry
 from tpcheck.protocol.problem import Problem, Target
+from tpcheck.tensors.forms import dtype_name
 from tpcheck.vocabulary import Kind
 
 
@@ -38,7 +39,9 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
             tensors[f"sigma/{d}/{i}"] = found.sigma
             if own and target.own is not None:
                 tensors[f"own/{d}/{i}"] = target.own
-            dtype = str(target.dtype).split(".")[-1]
+            if target.exact is not None:
+                tensors[f"exact/{d}/{i}"] = target.exact
+            dtype = dtype_name(target.dtype)
             counts = [found.samples, found.norm_samples, found.chance]
             counts += [found.gain, found.runs, found.elements]
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
@@ -73,8 +76,10 @@ def read_bundle(
                 entry = entries[kind, name]
                 spread = Spread(sigma, *counts)
                 floats = getattr(torch, dtype)
-                key = f"own/{d}/{i}"
-                low = bundle.get_tensor(key) if key in keys else None
-                target = Target(Kind(kind), name, entry, floats, value, spread, unused, low)
-                problem.targets.append(target)
+                low, exact = (
+                    bundle.get_tensor(key) if (key := f"{k}/{d}/{i}") in keys else None
+                    for k in ("own", "exact")
+                )
+                about = (entry, floats, value, spread, unused, low, exact)
+                problem.targets.append(Target(Kind(kind), name, *about))
     return problem

@@ -22,7 +22,9 @@ from tpcheck.oracle.reference import ask
 from tpcheck.plan.findings import mismatches
 from tpcheck.protocol.bundle import write_bundle
 from tpcheck.protocol.messages import RankReport, Work
+from tpcheck.report import reasons
 from tpcheck.runner.judge import alarms, judge, lost_messages
+from tpcheck.runner.judged import judged
 from tpcheck.runner.planned import Planned, planned
 from tpcheck.runner.second_look import doubtful, look_again
 from tpcheck.spec import Check
@@ -91,6 +93,7 @@ class Runner:
         self.engine.teach(self._key, self._blob, self._files)
         allowed = self.budget(posed.case) if self.check.communication else None
         plan = self._planned(posed.case)
+        confirmed = None
         epoch = self.engine.next_epoch()
         bundle = self.engine.folder / f"case{epoch}.safetensors"
         suspects = self.engine.folder / f"case{epoch}.suspects"
@@ -131,6 +134,9 @@ class Runner:
             result.alarms = alarms(outcomes)
         if plan:
             result.mismatches = mismatches(plan.findings, 0) + result.mismatches
+        result.judged = judged(posed, reports, confirmed)
+        if not result.counts:
+            result.unknown = reasons.nothing_judged(result.judged)
         return result
 
     def budget(self, case: Case) -> Budget | None:
