@@ -25,6 +25,7 @@ from tpcheck.case import Case
 from tpcheck.oracle.effort import Effort
 from tpcheck.oracle.passes import Cotangents, Passes, Walked
 from tpcheck.oracle.reference import ask, build_reference, draw_cotangents
+from tpcheck.oracle.repeats import check_repeats
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import generator, torch_dtype
@@ -130,14 +131,19 @@ class Runs:
 def _runs(passes: Passes, exact: Any, low: Any, effort: Effort) -> Runs:
     dtype = passes.case.dtype
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
+        before = torch.get_rng_state()
         first = first_run(passes, exact)
+        drew = not torch.equal(before, torch.get_rng_state())
         passes = _with_cotangents(passes, first)
         noise = Noise(passes, exact, first)
         count = effort.runs[dtype]
         noisy = [noise.deviations(k) for k in range(count)]
         pairs = range(count, count + effort.strained) if dtype != "float64" else ()
         strained = [(noise.deviations(k, STRAIN), noise.deviations(k, -STRAIN)) for k in pairs]
-    return Runs(passes, first, noisy, strained, own_run(passes, low))
+    own = own_run(passes, low)
+    with sdpa_kernel([SDPBackend.MATH]):
+        check_repeats(passes, exact, first, own, drew=drew)
+    return Runs(passes, first, noisy, strained, own)
 
 
 def first_run(passes: Passes, module: Any) -> Run:
