@@ -46,16 +46,18 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
             counts += [found.gain, found.runs, found.elements]
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
     unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
-    names = json.dumps(list(problems[0].inputs[0]))  # their order is the call's
-    save_file(unique, path, metadata={"targets": json.dumps(listing), "inputs": names})
+    names = [list(inputs) for inputs in problems[0].inputs]  # their order is the call's
+    about = {"targets": json.dumps(listing), "inputs": json.dumps(names)}
+    save_file(unique, path, metadata=about)
 
 
 def read_bundle(
     path: Path, d: int, entries: dict[tuple[str, str], Entry], device: torch.device | str
 ) -> Problem:
     """Reads the problem of dp coordinate `d`; `entries` maps (kind, name) → placement."""
-    problem = Problem(d)
     with safe_open(path, framework="pt", device=str(device)) as bundle:
+        names = json.loads(bundle.metadata()["inputs"])
+        problem = Problem(d, inputs=[{} for _ in names])
         keys = bundle.keys()
         for key in keys:
             what, _, rest = key.partition("/")
@@ -68,8 +70,8 @@ def read_bundle(
                     passes.append({})
                 if int(own) == d:
                     passes[int(m)][name] = bundle.get_tensor(key)
-        order = json.loads(bundle.metadata()["inputs"])
-        problem.inputs = [{n: inputs[n] for n in order} for inputs in problem.inputs]
+        ordered = zip(problem.inputs, names, strict=True)
+        problem.inputs = [{n: inputs[n] for n in order} for inputs, order in ordered]
         for own, i, kind, name, dtype, unused, *counts in json.loads(bundle.metadata()["targets"]):
             if own == d:
                 value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))

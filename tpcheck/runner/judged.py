@@ -80,13 +80,15 @@ def _compared(value: Tensor, held: Mapping[int, Entry], case: Case) -> Tensor:
 
 def _reasons(target: Target, compared: Tensor | None) -> dict[Unjudged, int]:
     """Why elements were not judged, each for the first of the reasons that holds."""
-    left = ~target.spread.sigma.isfinite()
+    exact = not target.dtype.is_floating_point
+    bound = target.spread.sigma * target.spread.elementwise_limit(target.value.numel())
+    # a bound beyond the largest number of the dtype excludes none
+    left = ~(bound < (torch.inf if exact else torch.finfo(target.dtype).max))
     if compared is None and not bool(left.any()):
         return {}
     finite = target.value.isfinite()
     here = torch.ones_like(left) if compared is None else compared
     own = finite if target.own is None else target.own.isfinite()
-    exact = not target.dtype.is_floating_point
     counts = {
         Unjudged.NOT_COMPARED: ~here,
         Unjudged.NOT_FINITE: here & left & ~finite,

@@ -91,7 +91,7 @@ def _replayed(
     saved: Saved, session: Session, runner: Runner, dump: Path | None, command: str
 ) -> Replayed:
     result = _run(runner, saved, dump)
-    told = CheckResult(saved.check, result.verdict, result.engine)
+    told = CheckResult(saved.check, result.verdict, result.engine, reason=result.unknown)
     if result.verdict is Verdict.FAIL:
         told.counterexample = _counterexample(runner, saved, result, command)
     elif session.untrusted is not None:

@@ -112,6 +112,27 @@ def test_a_reference_that_returns_no_tensor_is_refused(gloo: Engine, returned: A
         once(gloo, of(lambda y: returned))
 
 
+class Constant(nn.Module):
+    """Takes no input at all."""
+
+    def __init__(self, by: float) -> None:
+        super().__init__()
+        self.gain, self.by = nn.Parameter(torch.ones(4)), by
+
+    def forward(self) -> Tensor:
+        return self.gain * self.by
+
+
+def test_a_module_without_inputs_is_run_and_compared(gloo: Engine) -> None:
+    def constant(by: float) -> Check:
+        more: dict[str, Any] = {"inputs": lambda case, draw: {}}
+        check = of(lambda y: y, reference=lambda case: Constant(1.0), **more)
+        return replace(check, candidate=lambda case, mesh: Constant(by))
+
+    assert searched(gloo, constant(1.0)).verdict is Verdict.PASS
+    assert searched(gloo, constant(2.0)).verdict is Verdict.FAIL
+
+
 # ---- what is not finite in what the spec gives
 
 

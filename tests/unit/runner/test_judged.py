@@ -93,6 +93,14 @@ def test_each_element_that_is_not_judged_has_a_reason() -> None:
     assert found(bools, held={0: {"tp": Replicate()}}).why == {Unjudged.TIE: 3}
 
 
+def test_a_bound_beyond_every_number_of_the_dtype_judges_nothing() -> None:
+    whole = target(Replicate())
+    for sigma, judged_of in ((1e30, 4), (1e39, 0)):
+        wide = Spread(torch.full((4,), sigma, dtype=torch.float64), 10**9, 10**9)
+        one = found(replace(whole, spread=wide), held={0: {"tp": Replicate()}})
+        assert one.judged == judged_of
+
+
 def test_a_suspect_that_the_second_look_can_not_judge_was_not_judged() -> None:
     first = target(Replicate())
     blind = replace(first, spread=Spread(torch.full((4,), torch.inf, dtype=torch.float64), 1, 1))
