@@ -16,6 +16,7 @@ from tpcheck.case import Case
 from tpcheck.causes import Cause
 from tpcheck.event import Event
 from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
+from tpcheck.evidence.judged import Tensors
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import InPass
 from tpcheck.vocabulary import Code, Impasse, Kind, Rule
@@ -126,6 +127,13 @@ class CaseResult:
     alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
     uncompiled: bool = False  # whether what the candidate compiles ran eagerly
     left: list[Left] = field(default_factory=list)  # state that it left changed on a rank
+    judged: Tensors = field(default_factory=dict)  # how much of each tensor was
+
+    @property
+    def counts(self) -> bool:
+        """Whether it says anything of the candidate; a case in which nothing was judged counts as
+        not run."""
+        return bool(self.mismatches) or any(own.judged_in for own in self.judged.values())
 
     @property
     def causes(self) -> list[Mismatch]:
@@ -204,6 +212,7 @@ class CheckResult:
     reason: str | None = None  # why UNKNOWN
     usage: dict[str, float] = field(default_factory=dict)  # dtype → largest error / bound
     findings: list[FindingResult] = field(default_factory=list)
+    judged: Tensors = field(default_factory=dict)  # over the cases that did not fail
 
     @property
     def only_known(self) -> bool:

@@ -146,6 +146,17 @@ class Lost(StrEnum):
     GARBLED = "garbled"  # it wrote to its socket what is not a message
 
 
+class Unjudged(StrEnum):
+    """Why an element was not judged: why no wrong value there could have been told."""
+
+    NOT_FINITE = "not-finite"  # the reference is NaN or infinite there, in float64
+    OVERFLOW = "overflow"  # the reference overflows there in the case's dtype
+    MAY_OVERFLOW = "may-overflow"  # a sum may overflow there when it is split or ordered otherwise
+    TIE = "tie"  # rounding alone decides what stands there
+    NOT_COMPARED = "not-compared"  # no rank held it against the reference
+    EXTRA = "extra"  # the candidate returns it, and the reference does not
+
+
 class Rule(StrEnum):
     """The rules that mutants may be judged by: ours, and those of others beside it."""
 

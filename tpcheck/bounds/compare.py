@@ -16,7 +16,8 @@ from torch import Tensor
 
 from tpcheck.bounds import projection
 from tpcheck.bounds.spread import Spread
-from tpcheck.evidence import Absent, Values, WrongShape
+from tpcheck.evidence import Absent, Values, WrongForm, WrongShape
+from tpcheck.tensors.forms import as_int64, dtype_name
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -33,6 +34,7 @@ def compare(
     actual: Tensor | None,
     expected: Tensor,
     spread: Spread,
+    exact: Tensor | None = None,
     *,
     name: str,
     kind: Kind,
@@ -44,6 +46,7 @@ def compare(
     Args:
         actual: the candidate's tensor in its own dtype, or None where it has none.
         expected: float64 slice of the reference; `spread.sigma` likewise.
+        exact: of integers and bools the very ones, as int64.
         dtype: the dtype that `actual` must have, or None where any will do.
     """
     if actual is None and kind.is_gradient and expected.numel() == 0:
@@ -55,14 +58,20 @@ def compare(
         return Comparison(Mismatch(name, kind, rank, detail=shapes), math.inf)
     wrong_dtype = dtype is not None and actual.dtype != dtype
     if expected.numel() == 0:
-        return Comparison(None, 0.0)
-    value = actual.detach().to(expected.device).double()
-    quick = None if wrong_dtype else _agrees(value, expected, spread)
+        return Comparison(_of_another_dtype(actual, dtype, name, kind, rank), 0.0)
+    actual = actual.detach().to(expected.device)
+    whole = exact is not None and not actual.is_floating_point()
+    value = actual.double()
+    quick = None if wrong_dtype or whole else _agrees(value, expected, spread)
     if quick is not None:
         return quick
     error = (value - expected).abs()
-    # equal infinities agree, and so do NaNs: the reference overflows there itself
+    # equal infinities agree, and so do NaNs: the reference has them there itself
     same = (value == expected) | (value.isnan() & expected.isnan())
+    if whole:
+        assert exact is not None
+        same = as_int64(actual) == exact
+        error = error.clamp_min(1.0)  # of two that are one number in float64
     error = torch.where(same, torch.zeros_like(error), error)
     sigma = spread.sigma
     bound = spread.elementwise_limit(expected.numel()) * sigma
@@ -81,12 +90,23 @@ def compare(
         error_of, bound_of = (projection.relative(expected, sigma, x) for x in (z, allowed))
         values = replace(values, gain_error=error_of, gain_bound=bound_of)
     if wrong_dtype:
-        values = replace(values, dtype=_name(actual.dtype), expected_dtype=_name(dtype))
+        assert dtype is not None
+        values = replace(values, dtype=dtype_name(actual.dtype), expected_dtype=dtype_name(dtype))
     wanted, got, gap, allowed = (
         float(t.reshape(-1)[worst]) for t in (expected, value, error, bound)
     )
     found = Mismatch(name, kind, rank, index, wanted, got, gap, allowed, detail=values)
     return Comparison(found, math.inf)
+
+
+def _of_another_dtype(
+    actual: Tensor, dtype: torch.dtype | None, name: str, kind: Kind, rank: int
+) -> Mismatch | None:
+    """The evidence of an empty tensor, which has nothing else."""
+    if dtype is None or actual.dtype == dtype:
+        return None
+    names = dtype_name(actual.dtype), dtype_name(dtype)
+    return Mismatch(name, kind, rank, detail=WrongForm(*names))
 
 
 def _agrees(value: Tensor, expected: Tensor, spread: Spread) -> Comparison | None:
@@ -135,7 +155,3 @@ def _worst(error: Tensor, bound: Tensor, sigma: Tensor) -> int:
     score = torch.where(error.isnan(), torch.full_like(score, torch.inf), score)
     score = torch.where(sigma.isfinite(), score, torch.zeros_like(score))
     return int(score.reshape(-1).argmax())
-
-
-def _name(dtype: torch.dtype | None) -> str:
-    return str(dtype).removeprefix("torch.")

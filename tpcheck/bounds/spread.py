@@ -126,6 +126,25 @@ def spread(
     return Spread(sigma * MARGIN.get(dtype, 1.0), *counts, chance)
 
 
+def of_integers(
+    deviations: Sequence[Tensor],
+    own: Tensor,
+    *,
+    bools: bool,
+    strained: Sequence[tuple[Tensor, Tensor]] = (),
+    chance: float = FALSE_ALARM,
+) -> Spread:
+    """σ of integers and bools: 0, but where a run shows that rounding decides (the index of a
+    maximum that two elements nearly share). Such an element is bounded by its own jumps, not by
+    those of others; of a bool nothing is left to judge. Arguments as of `spread`."""
+    pairs = [deviation for pair in strained for deviation in pair]
+    sigma = torch.stack([d.double() for d in deviations]).square().mean(0).sqrt()
+    sigma = _with_jumps(sigma, [*deviations, own, *pairs])
+    if bools:
+        sigma = torch.where(sigma > 0, torch.inf, sigma)
+    return Spread(sigma, len(deviations), len(deviations), chance)
+
+
 def _samples(grid: Tensor, errors: Tensor, runs: int) -> tuple[int, int]:
     """How many samples are behind one element's σ, and behind the whole tensor's.
 

@@ -164,7 +164,7 @@ class Run:
         from tpcheck.report import text
 
         self.results.append(result)
-        console.print("\n".join([text.line(result), *text.findings(result)]))
+        console.print("\n".join([text.line(result), *text.notes(result)]))
 
     def tell(self, json: Path | None, junit: Path | None) -> None:
         """Prints what failed and the sums, and writes the reports."""

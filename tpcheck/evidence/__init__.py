@@ -13,6 +13,7 @@ from tpcheck.evidence.tensors import (
     PlanFault,
     ReplicasDiffer,
     Values,
+    WrongForm,
     WrongShape,
 )
 from tpcheck.evidence.traces import (
@@ -52,10 +53,11 @@ __all__ = [
     "Uneven",
     "Values",
     "WrongDtype",
+    "WrongForm",
     "WrongShape",
 ]
 
-OfTensor = Values | Absent | WrongShape | Elsewhere | ReplicasDiffer
+OfTensor = Values | Absent | WrongShape | WrongForm | Elsewhere | ReplicasDiffer
 OfParameter = Misheld | PlanFault
 OfRank = Raised | Died | Stuck | Refused
 OfTrace = TracesDiffer | MessagesLost | PathNotTaken | WrongDtype

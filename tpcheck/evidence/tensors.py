@@ -52,6 +52,19 @@ class WrongShape:
 
 
 @dataclass(frozen=True)
+class WrongForm:
+    """Not a dense tensor of numbers like the reference's.
+
+    Args:
+        form: what makes it another: a dtype (`complex64`), a layout (`sparse_coo`), a class.
+        expected_form: the reference's dtype.
+    """
+
+    form: str
+    expected_form: str
+
+
+@dataclass(frozen=True)
 class Elsewhere:
     """A rank has what the layout has on other ranks.
 

@@ -20,11 +20,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tpcheck.bounds import integers, projection
 from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.noise import RoundingNoise, Scales
-from tpcheck.bounds.spread import MARGIN, STRAIN, Spread, spread
+from tpcheck.bounds.spread import MARGIN, STRAIN, Spread, of_integers, spread
 from tpcheck.case import Case
 from tpcheck.oracle.effort import Effort
 from tpcheck.oracle.passes import Cotangents, Passes, Walked
 from tpcheck.oracle.reference import ask, build_reference, draw_cotangents
+from tpcheck.oracle.repeats import check_repeats
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import generator, torch_dtype
@@ -130,14 +131,19 @@ class Runs:
 def _runs(passes: Passes, exact: Any, low: Any, effort: Effort) -> Runs:
     dtype = passes.case.dtype
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
+        before = torch.get_rng_state()
         first = first_run(passes, exact)
+        drew = not torch.equal(before, torch.get_rng_state())
         passes = _with_cotangents(passes, first)
         noise = Noise(passes, exact, first)
         count = effort.runs[dtype]
         noisy = [noise.deviations(k) for k in range(count)]
         pairs = range(count, count + effort.strained) if dtype != "float64" else ()
         strained = [(noise.deviations(k, STRAIN), noise.deviations(k, -STRAIN)) for k in pairs]
-    return Runs(passes, first, noisy, strained, own_run(passes, low))
+    own = own_run(passes, low)
+    with sdpa_kernel([SDPBackend.MATH]):
+        check_repeats(passes, exact, first, own, drew=drew)
+    return Runs(passes, first, noisy, strained, own)
 
 
 def first_run(passes: Passes, module: Any) -> Run:
@@ -218,26 +224,52 @@ def _spreads(
     expanded = passes.case.memory == "expanded"
     repeats = projection.repeats_of(passes.problems[i].inputs[0], expanded=expanded)
     dtype = torch_dtype(passes.case)
+    given = any(map(_has_not_finite, passes.problems))
     return {
-        key: _spread(key, value, errors, dtype, repeats, effort.chance)
+        key: _spread(key, value, errors, dtype, repeats, effort.chance, given=given)
         for key, value in values.items()
     }
 
 
+def _has_not_finite(problem: Problem) -> bool:
+    """Whether any number that was drawn, or given by the spec, is infinite or NaN."""
+    drawn = [problem.params, *problem.inputs, *problem.cotangents]
+    return any(not bool(t.isfinite().all()) for tensors in drawn for t in tensors.values())
+
+
 def _spread(
-    key: Key, value: Tensor, errors: Errors, dtype: torch.dtype, repeats: int, chance: float
+    key: Key,
+    value: Tensor,
+    errors: Errors,
+    dtype: torch.dtype,
+    repeats: int,
+    chance: float,
+    *,
+    given: bool,
 ) -> Spread:
+    """How far rounding may move one tensor.
+
+    Args:
+        given: whether numbers that are not finite may follow from those that were given: they must
+            then be the same. Where all that was given is finite they say nothing of the candidate.
+    """
     noisy = [off[key] for off in errors.noisy]
     strained = [(up[key], down[key]) for up, down in errors.strained]
-    low = errors.own[key]
+    low, value = errors.own[key], value.double()
     finite = low.isfinite() & value.isfinite()
-    own = torch.where(finite, low.double() - value.double(), 0.0)
+    own = torch.where(finite, low.double() - value, 0.0)
+    if not low.is_floating_point():
+        ones = low.dtype == torch.bool
+        return of_integers(noisy, own, bools=ones, strained=strained, chance=chance)
     found = spread(noisy, own, dtype=dtype, strained=strained, chance=chance)
     # what overflows in the case's dtype may overflow, or not, in another order too
     sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
+    if given:
+        same = (low.double() == value) | (low.isnan() & value.isnan())
+        sigma = torch.where(same & ~finite, 0.0, sigma)
     found = replace(found, sigma=sigma)
     if key[0] == Shelf.BORDER or not Kind(key[0]).is_reduced or not value.numel():
         return found
-    scale, samples = projection.scale(value.double(), sigma, noisy, own, strained, repeats=repeats)
+    scale, samples = projection.scale(value, sigma, noisy, own, strained, repeats=repeats)
     scale *= MARGIN.get(dtype, 1.0)
     return replace(found, gain=scale, runs=samples, elements=value.numel())

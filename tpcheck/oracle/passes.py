@@ -16,15 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.forms import check_form
 from tpcheck.protocol.conventions import (
     differentiable,
-    float_buffers,
     named_outputs,
     sgd_step,
+    state_buffers,
 )
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.boundaries import Watch
+from tpcheck.tensors.forms import dense, plain
 from tpcheck.tensors.names import STEP, InPass, Pass, Shelf, check_names, tensors_of
 from tpcheck.vocabulary import Kind
 
@@ -37,7 +40,14 @@ def forward(spec: Spec, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, 
     """One forward of the reference, as the spec says."""
     result = spec.forward(module, inputs) if spec.forward else module(*inputs.values())
     outputs = named_outputs(result)
+    if not outputs:
+        raise InvalidArgument(
+            f"spec {spec.name!r}: the reference's forward returned no tensor, so nothing could be "
+            "compared; return what the candidate is to compute"
+        )
     check_names("output", outputs)
+    for name, output in outputs.items():
+        check_form(spec, "output", name, plain(output))
     return outputs
 
 
@@ -94,7 +104,7 @@ class Passes:
             shared |= {(Kind.PARAM, n): p.detach().clone() for n, p in params.items()}
             own = [self._after_step(module, problem) for problem in self.problems]
         if len(self.problems) == 1:  # of several, each would go on where the last one ended
-            own[0] |= {(Kind.PARAM, n): b.detach().clone() for n, b in float_buffers(module)}
+            own[0] |= {(Kind.PARAM, n): b.detach().clone() for n, b in state_buffers(module)}
         return [
             Walked(one.values | shared | more, one.cotangents, one.unused | unused)
             for one, more in zip(walked, own, strict=True)
@@ -121,7 +131,8 @@ class Passes:
         leaves = {name: self._leaf(t) for name, t in inputs.items()}
         with self._watching(module, at) as seen:
             outputs = forward(self.spec, module, leaves)
-            values: Values = {_output(n, at): t.detach() for n, t in outputs.items()}
+            # copies: a later pass, or the step, may write into what this one returned
+            values: Values = {_output(n, at): plain(t).clone() for n, t in outputs.items()}
             seeds = cotangents(outputs)
             _backward(outputs, seeds)
         values |= {(Shelf.BORDER, key): t for key, t in seen.items()}
@@ -160,7 +171,7 @@ class Passes:
             leaves = {n: self._leaf(t) for n, t in problem.inputs[0].items()}
             with self._watching(module, STEP) as seen:
                 outputs = forward(self.spec, module, leaves)
-        values = {_output(n, STEP): t for n, t in outputs.items()}
+        values = {_output(n, STEP): plain(t).clone() for n, t in outputs.items()}
         return values | {(Shelf.BORDER, key): t for key, t in seen.items()}
 
 
@@ -173,14 +184,15 @@ def _output(name: str, at: Pass) -> tuple[str, str]:
 def _backward(outputs: Mapping[str, Tensor], cotangents: Cotangents) -> None:
     """From all outputs together that depend on something that takes a gradient."""
     names = [n for n in differentiable(outputs) if outputs[n].requires_grad]
-    seeds = [cotangents[n].to(outputs[n].dtype) for n in names]
+    # copies: a backward may write into what it is given, and the ranks are given the same
+    seeds = [cotangents[n].to(outputs[n].dtype, copy=True) for n in names]
     if names:
         torch.autograd.backward([outputs[n] for n in names], seeds)
 
 
 def _gradient(tensor: Tensor) -> Tensor:
     """The gradient; zero where the reference does not depend on the tensor at all."""
-    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad.detach().clone()
+    return torch.zeros_like(tensor) if tensor.grad is None else dense(tensor.grad).detach().clone()
 
 
 def _load(module: Any, params: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:

@@ -31,6 +31,7 @@ from tpcheck.oracle.reference import (
 from tpcheck.placement import Entry, Layout, Replicate
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.spec import Spec
+from tpcheck.tensors.forms import as_int64
 from tpcheck.tensors.names import FIRST, InPass, Pass, Shelf, check_names
 from tpcheck.vocabulary import Kind
 
@@ -226,6 +227,7 @@ def _with_targets(case: Case, problem: Problem, expected: Expected, placed: Plac
         of_border = key[0] == Shelf.BORDER
         kind = Kind.OUTPUT if of_border else Kind(key[0])
         own, unused = expected.own[key], key in expected.unused
-        about = (entry, own.dtype, value.double(), expected.spreads[key], unused, own)
+        exact = None if own.is_floating_point() else as_int64(value)
+        about = (entry, own.dtype, value.double(), expected.spreads[key], unused, own, exact)
         (borders if of_border else targets).append(Target(kind, key[1], *about))
     return replace(problem, cotangents=expected.cotangents, targets=targets, borders=borders)

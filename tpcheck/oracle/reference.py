@@ -15,6 +15,7 @@ from tpcheck.bounds import integers
 from tpcheck.case import Case
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.limit import TimeUp
 from tpcheck.protocol.conventions import differentiable
 from tpcheck.protocol.problem import Problem
@@ -41,7 +42,11 @@ def build_reference(spec: Spec, case: Case) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(case.seed)
         module = ask(spec, "reference", spec.reference, case)
-    return module.to(torch.float64) if isinstance(module, nn.Module) else module
+    if not isinstance(module, nn.Module):
+        return module
+    for name, tensor in tensors_of(module).items():  # before `to`, which drops imaginary parts
+        check_form(spec, "parameter or buffer", name, tensor)
+    return module.to(torch.float64)
 
 
 def build_in_dtype(spec: Spec, case: Case, module: Any) -> Any:
@@ -87,6 +92,7 @@ def draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
     for name, tensor in given.items():
         if not isinstance(tensor, Tensor):
             raise InvalidArgument(f"inputs()[{name!r}] is a {type(tensor).__name__}, not a tensor")
+        check_form(spec, "input", name, tensor)
     return {name: _as_drawn(case, draw, name, tensor) for name, tensor in given.items()}
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from tpcheck.bounds.spread import Spread
 from tpcheck.placement import Entry
 from tpcheck.protocol.problem import Problem, Target
+from tpcheck.tensors.forms import dtype_name
 from tpcheck.vocabulary import Kind
 
 
@@ -38,21 +39,25 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
             tensors[f"sigma/{d}/{i}"] = found.sigma
             if own and target.own is not None:
                 tensors[f"own/{d}/{i}"] = target.own
-            dtype = str(target.dtype).split(".")[-1]
+            if target.exact is not None:
+                tensors[f"exact/{d}/{i}"] = target.exact
+            dtype = dtype_name(target.dtype)
             counts = [found.samples, found.norm_samples, found.chance]
             counts += [found.gain, found.runs, found.elements]
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
     unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
-    names = json.dumps(list(problems[0].inputs[0]))  # their order is the call's
-    save_file(unique, path, metadata={"targets": json.dumps(listing), "inputs": names})
+    names = [list(inputs) for inputs in problems[0].inputs]  # their order is the call's
+    about = {"targets": json.dumps(listing), "inputs": json.dumps(names)}
+    save_file(unique, path, metadata=about)
 
 
 def read_bundle(
     path: Path, d: int, entries: dict[tuple[str, str], Entry], device: torch.device | str
 ) -> Problem:
     """Reads the problem of dp coordinate `d`; `entries` maps (kind, name) → placement."""
-    problem = Problem(d)
     with safe_open(path, framework="pt", device=str(device)) as bundle:
+        names = json.loads(bundle.metadata()["inputs"])
+        problem = Problem(d, inputs=[{} for _ in names])
         keys = bundle.keys()
         for key in keys:
             what, _, rest = key.partition("/")
@@ -65,16 +70,18 @@ def read_bundle(
                     passes.append({})
                 if int(own) == d:
                     passes[int(m)][name] = bundle.get_tensor(key)
-        order = json.loads(bundle.metadata()["inputs"])
-        problem.inputs = [{n: inputs[n] for n in order} for inputs in problem.inputs]
+        ordered = zip(problem.inputs, names, strict=True)
+        problem.inputs = [{n: inputs[n] for n in order} for inputs, order in ordered]
         for own, i, kind, name, dtype, unused, *counts in json.loads(bundle.metadata()["targets"]):
             if own == d:
                 value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))
                 entry = entries[kind, name]
                 spread = Spread(sigma, *counts)
                 floats = getattr(torch, dtype)
-                key = f"own/{d}/{i}"
-                low = bundle.get_tensor(key) if key in keys else None
-                target = Target(Kind(kind), name, entry, floats, value, spread, unused, low)
-                problem.targets.append(target)
+                low, exact = (
+                    bundle.get_tensor(key) if (key := f"{k}/{d}/{i}") in keys else None
+                    for k in ("own", "exact")
+                )
+                about = (entry, floats, value, spread, unused, low, exact)
+                problem.targets.append(Target(Kind(kind), name, *about))
     return problem

@@ -5,6 +5,7 @@ outputs, what a forward leaves behind, the step. That they are two is the point 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -19,24 +20,60 @@ LEARNING_RATE = 2.0**-4
 
 
 def named_outputs(result: Any) -> dict[str, Tensor]:
-    """A module's result as name → tensor: `output`, `output.0` …, or the keys of a mapping;
-    nested ones by path (`output.1.aux`). What is not a tensor is left out."""
-    if isinstance(result, Tensor):
-        return {"output": result}
-    if isinstance(result, (Mapping, tuple, list)):
-        return dict(_flattened(result, "" if isinstance(result, Mapping) else "output"))
-    raise InvalidArgument(
-        f"forward returned a {type(result).__name__}; return a tensor, a tuple or a dict of tensors"
-    )
+    """A module's result as name → tensor: `output`, `output.0` …, or the keys of a mapping or the
+    fields of a dataclass; nested ones by path (`output.1.aux`). Numbers, and arrays of numpy, are
+    tensors without a gradient. None, text and objects of other classes are left out.
+
+    Raises:
+        InvalidArgument: it is none of these, or two tensors have one name.
+    """
+    if _number(result) is None and _members(result) is None and not isinstance(result, Tensor):
+        raise InvalidArgument(
+            f"forward returned a {type(result).__name__}; return a tensor, a tuple or a dict of "
+            "tensors"
+        )
+    named: dict[str, Tensor] = {}
+    for name, tensor in _flattened(result, ""):
+        if name in named:
+            raise InvalidArgument(f"forward returned two tensors that are both called {name!r}")
+        named[name] = tensor
+    return named
 
 
 def _flattened(result: Any, path: str) -> Iterator[tuple[str, Tensor]]:
     if isinstance(result, Tensor):
-        yield path, result
-    elif isinstance(result, (Mapping, tuple, list)):
-        pairs = result.items() if isinstance(result, Mapping) else enumerate(result)
-        for key, value in pairs:
-            yield from _flattened(value, f"{path}.{key}" if path else str(key))
+        yield path or "output", result
+    elif (number := _number(result)) is not None:
+        yield path or "output", number
+    elif (members := _members(result)) is not None:
+        keyed = path or ("" if _is_keyed(result) else "output")
+        for key, value in members:
+            yield from _flattened(value, f"{keyed}.{key}" if keyed else str(key))
+
+
+def _number(result: Any) -> Tensor | None:
+    """A number of Python, or what numpy holds, as a tensor."""
+    if isinstance(result, (bool, int, float, complex)):
+        wide = torch.float64 if isinstance(result, float) else None
+        return torch.tensor(result, dtype=wide)
+    if type(result).__module__ == "numpy" and hasattr(result, "__array__"):
+        return torch.as_tensor(result)
+    return None
+
+
+def _members(result: Any) -> Iterable[tuple[Any, Any]] | None:
+    """What a result consists of; None where it is no such thing."""
+    if isinstance(result, Mapping):
+        return result.items()
+    if isinstance(result, (tuple, list)):
+        return enumerate(result)
+    if is_dataclass(result) and not isinstance(result, type):
+        return [(f.name, getattr(result, f.name)) for f in fields(result)]
+    return None
+
+
+def _is_keyed(result: Any) -> bool:
+    return not isinstance(result, (tuple, list))
 
 
 def differentiable(outputs: Mapping[str, Tensor]) -> list[str]:
@@ -44,11 +81,9 @@ def differentiable(outputs: Mapping[str, Tensor]) -> list[str]:
     return [name for name, t in outputs.items() if t.is_floating_point()]
 
 
-def float_buffers(module: Any) -> list[tuple[str, Tensor]]:
-    """A module's floating-point buffers by name: what a forward may leave behind."""
-    if not isinstance(module, nn.Module):
-        return []
-    return [(n, b) for n, b in buffers_of(module).items() if b.is_floating_point()]
+def state_buffers(module: Any) -> list[tuple[str, Tensor]]:
+    """A module's buffers by name: what a forward may leave behind."""
+    return list(buffers_of(module).items()) if isinstance(module, nn.Module) else []
 
 
 def sgd_step(params: Iterable[Tensor]) -> None:

@@ -53,7 +53,8 @@ class RankReport:
     events: list[Event] = field(default_factory=list)
     saved: int = 0  # elements that autograd kept after the first forward, besides parameters
     usage: float = 0.0
-    compared: int = 0  # tensors held against their bounds
+    compared: dict[tuple[str, str], Entry] = field(default_factory=dict)  # placed as compared
+    extra: dict[str, int] = field(default_factory=dict)  # outputs that the reference has not → size
     uncompiled: bool = False  # what the candidate compiles ran eagerly
     alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
     seconds: dict[str, float] = field(default_factory=dict)

@@ -19,7 +19,15 @@ Values = dict[tuple[str, str], Tensor]  # (kind, name) → tensor
 
 @dataclass(frozen=True)
 class Target:
-    """One tensor to compare: the full expected value and its σ, float64, of one shape."""
+    """One tensor to compare: the full expected value and its σ, float64, of one shape.
+
+    Args:
+        entry: how it is placed.
+        dtype: the reference's own in the case's dtype.
+        unused: the reference's gradient is None: the candidate's may be, too.
+        own: the reference's own result in the case's dtype: for `rules`.
+        exact: of integers and bools the very ones, as int64: float64 has no more than 2**53.
+    """
 
     kind: Kind
     name: str
@@ -27,8 +35,9 @@ class Target:
     dtype: torch.dtype
     value: Tensor
     spread: Spread
-    unused: bool = False  # the reference's gradient is None: the candidate's may be, too
-    own: Tensor | None = None  # the reference's own result in the case's dtype: for `rules`
+    unused: bool = False
+    own: Tensor | None = None
+    exact: Tensor | None = None
 
 
 @dataclass

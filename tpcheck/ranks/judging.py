@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,11 +13,13 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck import placement
 from tpcheck.bounds import compare, other_rules
-from tpcheck.evidence import Absent
+from tpcheck.bounds.spread import Spread
+from tpcheck.evidence import Absent, WrongForm
 from tpcheck.placement import Entry, Partial, Replicate, by_axis, summed, take
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.ranks.loading import elsewhere
+from tpcheck.tensors import forms
 from tpcheck.tensors.digest import fingerprint
 from tpcheck.tensors.live import is_dtensor, live_entry, local, sharded_by_hand
 from tpcheck.tensors.names import InPass, Key, Pass
@@ -51,6 +52,8 @@ class Judging:
         """Compares what a forward returned; False where a shape is wrong, or one is missing."""
         complete = True
         wanted = self._wanted(at)
+        for base in outputs.keys() - wanted.keys():
+            self.report.extra[str(InPass(base, at))] = outputs[base].numel()
         for base, target in wanted.items():
             actual = outputs.get(base)
             fits = self.check(target.kind, target.name, actual, dtype=target.dtype)
@@ -88,18 +91,23 @@ class Judging:
             dtype: the dtype that it must have, or None where any will do.
         """
         target = self.targets.get((kind, name))
-        if target is None or (actual is None and target.unused):
+        if target is None:
             return True
         if not placement.holds(target.entry, case=self.case, rank=self.rank):
             self._not_here(target, actual)
             return True
+        if actual is None and target.unused:  # it has none either
+            self.report.compared[kind, name] = summed(target.entry)
+            return True
         # the placement first: sums of partials are taken before anything is compared
         entry, actual = self._settle(target, actual)
+        self.report.compared[kind, name] = entry
+        if actual is not None and (form := forms.odd(actual)) is not None:
+            return self._odd(target, form)
         self._keep(target, actual)
-        expected, sigma = self._slices(target, entry)
-        spread = replace(target.spread, sigma=sigma)
+        expected, spread, exact = self._slices(target, entry)
         found = compare.compare(
-            actual, expected, spread, name=name, kind=kind, rank=self.rank, dtype=dtype
+            actual, expected, spread, exact, name=name, kind=kind, rank=self.rank, dtype=dtype
         )
         if found.mismatch is None:
             self.report.usage = max(self.report.usage, found.usage)
@@ -108,11 +116,21 @@ class Judging:
         self._hold_other_rules_against(target, entry, actual, expected)
         return actual is not None and actual.shape == expected.shape
 
-    def _slices(self, target: Target, entry: Entry) -> tuple[Tensor, Tensor]:
-        """This rank's part of the expected value, and of its σ."""
-        value, sigma = target.value, target.spread.sigma
-        where: dict[str, Any] = {"case": self.case, "rank": self.rank}
-        return take(value, entry, **where), take(sigma, entry, **where)
+    def _odd(self, target: Target, form: str) -> bool:
+        """A tensor of a form that the reference does not have: nothing in it can be compared."""
+        self.report.digests[target.kind, target.name] = form
+        detail = WrongForm(form, forms.dtype_name(target.dtype))
+        self.report.mismatches.append(Mismatch(target.name, target.kind, self.rank, detail=detail))
+        return False
+
+    def _slices(self, target: Target, entry: Entry) -> tuple[Tensor, Spread, Tensor | None]:
+        """This rank's part of the expected value, of its σ, and of integers the very ones."""
+        tensors = (target.value, target.spread.sigma, target.exact)
+        value, sigma, exact = (
+            None if t is None else take(t, entry, case=self.case, rank=self.rank) for t in tensors
+        )
+        assert value is not None and sigma is not None
+        return value, replace(target.spread, sigma=sigma), exact
 
     def _not_here(self, target: Target, actual: Tensor | None) -> None:
         """Only an output that this rank should not have is evidence: gradients are of its own."""
@@ -124,7 +142,6 @@ class Judging:
 
     def _keep(self, target: Target, actual: Tensor | None) -> None:
         self.report.digests[target.kind, target.name] = fingerprint(actual)
-        self.report.compared += 1
         if self.work.dump and actual is not None:
             self.kept[str(Key(target.kind, target.name))] = actual.detach().cpu()
 
@@ -162,9 +179,10 @@ class Judging:
             target.kind in (Kind.PARAM, Kind.PARAM_GRAD) and entry == self.work.params[target.name]
         ):
             entry = self.report.entries.get(target.name, entry)
+        actual = forms.plain(forms.dense(actual) if target.kind.is_gradient else actual)
         for axis, own in by_axis(entry).items():
             if isinstance(own, Partial) and self.case.mesh.get(axis, 1) > 1:
-                actual = actual.detach().clone()
+                actual = actual.clone()
                 dist.all_reduce(actual, group=self.mesh[axis].get_group())
         return summed(entry), actual
 

@@ -29,7 +29,7 @@ from tpcheck.comms.trace import Recorder
 from tpcheck.errors import CollectiveMismatch, InvalidArgument
 from tpcheck.evidence import Raised, Scene
 from tpcheck.protocol.bundle import read_bundle
-from tpcheck.protocol.conventions import float_buffers, named_outputs, sgd_step
+from tpcheck.protocol.conventions import named_outputs, sgd_step, state_buffers
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.ranks import compiled
@@ -139,7 +139,7 @@ class RankRun:
         if not complete:
             return
         self._read_gradients(module)
-        for name, buffer in float_buffers(module):
+        for name, buffer in state_buffers(module):
             self.judge.check(Kind.PARAM, name, buffer)
 
     def _passes(self, module: Any) -> bool:

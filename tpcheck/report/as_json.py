@@ -27,6 +27,7 @@ from tpcheck.evidence import (
     TracesDiffer,
     WrongDtype,
 )
+from tpcheck.report import judged
 from tpcheck.report.diagnoses.as_json import evidence_of
 from tpcheck.report.evidence import place, reason
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, FindingResult, Mismatch
@@ -46,6 +47,7 @@ def check(result: CheckResult) -> dict[str, Any]:
         "tp_degrees": result.tp_degrees,
         "reason": result.reason,
         "bound_usage": {dtype: round(used, 4) for dtype, used in result.usage.items()},
+        "judged": judged.as_json(result.judged),
         "counterexample": None if found is None else counterexample(found),
         "known_findings": [finding(row) for row in result.findings],
     }

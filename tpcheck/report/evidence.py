@@ -22,6 +22,7 @@ from tpcheck.evidence import (
     Stuck,
     TracesDiffer,
     WrongDtype,
+    WrongForm,
 )
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Impasse, Lost
@@ -42,6 +43,8 @@ def reason(mismatch: Mismatch) -> str | None:
 
 def said(detail: Evidence) -> str | None:
     match detail:
+        case WrongForm(form, expected):
+            return f"{form}, expected a dense {expected} tensor"
         case PlanFault(reason=text) | Raised(text=text):
             return text
         case Died():

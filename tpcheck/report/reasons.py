@@ -5,12 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tpcheck.case import Case
+from tpcheck.evidence.judged import Tensors
 from tpcheck.known import KnownFinding
+from tpcheck.report import judged
 from tpcheck.report.text import describe
 from tpcheck.verdict import Mismatch
 
 CANARY_SURVIVED = "the canary (a row linear without its all-reduce) was not found"
 NO_TIME = "the time was up before a case could run"
+
+
+def none_counts(left_out: Tensors) -> str:
+    """No case counts: none ran, or nothing was judged in those that did."""
+    return nothing_judged(left_out) if left_out else NO_TIME
+
+
+def nothing_judged(tensors: Tensors) -> str:
+    """Of a case, or of all of a check."""
+    if not tensors:
+        return "nothing was compared"
+    return f"nothing was judged: {judged.each(tensors)}"
+
+
+def never_judged(tensors: Tensors) -> str:
+    """Tensors of a check of which no case judged anything."""
+    return f"judged in no case: {judged.each(tensors)}"
 
 
 def canary_refused(error: Exception) -> str:

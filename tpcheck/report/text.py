@@ -15,6 +15,7 @@ from tpcheck.evidence import (
     Values,
     WrongShape,
 )
+from tpcheck.report import judged
 from tpcheck.report.evidence import place, reason
 from tpcheck.verdict import CheckResult, Counterexample, FindingResult, Mismatch, Verdict
 from tpcheck.vocabulary import Kind
@@ -47,6 +48,12 @@ def total(verdict: Verdict, results: Sequence[CheckResult], *, skipped: int, sec
     also = f", {known} known findings" if known else ""
     also += f", {skipped} checks skipped" if skipped else ""
     return f"{verdict.value}  {len(results)} checks, {cases} cases{also}, {seconds:.1f} s"
+
+
+def notes(result: CheckResult) -> list[str]:
+    """What stands below a check's line: its known findings, and what was not judged of it."""
+    left_out = judged.line(result.judged) if result.verdict is Verdict.PASS else None
+    return findings(result) + ([f"{'':8}{left_out}"] if left_out else [])
 
 
 def findings(result: CheckResult) -> list[str]:

@@ -23,6 +23,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.report import reasons
 from tpcheck.runner.files import written
 from tpcheck.runner.judge import alarms, judge, left_changed, lost_messages, still_building
+from tpcheck.runner.judged import judged
 from tpcheck.runner.planned import Planned, planned
 from tpcheck.runner.second_look import doubtful, look_again
 from tpcheck.spec import Check
@@ -94,6 +95,7 @@ class Runner:
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
         self.engine.teach(self._key, self._blob, self._files)
         allowed, plan = self._asked(posed.case)
+        confirmed = None
         epoch = self.engine.next_epoch()
         with written(self.engine.folder, epoch, posed.problems, own=others) as files:
             work = Work(
@@ -117,7 +119,8 @@ class Runner:
             outcomes = self.engine.run(self._key, work)
             reports = [o for o in outcomes if isinstance(o, RankReport)]
             if len(reports) == len(outcomes) and doubtful(posed, reports):
-                look_again(self._confirmed(posed), reports, files.suspects)
+                confirmed = self._confirmed(posed)
+                look_again(confirmed, reports, files.suspects)
         if (late := still_building(outcomes)) is not None:
             self._slow = reasons.slow_build(late)
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
@@ -129,6 +132,9 @@ class Runner:
             result.alarms = alarms(outcomes)
         if plan:
             result.mismatches = mismatches(plan.findings, 0) + result.mismatches
+        result.judged = judged(posed, reports, confirmed)
+        if not result.counts:
+            result.unknown = reasons.nothing_judged(result.judged)
         return result
 
     @property

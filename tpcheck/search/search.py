@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.errors import InvalidArgument
+from tpcheck.evidence.judged import Tensors, over
 from tpcheck.report import reasons
 from tpcheck.runner.runner import Runner
 from tpcheck.search.failures import size
@@ -136,12 +137,13 @@ class Search:
 
     def _summary(self, seconds: float) -> CheckResult:
         """What ran, with the verdict that it comes to where no counterexample was found."""
-        ran = list(self.trials.results.values())
+        ran = [result for result in self.trials.results.values() if result.counts]
         usage: dict[str, float] = {}
         for result in ran:
             dtype = result.case.dtype
             usage[dtype] = max(usage.get(dtype, 0.0), result.usage)
-        verdict, reason = self._undecided(ran)
+        judged = over(r.judged for r in ran if r.verdict is not Verdict.FAIL)
+        verdict, reason = self._undecided(ran, judged)
         return CheckResult(
             name=self.check.title,
             verdict=verdict,
@@ -153,12 +155,14 @@ class Search:
             reason=reason,
             usage=usage,
             findings=self._findings(),
+            judged=judged,
         )
 
-    def _undecided(self, ran: list[CaseResult]) -> tuple[Verdict, str | None]:
+    def _undecided(self, ran: list[CaseResult], judged: Tensors) -> tuple[Verdict, str | None]:
         """UNKNOWN and why, or PASS."""
         if not ran:
-            return Verdict.UNKNOWN, reasons.NO_TIME
+            left_out = over(result.judged for result in self.trials.results.values())
+            return Verdict.UNKNOWN, reasons.none_counts(left_out)
         if (stale := self.trials.ledger.stale()) is not None:
             return Verdict.UNKNOWN, stale
         undecided = [r for r in ran if r.verdict is Verdict.UNKNOWN]
@@ -168,6 +172,8 @@ class Search:
         never = sorted(asked - self.hunt.impossible - {r.case.tp for r in ran})
         if never and self.options.examples >= len(asked):
             return Verdict.UNKNOWN, reasons.never_ran(never)
+        if blind := {key: own for key, own in judged.items() if own.blind}:
+            return Verdict.UNKNOWN, reasons.never_judged(blind)
         return Verdict.PASS, None
 
     def _findings(self) -> list[FindingResult]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from tpcheck.bounds.compare import Comparison, compare
 from tpcheck.bounds.limits import elementwise_limit
 from tpcheck.bounds.spread import Spread
-from tpcheck.evidence import Absent, Values, WrongShape
+from tpcheck.evidence import Absent, Values, WrongForm, WrongShape
 from tpcheck.tensors.digest import fingerprint
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
@@ -194,6 +194,14 @@ def test_a_fingerprint_does_not_show_the_sign_of_zero_or_strides(dtype: torch.dt
     assert fingerprint(signed) == fingerprint(full) == fingerprint(full.t().contiguous().t())
 
 
+def test_a_fingerprint_does_not_show_which_nan_it_is() -> None:
+    quiet = torch.tensor([1.0, torch.nan], dtype=torch.float32)
+    other = torch.tensor([0x3F800000, -0x3FFFFF], dtype=torch.int32).view(torch.float32)
+    assert other.isnan().tolist() == [False, True]
+    assert not torch.equal(quiet.view(torch.int32), other.view(torch.int32))
+    assert fingerprint(quiet) == fingerprint(other)
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64], ids=str)
 def test_other_dtypes_have_fingerprints_too(dtype: torch.dtype) -> None:
     full = torch.tensor([1, 0, 1]).to(dtype)
@@ -212,3 +220,41 @@ def test_one_row_of_a_larger_tensor_has_the_fingerprint_of_a_tensor_of_its_own()
 def test_an_eight_bit_float_has_a_fingerprint() -> None:
     full = torch.tensor([1.0, -0.0]).to(torch.float8_e4m3fn)
     assert fingerprint(full) == fingerprint(torch.tensor([1.0, 0.0]).to(torch.float8_e4m3fn))
+
+
+# ---- integers, and other forms
+
+
+def test_integers_that_float64_does_not_tell_apart_differ() -> None:
+    large = torch.tensor([2**53, 2**60])
+    exact = large.clone()
+    assert run(large, large.double(), 0.0, exact=exact).mismatch is None
+    found = run(large + 1, large.double(), 0.0, exact=exact).mismatch
+    assert found is not None and found.error == 1.0 and values(found).wrong == 2
+
+
+def test_an_integer_within_the_jumps_of_a_tie_agrees() -> None:
+    expected = torch.tensor([3, 3])
+    sigma = torch.tensor([0.0, 7.0], dtype=F64)
+    near = torch.tensor([3, 10])
+    assert run(near, expected.double(), sigma, exact=expected).mismatch is None
+    assert run(near.flip(0), expected.double(), sigma, exact=expected).mismatch is not None
+
+
+def test_an_empty_tensor_has_a_dtype_too() -> None:
+    none = torch.zeros(0, 2, dtype=F64)
+    found = run(none.long(), none, dtype=F64).mismatch
+    assert found is not None and found.detail == WrongForm("int64", "float64")
+    assert run(none, none, dtype=F64).mismatch is None
+
+
+def test_a_nan_or_infinity_that_is_expected_must_be_the_same() -> None:
+    """σ = 0 where they follow from what was given."""
+    same = torch.tensor([torch.nan, torch.inf, -torch.inf], dtype=F64)
+    assert run(same.clone(), same, 0.0).mismatch is None
+    for wrong in (
+        [1.0, torch.inf, -torch.inf],
+        [torch.nan, -torch.inf, -torch.inf],
+        [torch.nan] * 3,
+    ):
+        assert run(torch.tensor(wrong, dtype=F64), same, 0.0).mismatch is not None

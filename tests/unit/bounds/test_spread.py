@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.unit.bounds.noisy import F64, alone
-from tpcheck.bounds.spread import spread
+from tpcheck.bounds.spread import of_integers, spread
 
 
 def test_rows_of_another_magnitude_keep_their_own_spread() -> None:
@@ -49,3 +49,21 @@ def test_fewer_alarms_are_wanted_of_the_second_look_than_of_the_first() -> None:
     )
     assert first.elementwise_limit(9) < second.elementwise_limit(9)
     assert first.norm_limit(9) < second.norm_limit(9)
+
+
+def test_integers_are_exact_but_where_a_run_shows_a_jump() -> None:
+    none = torch.zeros(3, 5, dtype=F64)
+    jump = none.clone()
+    jump[1, 2] = 7.0
+    for deviations, own in (([none, jump], none), ([none, none], jump)):
+        found = of_integers(deviations, own, bools=False)
+        assert found.sigma.nonzero().tolist() == [[1, 2]]
+        assert float(found.sigma[1, 2]) * found.elementwise_limit(15) > 7.0
+    pair = of_integers([none] * 24, none, bools=False, strained=[(jump, none)])
+    assert pair.sigma.nonzero().tolist() == [[1, 2]]
+
+
+def test_a_bool_that_flips_can_not_be_judged() -> None:
+    none = torch.zeros(2, dtype=F64)
+    found = of_integers([none, torch.tensor([0.0, -1.0])], none, bools=True)
+    assert found.sigma.tolist() == [0.0, torch.inf]

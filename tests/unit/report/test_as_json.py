@@ -34,6 +34,7 @@ from tpcheck.evidence import (
     Uneven,
     Values,
     WrongDtype,
+    WrongForm,
     WrongShape,
 )
 from tpcheck.report import as_json
@@ -74,6 +75,14 @@ TOLD: list[tuple[Evidence, dict[str, Any]]] = [
             "reason": "the candidate has not returned this output",
             "returned": ["a"],
             "wanted": ["b"],
+        },
+    ),
+    (
+        WrongForm("complex64", "float32"),
+        {
+            "form": "complex64",
+            "expected_form": "float32",
+            "reason": "complex64, expected a dense float32 tensor",
         },
     ),
     (WrongShape((1,), (2, 3)), {"shape": [1], "expected_shape": [2, 3]}),

@@ -1,0 +1,70 @@
+"""Refuses a reference that gives other numbers each time it runs: whatever differs between its
+runs would pass for rounding, and nothing that a candidate computes would be outside the bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.passes import Passes, Walked
+from tpcheck.protocol.problem import Values
+from tpcheck.tensors.names import Shelf
+
+#: How far two float64 runs of the same computation may be apart, of the largest number in a run:
+#: far more than other kernels or another alignment make, and far less than a random number does. If
+#: it were larger, bounds would grow with what the reference draws; if smaller, references that are
+#: sensitive to rounding would be refused.
+APART = 2.0**-26
+
+
+def check_repeats(
+    passes: Passes, module: object, first: Sequence[Walked], own: Sequence[Walked], *, drew: bool
+) -> None:
+    """Runs the reference again where a run shows a reason to.
+
+    Args:
+        first: the run in float64.
+        own: in the case's dtype; compared where that is float64.
+        drew: whether the first run drew from torch's generator, as dropout does.
+
+    Raises:
+        InvalidArgument: it gives other numbers.
+    """
+    if not drew and (passes.case.dtype != "float64" or _differs(first, own) is None):
+        return
+    name = _differs(first, passes(module))
+    if name is not None:
+        raise InvalidArgument(
+            f"spec {passes.spec.name!r}: the reference gives other numbers for {name!r} when it "
+            "runs again, so nothing can be compared; call its eval(), or leave out dropout and "
+            "what else is random, or kept from one forward to the next"
+        )
+
+
+def _differs(one: Sequence[Walked], other: Sequence[Walked]) -> str | None:
+    """The first tensor that two runs do not agree on."""
+    pairs = [(_numbers(a.values), _numbers(b.values)) for a, b in zip(one, other, strict=True)]
+    allowed = APART * max((_size(t) for mine, _ in pairs for t in mine.values()), default=0.0)
+    return next(
+        (
+            name
+            for mine, others in pairs
+            for (kind, name), value in mine.items()
+            if not torch.equal(value, others[kind, name])
+            and _size(value - others[kind, name]) > allowed
+        ),
+        None,
+    )
+
+
+def _numbers(values: Values) -> Values:
+    return {key: t.double() for key, t in values.items() if key[0] != Shelf.BORDER}
+
+
+def _size(tensor: Tensor) -> float:
+    """The largest finite number of a tensor."""
+    finite = tensor[tensor.isfinite()]
+    return float(finite.abs().max()) if finite.numel() else 0.0

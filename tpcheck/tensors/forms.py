@@ -1,0 +1,77 @@
+"""What a tensor is, before its numbers are looked at: which forms can be compared, and what the
+others are called."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+INTEGERS = (
+    torch.bool,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+)
+COMPARED = frozenset([*FLOATS, *INTEGERS])
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def odd(tensor: Tensor) -> str | None:
+    """What makes a tensor one that can't be compared (`complex64`, `sparse_coo`, the class of a
+    wrapper); None of a dense one of a dtype that can."""
+    with torch._C.DisableTorchFunctionSubclass():  # whatever a class says of itself
+        if tensor.is_nested:
+            return "nested"
+        if tensor.is_meta:
+            return "meta"
+        if tensor.layout != torch.strided:
+            return str(tensor.layout).removeprefix("torch.")
+        if tensor.dtype not in COMPARED:
+            return dtype_name(tensor.dtype)
+    return type(tensor).__name__ if _wraps(tensor) else None
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The numbers themselves: what a class of the user's adds to `torch.Tensor` is left out, and
+    the result of a collective under way is waited for. A wrapper that does not say what it stands
+    for comes back as it is."""
+    if type(tensor) is Tensor:
+        return tensor.detach()
+    if not _wraps(tensor):
+        with torch._C.DisableTorchFunctionSubclass():
+            return tensor.detach().as_subclass(Tensor)
+    try:
+        found = tensor.detach().clone()
+    except Exception:  # of the class's own dispatch
+        return tensor
+    return found if type(found) is Tensor else tensor
+
+
+def dense(gradient: Tensor) -> Tensor:
+    """A gradient with its zeros: an embedding may leave it sparse, and means the same."""
+    sparse = gradient.layout != torch.strided and not gradient.is_nested
+    return gradient.to_dense() if sparse else gradient
+
+
+def as_int64(tensor: Tensor) -> Tensor:
+    """Integers and bools such that equal ones stay equal, and no others become so: uint64 by its
+    bits."""
+    return tensor.view(torch.int64) if tensor.dtype == torch.uint64 else tensor.to(torch.int64)
+
+
+def _wraps(tensor: Tensor) -> bool:
+    """Whether its numbers are not its own: a class with a dispatch of its own."""
+    dispatch = getattr(type(tensor), "__torch_dispatch__", None)
+    own = dispatch is not None and dispatch is not torch._C._disabled_torch_dispatch_impl
+    return is_traceable_wrapper_subclass(tensor) or own
