@@ -197,6 +197,22 @@ class FindingResult:
         return "known" if self.failed else "not-run"
 
 
+@dataclass(frozen=True)
+class LeftBehind:
+    """A note on a check, not a verdict: one of its cases left the state of a process changed.
+
+    Args:
+        case: the first case that did.
+        what: that state; None where only its effect was seen: the case failed after others had
+            run on the same ranks, and passed on fresh ones.
+        after: how many others, then.
+    """
+
+    case: Case
+    what: Left | None
+    after: int = 0
+
+
 @dataclass
 class CheckResult:
     """What one check came to: the row of the table, the object of the JSON report."""
@@ -213,6 +229,7 @@ class CheckResult:
     usage: dict[str, float] = field(default_factory=dict)  # dtype → largest error / bound
     findings: list[FindingResult] = field(default_factory=list)
     judged: Tensors = field(default_factory=dict)  # over the cases that did not fail
+    left: list[LeftBehind] = field(default_factory=list)
 
     @property
     def only_known(self) -> bool:

@@ -104,6 +104,16 @@ class Engine:
         """
         self.world.start()
 
+    @property
+    def ran(self) -> int:
+        """How many cases have run on the ranks that are up."""
+        return self.world.ran
+
+    def renew(self) -> None:
+        """Has the next case run on ranks on which none has run; does not wait for them."""
+        if self.ran:
+            self.world.renew()
+
     def kill(self) -> None:
         """Ends all ranks at once; the next case starts new ones."""
         self.world.kill()
@@ -154,6 +164,7 @@ class Engine:
         self.require(work.case)
         hosts = [h for h in self.hosts if h.ranks[0] < work.case.world_size]
         message = wire.framed(RunCase(key, work))  # once for all
+        self.world.ran += 1
         for host in hosts:
             host.send_framed(message)
         assert self.world.board is not None, "teach() starts the ranks"

@@ -38,6 +38,9 @@ class World:
         self.hosts: list[Host] = []
         self.board: Board | None = None
         self.folder = RunFolder()
+        self.ran = 0  # cases on the ranks that are up
+        self._begun: float | None = None  # when ranks were forked that have not met yet
+        self._memory: int | None = None  # the descriptor of their board
         self._store: Path | None = None
         self._zygote: ZygoteProcess | None = None
         self.warm_up()
@@ -58,23 +61,35 @@ class World:
         Raises:
             EngineUnavailable: they can't be forked here, or don't come up.
         """
+        if self._begun:
+            with contextlib.suppress(EngineUnavailable):  # begun once more below
+                self._meet()
         if self.hosts and self._fit():
             return
         self.kill()
         try:
-            self._start()
+            self._begin()
+            self._meet()
         except EngineUnavailable:
             if self.starts == 1:
                 raise
             self._end_zygote()  # it has forked before: a candidate may have harmed it since
-            self._start()
+            self._begin()
+            self._meet()
 
-    def _start(self) -> None:
+    def renew(self) -> None:
+        """Ends all ranks and forks new ones, without waiting until they have met: the next case's
+        numbers are drawn meanwhile."""
+        self.kill()
+        with contextlib.suppress(EngineUnavailable):  # `start` tries again, and says why
+            self._begin()
+
+    def _begin(self) -> None:
         zygote = self.warm_up()
         self.starts += 1
         self._store = self.folder.path / f"store{self.starts}"
         try:
-            self.board, memory = Board.new(self.size)
+            self.board, self._memory = Board.new(self.size)
         except OSError as error:
             why = f"no memory for the board of {self.size} ranks: {error.strerror}"
             raise EngineUnavailable(f"engine {self.kind.name!r} could not start: {why}") from None
@@ -84,18 +99,26 @@ class World:
         try:
             for index, ranks in enumerate(groups):
                 request = {**world, "cpu": self._cpu(index)}
-                self.hosts.append(zygote.fork(index, ranks, request, memory))
-            deadline = time.monotonic() + START_LIMIT
+                self.hosts.append(zygote.fork(index, ranks, request, self._memory))
+        except BaseException:
+            self.kill()
+            raise
+        self._begun = time.monotonic()
+
+    def _meet(self) -> None:
+        """Waits until the ranks that were forked have met."""
+        deadline, self._begun = (self._begun or 0.0) + START_LIMIT, None
+        try:
             for host in self.hosts:
                 self.expect(host, Ready, deadline, "start")
-            Board.close_to_others(memory)
-            if threads:
+            assert self._memory is not None, "it is kept from `_begin` on"
+            Board.close_to_others(self._memory)
+            self._forget_memory()
+            if not self.kind.processes:
                 self._store = None  # they meet in their own memory
         except BaseException:
             self.kill()
             raise
-        finally:
-            os.close(memory)
 
     def _fit(self) -> bool:
         """Whether the next case can run on the ranks as they are: what one left running, or did to
@@ -122,11 +145,17 @@ class World:
         """Ends all ranks at once; the next case starts new ones."""
         for host in self.hosts:
             host.kill()
-        self.hosts = []
+        self.hosts, self.ran, self._begun = [], 0, None
+        self._forget_memory()
         if self._store is not None:
             with contextlib.suppress(OSError):
                 self._store.unlink()
             self._store = None
+
+    def _forget_memory(self) -> None:
+        if self._memory is not None:
+            os.close(self._memory)
+            self._memory = None
 
     def close(self) -> None:
         """Ends ranks and zygote and removes the run's folder."""

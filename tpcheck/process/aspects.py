@@ -32,8 +32,10 @@ class Left:
         name: of the aspect, or of the function that was replaced.
         restored: whether it is as it was again; else the process is not to be used any more.
         which: the variables, threads or hooks meant, where it has several.
+        driver: whether the spec's own code left it, in the driver.
     """
 
     name: str
     restored: bool
     which: tuple[str, ...] = ()
+    driver: bool = False

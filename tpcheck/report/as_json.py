@@ -27,7 +27,7 @@ from tpcheck.evidence import (
     TracesDiffer,
     WrongDtype,
 )
-from tpcheck.report import judged
+from tpcheck.report import judged, left
 from tpcheck.report.diagnoses.as_json import evidence_of
 from tpcheck.report.evidence import place, reason
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, FindingResult, Mismatch
@@ -48,6 +48,7 @@ def check(result: CheckResult) -> dict[str, Any]:
         "reason": result.reason,
         "bound_usage": {dtype: round(used, 4) for dtype, used in result.usage.items()},
         "judged": judged.as_json(result.judged),
+        "state_left_behind": [left.as_json(one) for one in result.left],
         "counterexample": None if found is None else counterexample(found),
         "known_findings": [finding(row) for row in result.findings],
     }

@@ -15,7 +15,7 @@ from tpcheck.evidence import (
     Values,
     WrongShape,
 )
-from tpcheck.report import judged
+from tpcheck.report import judged, left
 from tpcheck.report.evidence import place, reason
 from tpcheck.verdict import CheckResult, Counterexample, FindingResult, Mismatch, Verdict
 from tpcheck.vocabulary import Kind
@@ -51,9 +51,11 @@ def total(verdict: Verdict, results: Sequence[CheckResult], *, skipped: int, sec
 
 
 def notes(result: CheckResult) -> list[str]:
-    """What stands below a check's line: its known findings, and what was not judged of it."""
+    """What stands below a check's line: its known findings, what was not judged of it, and what
+    its cases left behind."""
     left_out = judged.line(result.judged) if result.verdict is Verdict.PASS else None
-    return findings(result) + ([f"{'':8}{left_out}"] if left_out else [])
+    also = [*([left_out] if left_out else []), *left.lines(result.left)]
+    return findings(result) + [f"{'':8}{text}" for text in also]
 
 
 def findings(result: CheckResult) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import LIMIT, Posed, in_time, pose
 from tpcheck.oracle.reference import ask
 from tpcheck.plan.findings import mismatches
+from tpcheck.process import guard
+from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.report import reasons
 from tpcheck.runner.files import written
@@ -52,6 +55,7 @@ class Runner:
         self._key = hashlib.sha256(self._blob).hexdigest()[:16]
         self._files = _own_modules()
         self._plans: dict[str, Planned | None] = {}
+        self._guard = guard.of_driver()
         self._slow: str | None = None  # why no case can be decided: `build` met its limit
 
     def run(
@@ -93,6 +97,7 @@ class Runner:
         """
         if self._slow is not None:
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
+        left = self.restore()
         self.engine.teach(self._key, self._blob, self._files)
         allowed, plan = self._asked(posed.case)
         confirmed = None
@@ -125,7 +130,7 @@ class Runner:
             self._slow = reasons.slow_build(late)
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
         result = judge(posed, self.engine.name, outcomes, allowed)
-        result.left = left_changed(reports)
+        result.left = left + left_changed(reports)
         if lost_messages(reports) or not all(left.restored for left in result.left):
             self.engine.kill()  # the next case would receive them, or run in what was left
         if others:
@@ -136,6 +141,10 @@ class Runner:
         if not result.counts:
             result.unknown = reasons.nothing_judged(result.judged)
         return result
+
+    def restore(self) -> list[Left]:
+        """Puts back what the spec's own code has changed of this process since; returns what."""
+        return [replace(left, driver=True) for left in self._guard.restore()]
 
     @property
     def limit(self) -> float:

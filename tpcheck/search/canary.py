@@ -79,6 +79,7 @@ def why_untrusted(engine: Engine) -> str | None:
         return reasons.CANARY_SURVIVED
     if right.mismatches:
         return reasons.twin_refused(right.mismatches[0])
+    engine.world.ran = 0  # both candidates are ours: they leave nothing behind
     ran = [event.op for event in right.trace[0]]
     return None if ran == ["all_reduce"] else reasons.trace_is_wrong(ran)
 

@@ -20,9 +20,16 @@ from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.options import Options
-from tpcheck.search.trials import Trials
+from tpcheck.search.trials import StateLeft, Trials
 from tpcheck.spec import Check
-from tpcheck.verdict import CaseResult, CheckResult, Counterexample, FindingResult, Verdict
+from tpcheck.verdict import (
+    CaseResult,
+    CheckResult,
+    Counterexample,
+    FindingResult,
+    LeftBehind,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
@@ -43,17 +50,32 @@ class Search:
             engine, confirm = confirm, None
         self.check, self.engine, self.options = check, engine, options
         self.real = Runner(check, confirm) if confirm else None
-        self.trials = Trials(Runner(check, engine), check.known, self.real)
+        self.runner = Runner(check, engine)
         self.keeper = Keeper(check, engine.name, options)
-        self.hunt = Hunt(check, engine.ranks, options, self.trials, self.keeper.save_at_once)
+        self._effect: LeftBehind | None = None
+        self._prepare()
+
+    def _prepare(self, *, apart: bool = False) -> None:
+        """Nothing has run yet; no case of another check on these ranks either."""
+        self.engine.renew()
+        self.trials = Trials(self.runner, self.check.known, self.real, apart=apart)
+        keep = self.keeper.save_at_once
+        self.hunt = Hunt(self.check, self.engine.ranks, self.options, self.trials, keep)
         self._before = 0  # cases that ran before the first was drawn
 
     def run(self, deadline: float | None = None) -> CheckResult:
         """Replays what is saved, then draws; returns the check's verdict."""
         start = time.monotonic()
-        found = self._run_findings(deadline) or self._replay()
-        self._before = len(self.trials.results)
-        found = found or self.hunt.run(deadline)
+        if self.real is not None:
+            self.real.engine.renew()
+        try:
+            found = self._find(deadline)
+        except StateLeft as left:
+            self._effect = LeftBehind(left.case, None, left.after)
+            self._prepare(apart=True)
+            found = self._find(deadline)
+        finally:
+            self.runner.restore()
         refuted = None
         if self.real is not None:
             found, refuted = self._confirmed(self.real, found)
@@ -67,6 +89,11 @@ class Search:
             result.verdict = Verdict.FAIL
             result.seconds = time.monotonic() - start
         return result
+
+    def _find(self, deadline: float | None) -> CaseResult | None:
+        found = self._run_findings(deadline) or self._replay()
+        self._before = len(self.trials.results)
+        return found or self.hunt.run(deadline)
 
     # ---- before a case is drawn, and after
 
@@ -156,7 +183,19 @@ class Search:
             usage=usage,
             findings=self._findings(),
             judged=judged,
+            left=self._left(),
         )
+
+    def _left(self) -> list[LeftBehind]:
+        """What the cases left behind, each thing once."""
+        found = [self._effect] if self._effect else []
+        seen: set[str] = set()
+        for result in self.trials.results.values():
+            found += [
+                LeftBehind(result.case, left) for left in result.left if left.name not in seen
+            ]
+            seen |= {left.name for left in result.left}
+        return found
 
     def _undecided(self, ran: list[CaseResult], judged: Tensors) -> tuple[Verdict, str | None]:
         """UNKNOWN and why, or PASS."""

@@ -13,19 +13,39 @@ from tpcheck.search.ledger import Ledger
 from tpcheck.verdict import CaseResult, Verdict
 
 
+class StateLeft(Exception):
+    """A case that failed after others passes on fresh ranks: they left something behind.
+
+    Args:
+        after: how many had run before it on the same ranks.
+    """
+
+    def __init__(self, case: Case, after: int) -> None:
+        super().__init__(case.describe())
+        self.case, self.after = case, after
+
+
 class Trials:
-    """Runs the cases of one check. What Hypothesis replays is not run again.
+    """Runs the cases of one check. What Hypothesis replays is not run again. The first case that
+    fails is run once more on fresh ranks, where others ran before it.
 
     Args:
         runner: on the engine of the search.
         known: the findings that the check declares.
         real: on processes, where `runner` simulates ranks: it examines what fails.
+        apart: run every case on ranks of its own.
     """
 
     def __init__(
-        self, runner: Runner, known: Sequence[KnownFinding], real: Runner | None = None
+        self,
+        runner: Runner,
+        known: Sequence[KnownFinding],
+        real: Runner | None = None,
+        *,
+        apart: bool = False,
     ) -> None:
-        self.runner, self.real = runner, real
+        self.runner, self.real, self.apart = runner, real, apart
+        self._confirmed = False  # whether a case has failed on fresh ranks
         self.ledger = Ledger(known)
         self.results: dict[str, CaseResult] = {}  # canonical case → result, in the order they ran
 
@@ -39,12 +59,32 @@ class Trials:
         return self.results.get(case.canonical())
 
     def run(self, case: Case) -> CaseResult:
-        """The case's result. Where a known finding covers it and it fails, it is diagnosed, too."""
+        """The case's result. Where a known finding covers it and it fails, it is diagnosed, too.
+
+        Raises:
+            StateLeft: it fails for what the cases before it have left behind.
+        """
         if (known := self.result(case)) is not None:
             return known
-        result = decided(lambda: self.runner.run(case))
+        result = self._on_fit_ranks(case)
         self.results[case.canonical()] = result
         self.ledger.enter(result, self._code(result) if self.ledger.asks_why(result) else None)
+        return result
+
+    def _on_fit_ranks(self, case: Case) -> CaseResult:
+        if self.apart:
+            self.runner.engine.renew()
+        before = self.runner.engine.ran
+        result = decided(lambda: self.runner.run(case))
+        # one that met the time limit twice has met it on fresh ranks
+        if result.verdict is not Verdict.FAIL or self._confirmed or result.timed_out:
+            return result
+        if before:
+            self.runner.engine.kill()
+            result = decided(lambda: self.runner.run(case))
+            if result.verdict is Verdict.PASS:
+                raise StateLeft(case, before)
+        self._confirmed = result.verdict is Verdict.FAIL
         return result
 
     def fails(self, result: CaseResult) -> bool:
