@@ -9,7 +9,7 @@ from typing import Any
 from tpcheck.process.aspects import Aspect, Left
 from tpcheck.process.modes import of_torch
 from tpcheck.process.patches import Builtins, namespaces
-from tpcheck.process.surroundings import ENVIRONMENT, resources, settings
+from tpcheck.process.surroundings import ENVIRONMENT, interpreter, resources, settings
 
 #: What is named where the state can't even be read.
 UNREADABLE = "the state of the process"
@@ -73,21 +73,23 @@ def _which(old: Any, new: Any) -> tuple[str, ...]:
     return tuple(sorted(str(k) for k in {**old, **new} if old.get(k) != new.get(k)))[:TOLD]
 
 
+def _every() -> list[Aspect]:
+    return [*of_torch(), *settings(), *interpreter(), *resources()]
+
+
 def of_rank() -> Guard:
     """All that a candidate may change in a process that is one rank."""
-    return Guard([*of_torch(), *settings(), *resources()], functions=True)
+    return Guard(_every(), functions=True)
 
 
 def of_thread() -> Guard:
     """What each thread has for itself, of a process whose threads are ranks."""
-    every = [*of_torch(), *settings(), *resources()]
-    return Guard([aspect for aspect in every if aspect.of_thread])
+    return Guard([aspect for aspect in _every() if aspect.of_thread])
 
 
 def of_all_threads() -> Guard:
     """What such threads share; to be asked in the main thread."""
-    every = [*of_torch(), *settings(), *resources()]
-    return Guard([aspect for aspect in every if not aspect.of_thread], functions=True)
+    return Guard([aspect for aspect in _every() if not aspect.of_thread], functions=True)
 
 
 def of_driver() -> Guard:

@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from tpcheck.process.aspects import Aspect
@@ -87,13 +88,18 @@ def _threads() -> dict[str, int]:
     return {thread.name: thread.ident or 0 for thread in own}
 
 
-def _children() -> bool:
-    """Whether there is a child process, alive or not yet waited for."""
-    with contextlib.suppress(ChildProcessError):
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        os.waitid(os.P_ALL, 0, flags)
-        return True
-    return False
+def _children() -> dict[str, str]:
+    """Child processes, alive or not yet waited for: number → what each was called."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # none, as a rule; the files say which, and take longer
+        return {}
+    found = {}
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for number in listed.read_text().split():
+                found[number] = Path(f"/proc/{number}/comm").read_text().strip()
+    return found or {"?": "unknown"}
 
 
 def _streams() -> tuple[Any, ...]:
@@ -120,6 +126,12 @@ def settings() -> list[Aspect]:
         ENVIRONMENT,
         Aspect("os.getcwd", _folder, _set_folder),
         Aspect("os.umask", _umask, os.umask),
+    ]
+
+
+def interpreter() -> list[Aspect]:
+    """What the interpreter is set to; in the driver Hypothesis and debuggers set it, too."""
+    return [
         Aspect("sys.getrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit),
         Aspect("sys.getswitchinterval", sys.getswitchinterval, sys.setswitchinterval),
         Aspect("gc.isenabled", gc.isenabled, _collecting),

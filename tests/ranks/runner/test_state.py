@@ -1,0 +1,184 @@
+"""What a candidate leaves behind in a rank changes no other's verdict, in either direction."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+from fixtures.parallel.linear import RowLinear
+from tests import candidates
+from tests.candidates import CASE, check
+from tpcheck.engines.engine import Engine
+from tpcheck.runner.runner import Runner
+from tpcheck.verdict import CaseResult, Verdict
+from tpcheck.vocabulary import Kind
+
+
+class Unreduced(RowLinear):
+    """Wrong: the all-reduce is missing."""
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        return partial
+
+
+class Unwritten(RowLinear):
+    """Wrong, which only the poison of unwritten memory shows: the memory that it hands on as it is
+    may happen to hold zeros."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + torch.empty(x.shape[0], dtype=x.dtype)[0]
+
+
+class Leaves(RowLinear):
+    """Correct, and leaves something behind."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        self.leave()
+        return y
+
+    def leave(self) -> None:
+        """Nothing."""
+
+
+def leaver(leave: Callable[[], object]) -> type:
+    return type("Leaver", (Leaves,), {"leave": lambda self: leave()})
+
+
+def replaced(*args: Any, **kwargs: Any) -> None:
+    """In place of a function of torch's."""
+
+
+def later(act: Callable[[], object]) -> None:
+    def wait() -> None:
+        time.sleep(0.05)
+        act()
+
+    threading.Thread(target=wait, name="later").start()
+
+
+def few_files() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8, hard))
+
+
+LEAVERS: dict[str, tuple[str, Callable[[], object]]] = {
+    "no poison": (
+        "torch.use_deterministic_algorithms",
+        lambda: torch.use_deterministic_algorithms(False),
+    ),
+    "no gradients": ("torch.is_grad_enabled", lambda: torch.set_grad_enabled(False)),
+    "default dtype": ("torch.get_default_dtype", lambda: torch.set_default_dtype(torch.float16)),
+    "default device": ("torch.get_default_device", lambda: torch.set_default_device("meta")),
+    "autocast": (
+        "torch.is_autocast_enabled('cpu')",
+        lambda: torch.set_autocast_enabled("cpu", True),
+    ),
+    "hook": (
+        "torch.nn.modules.module._global_forward_hooks",
+        lambda: nn.modules.module.register_module_forward_hook(lambda m, given, y: 2 * y),
+    ),
+    "all_reduce": (
+        "torch.distributed.all_reduce",
+        lambda: setattr(dist, "all_reduce", replaced),
+    ),
+    "linear": (
+        "torch.nn.functional.linear",
+        lambda: setattr(F, "linear", lambda x, w, b=None: 2 * (x @ w.mT)),
+    ),
+    "files": ("resource.getrlimit", few_files),
+    "alarm": ("signal.getitimer", lambda: signal.alarm(1000)),
+    "exit": ("threading.enumerate", lambda: later(lambda: os._exit(3))),
+    "stop": (
+        "threading.enumerate",
+        lambda: later(lambda: os.kill(os.getpid(), signal.SIGSTOP)),
+    ),
+}
+
+
+def run(cls: type, engine: Engine) -> CaseResult:
+    return Runner(check(cls), engine).run(CASE)
+
+
+def others_are_as_they_are(engine: Engine) -> None:
+    assert run(RowLinear, engine).verdict is Verdict.PASS
+    for wrong in (Unreduced, Unwritten):
+        assert Kind.OUTPUT in {m.kind for m in run(wrong, engine).mismatches}
+
+
+@pytest.mark.parametrize("what", LEAVERS)
+def test_what_is_left_behind_changes_no_verdict(gloo: Engine, what: str) -> None:
+    name, leave = LEAVERS[what]
+    first = run(leaver(leave), gloo)
+    assert first.verdict is Verdict.PASS and name in {left.name for left in first.left}
+    time.sleep(0.1)  # what acts later has acted
+    others_are_as_they_are(gloo)
+
+
+def test_groups_that_were_destroyed_are_there_again(gloo: Engine) -> None:
+    class Destroys(Leaves):
+        def finalize(self) -> None:
+            dist.destroy_process_group()
+
+    destroys = candidates.check(Destroys)
+    spec = {"finalize": lambda module, mesh: module.finalize()}
+    first = Runner(replace(destroys, overrides=spec), gloo).run(CASE)
+    assert first.verdict is Verdict.PASS
+    assert [(left.name, left.restored) for left in first.left] == [
+        ("torch.distributed.destroy_process_group", False)
+    ]
+    others_are_as_they_are(gloo)
+
+
+@pytest.mark.parametrize("what", LEAVERS)
+def test_what_is_left_behind_where_ranks_are_threads(threads: Engine, what: str) -> None:
+    name, leave = LEAVERS[what]
+    first = run(leaver(leave), threads)
+    assert first.verdict is Verdict.PASS and name in {left.name for left in first.left}
+    time.sleep(0.1)
+    others_are_as_they_are(threads)
+
+
+def test_the_twin_without_a_guard_both_directions_go_wrong(gloo: Engine) -> None:
+    """The same leavings within one case: nothing restores them there."""
+
+    class Poisoned(Unwritten):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.use_deterministic_algorithms(False)
+            return super().forward(x)
+
+    class Gradless(RowLinear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.set_grad_enabled(False)
+            return super().forward(x)
+
+    assert run(Poisoned, gloo).verdict is Verdict.PASS
+    assert run(Gradless, gloo).verdict is Verdict.FAIL
+    others_are_as_they_are(gloo)
+
+
+def test_modules_of_a_reference_are_no_longer_changed_in_the_driver(gloo: Engine) -> None:
+    def reference(case: Any) -> nn.Module:
+        torch.set_default_dtype(torch.float16)
+        os.environ["TPCHECK_LEFT"] = "1"
+        return nn.Linear(case["in_features"], case["out_features"], bias=case["bias"])
+
+    given = replace(check(RowLinear), overrides={"reference": reference})
+    found = Runner(given, gloo).run(CASE)
+    assert torch.get_default_dtype() is torch.float32
+    assert {(left.name, left.driver, left.restored) for left in found.left} == {
+        ("torch.get_default_dtype", True, True),
+        ("os.environ", True, True),
+    }

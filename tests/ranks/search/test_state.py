@@ -1,0 +1,84 @@
+"""A check starts on ranks of its own, and what only earlier cases explain is not a failure."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fixtures.parallel.linear import RowLinear
+from tests import candidates
+from tpcheck.engines.engine import Engine
+from tpcheck.report import as_json, text
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.search.session import Session
+from tpcheck.search.verify import verify_all
+from tpcheck.verdict import CheckResult, Verdict
+
+OPTIONS = Options(examples=5, degrees=(2,), dtypes=("float64",), corpus=None)
+
+
+class Counts(RowLinear):
+    """Wrong from the second one of a process on."""
+
+    built = itertools.count()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.first = next(self.built) == 0
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        return super().sum_output(partial) if self.first else partial
+
+
+class WrongWhereWide(RowLinear):
+    """Wrong in some cases, whatever ran before."""
+
+    def __init__(self, in_features: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(in_features, *args, **kwargs)
+        self.wide = in_features > 2
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        return partial if self.wide else super().sum_output(partial)
+
+
+class Switches(RowLinear):
+    """Correct, and leaves `RowLinear` wrong."""
+
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        out = super().sum_output(partial)
+        RowLinear.sum_output = lambda self, partial: partial  # type: ignore[method-assign]
+        return out
+
+
+def run(cls: type, engine: Engine) -> CheckResult:
+    return Search(candidates.check(cls), engine, OPTIONS).run()
+
+
+def test_a_failure_that_earlier_cases_explain_is_a_note(gloo: Engine) -> None:
+    found = run(Counts, gloo)
+    assert found.verdict is Verdict.PASS and found.counterexample is None
+    (note,) = found.left
+    assert note.what is None and note.after == 1
+    (line,) = text.notes(found)
+    assert "state-left-behind" in line and "passes on fresh ones" in line
+    (row,) = as_json.check(found)["state_left_behind"]
+    assert row["what"] is None and row["case"] == note.case.to_dict()
+
+
+def test_a_failure_that_is_the_case_s_own_is_a_failure_whatever_ran_before(gloo: Engine) -> None:
+    found = run(WrongWhereWide, gloo)
+    assert found.verdict is Verdict.FAIL and found.left == []
+    assert found.counterexample is not None and found.counterexample.found_after > 1
+
+
+def test_a_check_starts_on_ranks_that_no_other_has_used(gloo: Engine) -> None:
+    """A class that a candidate replaces for good is seen by no guard."""
+    right, switches = candidates.check(RowLinear), candidates.check(Switches)
+    one_case = replace(OPTIONS, examples=1)
+    for order in ([switches, right], [right, switches], [switches, right, switches, right]):
+        results = verify_all(order, Session(gloo), one_case)
+        assert [result.verdict for result in results] == [Verdict.PASS] * len(order)
