@@ -58,6 +58,8 @@ class World:
         Raises:
             EngineUnavailable: they can't be forked here, or don't come up.
         """
+        if self.folder.is_full:
+            self._move()
         if self.hosts and self._fit():
             return
         self.kill()
@@ -68,6 +70,12 @@ class World:
                 raise
             self._end_zygote()  # it has forked before: a candidate may have harmed it since
             self._start()
+
+    def _move(self) -> None:
+        """To another folder, where the disk of this one is full."""
+        self.close()
+        self.folder = RunFolder()
+        self.folder.require_room()
 
     def _start(self) -> None:
         zygote = self.warm_up()
