@@ -71,7 +71,7 @@ class RunFolder:
     @property
     def is_full(self) -> bool:
         """Whether the folder's disk has no room for a case."""
-        return not _has_room(self.path, LEAST)
+        return not _has_room(self.path.parent, LEAST)
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
