@@ -32,6 +32,10 @@ class EngineUnavailable(InvalidArgument):
     """An engine can't run here, or is too small for what it is asked."""
 
 
+class NoRoom(EngineUnavailable):
+    """No disk has room for a run's files: nothing was decided. Exit code 3."""
+
+
 class Untrusted(TpcheckError):
     """The canary was not found on an engine: no verdict of it counts, now or later. Exit code 3."""
 

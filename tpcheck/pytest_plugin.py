@@ -6,7 +6,6 @@ Loading it imports neither torch nor Hypothesis: a suite that uses no fixture of
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,9 @@ if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
 
 _SIGNALS: pytest.StashKey[Signals] = pytest.StashKey()
-_WORKERS: pytest.StashKey[list[int]] = pytest.StashKey()
+#: Seconds that workers of pytest-xdist have to end in an interrupted session. They would finish
+#: their tests first, which nobody waits for: longer only delays the end.
+WORKERS_LIMIT = 1
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,22 +66,16 @@ def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         yield session.engine
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodeready(node: Any) -> None:
-    """A worker of pytest-xdist is up."""
-    node.config.stash.setdefault(_WORKERS, []).append(node.workerinfo["pid"])
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A session that a signal has ended says so by its exit code, and tells its workers, which
-    would first finish their tests."""
+    """A session that a signal has ended says so by its exit code."""
     heard = session.config.stash.get(_SIGNALS, None)
     if heard is None or heard.first is None:
         return
-    for worker in session.config.stash.get(_WORKERS, []):
-        with contextlib.suppress(OSError):
-            os.kill(worker, signal.SIGTERM)
+    heard.deaf = True
+    distributed = session.config.pluginmanager.get_plugin("dsession")
+    if (workers := getattr(distributed, "nodemanager", None)) is not None:
+        workers.EXIT_TIMEOUT = WORKERS_LIMIT
     if heard.first != signal.SIGINT:  # pytest has a code of its own for that
         session.exitstatus = heard.exit_code
 

@@ -20,7 +20,7 @@ from tpcheck.cli.doctor import doctor
 from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
 from tpcheck.cli.verify import verify
-from tpcheck.errors import InvalidArgument, Untrusted
+from tpcheck.errors import InvalidArgument, NoRoom, Untrusted
 from tpcheck.verdict import Verdict
 
 BAD_INPUT = 2
@@ -68,6 +68,8 @@ def _run(arguments: list[str] | None) -> None:
         with signals.as_interrupt():
             code: Any = app(args=arguments, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
+    except NoRoom as error:
+        _complain(str(error), Verdict.UNKNOWN.exit_code)
     except InvalidArgument as error:
         _complain(str(error))
     except Untrusted as error:
@@ -87,9 +89,9 @@ def _run(arguments: list[str] | None) -> None:
         raise
 
 
-def _complain(message: str) -> None:
+def _complain(message: str, code: int = BAD_INPUT) -> None:
     print(f"tpcheck: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(BAD_INPUT)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

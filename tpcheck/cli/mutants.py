@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from tpcheck.cli.options import Engine, Examples, JsonFile, Ranks, Seed, TimeLim
 from tpcheck.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tpcheck.figures.kills import Row
+    from tpcheck.figures.kills import Matrix
     from tpcheck.mutant import Mutant
     from tpcheck.mutation.matrix import Start
     from tpcheck.search.options import Options
@@ -54,8 +55,6 @@ def mutants(
 ) -> None:
     """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
     with signals.held():
-        from tpcheck.figures.kills import Matrix
-        from tpcheck.mutation.matrix import kill_all
         from tpcheck.report import machine
         from tpcheck.report import mutants as report
         from tpcheck.search.options import Options
@@ -65,25 +64,8 @@ def mutants(
     options = Options(examples=examples, seed=seed, corpus=None)
     preload = preload_of(mutant.check for mutant in chosen)
     start = partial(open_session, engine, ranks or 4, time_limit=time_limit, preload=preload)
-    rows: list[Row] = []
-
-    def finished(row: Row) -> None:
-        rows.append(row)
-        console.print(report.kill_line(row))
-
-    try:
-        with signals.as_interrupt():
-            found = kill_all(
-                chosen,
-                start,
-                options,
-                jobs=jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1)),
-                finished=finished,
-            )
-    except KeyboardInterrupt:  # what was found is not lost
-        if json:
-            machine.write(json, machine.dumps(Matrix(rows).to_dict()))
-        raise
+    at_once = jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1))
+    found = _killed(chosen, start, options, at_once, json)
     console.print("\n" + report.matrix(found))
     data = found.to_dict()
     if against:
@@ -109,6 +91,30 @@ def _collect(targets: Sequence[str]) -> list[Mutant]:
     if not chosen:
         raise InvalidArgument(f"no mutant found in {', '.join(targets)}")
     return chosen
+
+
+def _killed(
+    chosen: Sequence[Mutant], start: Start, options: Options, jobs: int, json: Path | None
+) -> Matrix:
+    """The kill matrix; where it is interrupted, what was found until then is written."""
+    from tpcheck.figures.kills import Matrix, Row
+    from tpcheck.mutation.matrix import kill_all
+    from tpcheck.report import machine
+    from tpcheck.report import mutants as report
+
+    rows: list[Row] = []
+
+    def finished(row: Row) -> None:
+        rows.append(row)
+        console.print(report.kill_line(row))
+
+    try:
+        with signals.as_interrupt():
+            return kill_all(chosen, start, options, jobs=jobs, finished=finished)
+    except KeyboardInterrupt:
+        if json:
+            machine.write(json, machine.dumps(Matrix(rows).to_dict()))
+        raise
 
 
 def _against(

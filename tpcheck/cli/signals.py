@@ -22,11 +22,12 @@ class Signals:
     Args:
         first: the one that ended the run, None while it goes on.
         held: whether the first has to wait.
+        deaf: whether none is heard any more.
     """
 
     def __init__(self) -> None:
         self.first: int | None = None
-        self.held = False
+        self.held = self.deaf = False
 
     def hear(self, number: int, frame: FrameType | None) -> None:
         """The first of all ends the run. What follows (a runner sends several) would cost its
@@ -35,7 +36,7 @@ class Signals:
         self.first = self.first or number
         if number == signal.SIGHUP:
             _leave_terminal()
-        if number == signal.SIGINT if again else not self.held:
+        if not self.deaf and (number == signal.SIGINT if again else not self.held):
             raise KeyboardInterrupt
 
     @property

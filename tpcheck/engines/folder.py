@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tpcheck.errors import EngineUnavailable
+from tpcheck.errors import EngineUnavailable, NoRoom
 from tpcheck.protocol.leftovers import remove_unheld
 
 #: Bytes that must be free in `/dev/shm` for a run's folder to be there. A case's tensors are some
@@ -63,21 +63,24 @@ class RunFolder:
         return True
 
     def require_room(self) -> None:
-        """Raises `EngineUnavailable` where the folder's disk is full: what a rank could not write
-        there is not the candidate's fault."""
-        with contextlib.suppress(OSError):
-            disk = os.statvfs(self.path)
-            if disk.f_bavail * disk.f_frsize < LEAST:
-                raise full(self.path)
+        """Raises `NoRoom` where the folder's disk is full: what a rank could not write there is not
+        the candidate's fault."""
+        if self.is_full:
+            raise full(self.path)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the folder's disk has no room for a case."""
+        return not _has_room(self.path.parent, LEAST)
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
 
-def full(path: Path) -> EngineUnavailable:
+def full(path: Path) -> NoRoom:
     """No room for a run's files."""
-    return EngineUnavailable(
+    return NoRoom(
         f"no room is left for a run's files in {path.parent}; make some there, or set TMPDIR to a "
         "folder that has it"
     )
@@ -106,15 +109,15 @@ def _made(places: list[Path], name: str = "") -> tuple[Path, int]:
 def _places() -> list[Path]:
     """Where a run's folder may be, the best place first."""
     temporary = _temporary()
-    return [SHARED, temporary] if _has_room(SHARED) else [temporary]
+    return [SHARED, temporary] if _has_room(SHARED, ROOM) else [temporary]
 
 
-def _has_room(place: Path) -> bool:
+def _has_room(place: Path, wanted: int) -> bool:
     try:
         disk = os.statvfs(place)
     except OSError:
         return False
-    return os.access(place, os.W_OK) and disk.f_bavail * disk.f_frsize >= ROOM
+    return os.access(place, os.W_OK) and disk.f_bavail * disk.f_frsize >= wanted
 
 
 def sweep() -> None:

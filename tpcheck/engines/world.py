@@ -61,6 +61,8 @@ class World:
         Raises:
             EngineUnavailable: they can't be forked here, or don't come up.
         """
+        if self.folder.is_full:
+            self._move()
         if self._begun:
             with contextlib.suppress(EngineUnavailable):  # begun once more below
                 self._meet()
@@ -83,6 +85,12 @@ class World:
         self.kill()
         with contextlib.suppress(EngineUnavailable):  # `start` tries again, and says why
             self._begin()
+
+    def _move(self) -> None:
+        """To another folder, where the disk of this one is full."""
+        self.close()
+        self.folder = RunFolder()
+        self.folder.require_room()
 
     def _begin(self) -> None:
         zygote = self.warm_up()

@@ -88,18 +88,19 @@ def _threads() -> dict[str, int]:
     return {thread.name: thread.ident or 0 for thread in own}
 
 
-def _children() -> dict[str, str]:
-    """Child processes, alive or not yet waited for: number → what each was called."""
+def _children() -> dict[str, list[str]]:
+    """Child processes, alive or not yet waited for: what they are called → their numbers."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # none, as a rule; the files say which, and take longer
         return {}
-    found = {}
+    found: dict[str, list[str]] = {}
     for listed in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for number in listed.read_text().split():
-                found[number] = Path(f"/proc/{number}/comm").read_text().strip()
-    return found or {"?": "unknown"}
+                name = Path(f"/proc/{number}/comm").read_text().strip()
+                found.setdefault(name, []).append(number)
+    return found or {"unknown": []}
 
 
 def _streams() -> tuple[Any, ...]:

@@ -38,7 +38,7 @@ def written(
         own: whether the reference's results in the case's dtype are wanted, too.
 
     Raises:
-        EngineUnavailable: there is no room for them.
+        NoRoom: there is no room for them.
     """
     files = CaseFiles(folder / f"case{epoch}.safetensors", folder / f"case{epoch}.suspects")
     try:

@@ -12,7 +12,7 @@ import pytest
 
 from tpcheck.engines import folder
 from tpcheck.engines.folder import RunFolder
-from tpcheck.errors import EngineUnavailable
+from tpcheck.errors import EngineUnavailable, NoRoom
 from tpcheck.protocol.leftovers import INSIDE, end_marked
 
 
@@ -100,7 +100,7 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunFolder()
     run.require_room()
     monkeypatch.setattr(folder, "LEAST", 2**62)
-    with pytest.raises(EngineUnavailable, match="no room is left"):
+    with pytest.raises(NoRoom, match="no room is left"):
         run.require_room()
     run.remove()
 
