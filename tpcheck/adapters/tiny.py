@@ -78,9 +78,9 @@ def _named(error: Exception, said: str) -> str:
 
 
 def build(model_type: str) -> Any:
-    """A tiny model with random weights."""
+    """A tiny model with random weights, in eval mode: in training some draw random numbers."""
     cls, config = model_of(model_type)
-    return cls(config)
+    return cls(config).eval()
 
 
 def _config(model_type: str, variant: dict[str, Any]) -> Any:

@@ -54,6 +54,11 @@ def _root(variance: Tensor, times: float) -> Tensor:
     return (variance.double().sqrt() * times).nan_to_num_(0.0, 0.0, 0.0)
 
 
+def _rounds(out: Any) -> bool:
+    """Whether a result has rounding errors that are modelled: a sparse gradient gathers rows."""
+    return isinstance(out, Tensor) and out.is_floating_point() and out.layout == torch.strided
+
+
 def _normal(shape: Sequence[int], like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, device=like.device, generator=generator)
 
@@ -105,7 +110,7 @@ class RoundingNoise(TorchDispatchMode):
         inputs = (args[0].clone(), *args[1:]) if in_place and known is None else args
         out = func(*args, **kwargs)
         outs = list(out) if isinstance(out, (tuple, list)) else [out]
-        if not any(isinstance(o, Tensor) and o.is_floating_point() for o in outs):
+        if not any(map(_rounds, outs)):
             return out
         if known is None or not _same_shapes(known, outs):
             known = self._scales_of(Operation(name, inputs, kwargs, out))
@@ -125,7 +130,7 @@ class RoundingNoise(TorchDispatchMode):
         return [None if v is None else Sigma.of(v, self.enlarged) for v in found]
 
     def _perturbed(self, out: Any, sigma: Sigma | None, in_place: bool) -> Any:
-        if sigma is None or not isinstance(out, Tensor) or not out.is_floating_point():
+        if sigma is None or not _rounds(out):
             return out
         errors = sigma.draw(self.generator).mul_(self.amplitude).to(out.dtype)
         return out.add_(errors) if in_place else out + errors

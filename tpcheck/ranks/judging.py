@@ -119,6 +119,8 @@ class Judging:
     def _odd(self, target: Target, form: str) -> bool:
         """A tensor of a form that the reference does not have: nothing in it can be compared."""
         self.report.digests[target.kind, target.name] = form
+        if self.work.rules:
+            self.report.alarms |= set(other_rules.ON_TENSORS)
         detail = WrongForm(form, forms.dtype_name(target.dtype))
         self.report.mismatches.append(Mismatch(target.name, target.kind, self.rank, detail=detail))
         return False

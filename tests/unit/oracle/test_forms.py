@@ -138,6 +138,22 @@ def _writing(y: Tensor, more: Any) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_a_sparse_gradient_is_expected_with_its_zeros(dtype: str) -> None:
+    def embedded(sparse: bool) -> Tensor:
+        spec = Spec(
+            name="embedding",
+            cases=[CASE],
+            reference=lambda case: nn.Embedding(8, 4, sparse=sparse),
+            inputs=lambda case, draw: {"x": draw.integers("x", 0, 8, 3, 4)},
+            layout=lambda case: Layout(),
+        )
+        problem = pose(spec, Case(mesh={"tp": 2}, dtype=dtype, step=True)).problems[0]
+        return {(t.kind, t.name): t for t in problem.targets}["param_grad", "weight"].value
+
+    assert torch.equal(embedded(sparse=True), embedded(sparse=False))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_a_reference_with_dropout_is_refused(dtype: str) -> None:
     """What it drops would pass for rounding: any candidate would be within the bounds."""
     case = Case(mesh={"tp": 2}, dtype=dtype)
