@@ -116,32 +116,7 @@ def of_torch() -> list[Aspect]:
             "get_float32_matmul_precision",
             "set_float32_matmul_precision",
         ),
-        *_switch("torch.backends.mkldnn.enabled", "_get_mkldnn_enabled", "_set_mkldnn_enabled"),
-        *_switch("torch.backends.nnpack.enabled", "_get_nnpack_enabled", "_set_nnpack_enabled"),
-        *_switch("torch.backends.cudnn.enabled", "_get_cudnn_enabled", "_set_cudnn_enabled"),
-        *_switch("torch.backends.cudnn.benchmark", "_get_cudnn_benchmark", "_set_cudnn_benchmark"),
-        *_switch(
-            "torch.backends.cudnn.deterministic",
-            "_get_cudnn_deterministic",
-            "_set_cudnn_deterministic",
-        ),
-        *_switch(
-            "torch.backends.cudnn.allow_tf32", "_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"
-        ),
-        *_switch(
-            "torch.backends.cuda.enable_flash_sdp", "_get_flash_sdp_enabled", "_set_sdp_use_flash"
-        ),
-        *_switch(
-            "torch.backends.cuda.enable_mem_efficient_sdp",
-            "_get_mem_efficient_sdp_enabled",
-            "_set_sdp_use_mem_efficient",
-        ),
-        *_switch(
-            "torch.backends.cuda.enable_math_sdp", "_get_math_sdp_enabled", "_set_sdp_use_math"
-        ),
-        *_switch(
-            "torch.backends.cuda.enable_cudnn_sdp", "_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"
-        ),
+        *_backends(),
         # no getter: what the processor does with the smallest number says it
         Aspect(
             "torch.set_flush_denormal",
@@ -152,6 +127,42 @@ def of_torch() -> list[Aspect]:
         *_hooks(),
     ]
     return found
+
+
+def _backends() -> Iterator[Aspect]:
+    """Which kernels torch may take, and how exact they are."""
+    yield from _switch(
+        "torch.backends.mkldnn.enabled", "_get_mkldnn_enabled", "_set_mkldnn_enabled"
+    )
+    yield from _switch(
+        "torch.backends.nnpack.enabled", "_get_nnpack_enabled", "_set_nnpack_enabled"
+    )
+    yield from _switch("torch.backends.cudnn.enabled", "_get_cudnn_enabled", "_set_cudnn_enabled")
+    yield from _switch(
+        "torch.backends.cudnn.benchmark", "_get_cudnn_benchmark", "_set_cudnn_benchmark"
+    )
+    yield from _switch(
+        "torch.backends.cudnn.deterministic",
+        "_get_cudnn_deterministic",
+        "_set_cudnn_deterministic",
+    )
+    yield from _switch(
+        "torch.backends.cudnn.allow_tf32", "_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"
+    )
+    yield from _switch(
+        "torch.backends.cuda.enable_flash_sdp", "_get_flash_sdp_enabled", "_set_sdp_use_flash"
+    )
+    yield from _switch(
+        "torch.backends.cuda.enable_mem_efficient_sdp",
+        "_get_mem_efficient_sdp_enabled",
+        "_set_sdp_use_mem_efficient",
+    )
+    yield from _switch(
+        "torch.backends.cuda.enable_math_sdp", "_get_math_sdp_enabled", "_set_sdp_use_math"
+    )
+    yield from _switch(
+        "torch.backends.cuda.enable_cudnn_sdp", "_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"
+    )
 
 
 def _hooks() -> Iterator[Aspect]:

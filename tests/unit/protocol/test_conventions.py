@@ -38,7 +38,6 @@ class Pair(NamedTuple):
         ((ONE, object()), {"output.0"}),
         ({}, set()),
     ],
-    ids=repr,
 )
 def test_a_result_has_names(returned: Any, names: set[str]) -> None:
     assert set(named_outputs(returned)) == names
