@@ -70,9 +70,11 @@ def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A session that a signal has ended says so by its exit code."""
     heard = session.config.stash.get(_SIGNALS, None)
-    if heard is None or heard.first is None:
+    if heard is None:
         return
-    heard.deaf = True
+    heard.deaf = True  # from here on everything ends by itself
+    if heard.first is None:
+        return
     distributed = session.config.pluginmanager.get_plugin("dsession")
     if (workers := getattr(distributed, "nodemanager", None)) is not None:
         workers.EXIT_TIMEOUT = WORKERS_LIMIT
