@@ -129,40 +129,28 @@ def of_torch() -> list[Aspect]:
     return found
 
 
-def _backends() -> Iterator[Aspect]:
-    """Which kernels torch may take, and how exact they are."""
-    yield from _switch(
-        "torch.backends.mkldnn.enabled", "_get_mkldnn_enabled", "_set_mkldnn_enabled"
-    )
-    yield from _switch(
-        "torch.backends.nnpack.enabled", "_get_nnpack_enabled", "_set_nnpack_enabled"
-    )
-    yield from _switch("torch.backends.cudnn.enabled", "_get_cudnn_enabled", "_set_cudnn_enabled")
-    yield from _switch(
-        "torch.backends.cudnn.benchmark", "_get_cudnn_benchmark", "_set_cudnn_benchmark"
-    )
-    yield from _switch(
-        "torch.backends.cudnn.deterministic",
-        "_get_cudnn_deterministic",
-        "_set_cudnn_deterministic",
-    )
-    yield from _switch(
-        "torch.backends.cudnn.allow_tf32", "_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"
-    )
-    yield from _switch(
-        "torch.backends.cuda.enable_flash_sdp", "_get_flash_sdp_enabled", "_set_sdp_use_flash"
-    )
-    yield from _switch(
-        "torch.backends.cuda.enable_mem_efficient_sdp",
+#: Which kernels torch may take, and how exact they are: `torch.backends.…`, getter, setter.
+_BACKENDS = (
+    ("mkldnn.enabled", "_get_mkldnn_enabled", "_set_mkldnn_enabled"),
+    ("nnpack.enabled", "_get_nnpack_enabled", "_set_nnpack_enabled"),
+    ("cudnn.enabled", "_get_cudnn_enabled", "_set_cudnn_enabled"),
+    ("cudnn.benchmark", "_get_cudnn_benchmark", "_set_cudnn_benchmark"),
+    ("cudnn.deterministic", "_get_cudnn_deterministic", "_set_cudnn_deterministic"),
+    ("cudnn.allow_tf32", "_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"),
+    ("cuda.enable_flash_sdp", "_get_flash_sdp_enabled", "_set_sdp_use_flash"),
+    (
+        "cuda.enable_mem_efficient_sdp",
         "_get_mem_efficient_sdp_enabled",
         "_set_sdp_use_mem_efficient",
-    )
-    yield from _switch(
-        "torch.backends.cuda.enable_math_sdp", "_get_math_sdp_enabled", "_set_sdp_use_math"
-    )
-    yield from _switch(
-        "torch.backends.cuda.enable_cudnn_sdp", "_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"
-    )
+    ),
+    ("cuda.enable_math_sdp", "_get_math_sdp_enabled", "_set_sdp_use_math"),
+    ("cuda.enable_cudnn_sdp", "_get_cudnn_sdp_enabled", "_set_sdp_use_cudnn"),
+)
+
+
+def _backends() -> Iterator[Aspect]:
+    for name, read, write in _BACKENDS:
+        yield from _switch(f"torch.backends.{name}", read, write)
 
 
 def _hooks() -> Iterator[Aspect]:
