@@ -84,12 +84,26 @@ class Spec:
             )
 
     def cannot_run(self) -> str | None:
-        """Why nothing of this spec can run here, or None."""
+        """Why nothing of this spec can run here, or None.
+
+        Raises:
+            InvalidArgument: `unavailable` raises, or returns something else.
+        """
         for name in self.preload:
             package = name.partition(".")[0]
             if importlib.util.find_spec(package) is None:
                 return f"needs the package {package}, which is not installed"
-        return self.unavailable() if self.unavailable else None
+        if self.unavailable is None:
+            return None
+        try:
+            reason = self.unavailable()
+        except (Exception, SystemExit) as error:
+            said = f"raised {type(error).__name__}: {error}"
+        else:
+            if reason is None or isinstance(reason, str):
+                return reason
+            said = f"returned a {type(reason).__name__}, not a line that says why, nor None"
+        raise InvalidArgument(f"spec {self.name!r}: unavailable {said}")
 
 
 @dataclass(frozen=True, eq=False)

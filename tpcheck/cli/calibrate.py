@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpcheck.cli.console import console
+from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import (
     PROPERTIES,
     CorpusDir,
@@ -23,7 +23,9 @@ from tpcheck.cli.options import (
     integers,
     whole_number,
 )
+from tpcheck.cli.reports import Reports
 from tpcheck.errors import InvalidArgument
+from tpcheck.verdict import TROUBLE
 
 if TYPE_CHECKING:
     from tpcheck.calibrate.campaign import Campaign
@@ -73,7 +75,7 @@ def alarms(
     from tpcheck.calibrate.state import STATE, Grid, State
     from tpcheck.case import Space
     from tpcheck.engines import ranks_for
-    from tpcheck.report import calibration, machine
+    from tpcheck.report import calibration, machine, text
     from tpcheck.search.collect import heavy_imports
     from tpcheck.search.session import open_session
 
@@ -91,10 +93,15 @@ def alarms(
         summary = campaign.run(
             cases, until=until, finished=lambda unit: console.print(calibration.unit(unit))
         )
+    troubled = campaign.troubled
+    reports = Reports()
+    reports.write(json, lambda: machine.dumps(summary.to_dict() | {"troubled": troubled}))
+    for name, reason in troubled.items():
+        console.print(text.undecided(name, reason))
     console.print("\n" + calibration.campaign(summary))
-    if json:
-        machine.write(json, machine.dumps(summary.to_dict()))
-    raise typer.Exit(1 if summary.alarms else 0)
+    if troubled and not summary.alarms:
+        complain("; ".join(f"{name}: {reason}" for name, reason in troubled.items()))
+    reports.end(1 if summary.alarms else TROUBLE if troubled else 0)
 
 
 def _campaign(
@@ -163,10 +170,11 @@ def sensitivity(
                 seed=seed,
                 finished=lambda row: console.print(calibration.threshold(row)),
             )
+    reports = Reports()
+    report = {"runs": runs, "seed": seed, "thresholds": [row.to_dict() for row in rows]}
+    reports.write(json, lambda: machine.dumps(report))
     console.print("\n" + calibration.sensitivity(rows))
-    if json:
-        report = {"runs": runs, "seed": seed, "thresholds": [row.to_dict() for row in rows]}
-        machine.write(json, machine.dumps(report))
+    reports.end(0)
 
 
 def parsed(text: str | None) -> dict[str, Any]:

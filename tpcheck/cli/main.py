@@ -5,8 +5,10 @@ Verbs import what they need when they run: `--help` loads no torch.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Annotated, Any
+import traceback
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -14,15 +16,13 @@ from tpcheck import __version__
 from tpcheck.cli.audit import audit
 from tpcheck.cli.bench import bench
 from tpcheck.cli.calibrate import calibrate
-from tpcheck.cli.console import console, leave
+from tpcheck.cli.console import can_write_anything, complain, console, leave
 from tpcheck.cli.doctor import doctor
 from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
 from tpcheck.cli.verify import INTERRUPTED, verify
 from tpcheck.errors import InvalidArgument, Untrusted
-from tpcheck.verdict import Verdict
-
-BAD_INPUT = 2
+from tpcheck.verdict import TROUBLE, Verdict
 
 app = typer.Typer(
     help="Verifies tensor-parallel PyTorch code against its single-device reference.",
@@ -52,12 +52,14 @@ def common(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: a user's mistake is one line on stderr and exit code 2."""
+    """Entry point: a user's mistake is one line on stderr and exit code 2. A fault of tpcheck's has
+    a traceback, and decides nothing."""
+    can_write_anything()
     try:
         code: Any = app(args=arguments, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except InvalidArgument as error:
-        _complain(str(error))
+        _refuse(str(error))
     except Untrusted as error:
         console.print(f"{Verdict.UNKNOWN.value}  {error}")
         sys.exit(Verdict.UNKNOWN.exit_code)
@@ -68,16 +70,18 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help, of many lines
             print(error, file=sys.stderr)
-            sys.exit(BAD_INPUT)
+            sys.exit(TROUBLE)
         # click's own usage errors (unknown option, missing argument) carry their message
         if hasattr(error, "format_message"):
-            _complain(error.format_message())
-        raise
+            _refuse(error.format_message())
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+        sys.exit(Verdict.UNKNOWN.exit_code)
 
 
-def _complain(message: str) -> None:
-    print(f"tpcheck: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(BAD_INPUT)
+def _refuse(message: str) -> NoReturn:
+    complain(message)
+    sys.exit(TROUBLE)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpcheck.cli.console import console
+from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import Engine, Examples, JsonFile, Ranks, Seed, TimeLimit, whole_number
+from tpcheck.cli.reports import Reports
 from tpcheck.errors import InvalidArgument
+from tpcheck.verdict import TROUBLE
 
 if TYPE_CHECKING:
     from tpcheck.mutant import Mutant
@@ -68,13 +70,18 @@ def mutants(
         jobs=jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1)),
         finished=lambda row: console.print(report.kill_line(row)),
     )
-    console.print("\n" + report.matrix(found))
+    reports = Reports()
     data = found.to_dict()
+    reports.write(json, lambda: machine.dumps(data))
+    console.print("\n" + report.matrix(found))
     if against:
         data["against"] = _against(chosen, correct, start, options)
-    if json:
-        machine.write(json, machine.dumps(data))
-    raise typer.Exit(0 if all(row.killed for row in found.rows) else 1)
+        reports.write(json, lambda: machine.dumps(data))
+    if found.survivors():
+        reports.end(1)
+    if troubled := found.troubled():
+        complain(report.troubles(troubled))
+    reports.end(TROUBLE if troubled else 0)
 
 
 def _collect(targets: Sequence[str]) -> list[Mutant]:

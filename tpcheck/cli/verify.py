@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpcheck.cli.console import console
+from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import (
     PROPERTIES,
     CorpusDir,
@@ -26,13 +26,14 @@ from tpcheck.cli.options import (
     duration,
     integers,
 )
-from tpcheck.errors import InvalidArgument
+from tpcheck.cli.reports import Reports
+from tpcheck.verdict import TROUBLE, Verdict, exit_code, worst
 
 if TYPE_CHECKING:
     from tpcheck.search.options import Options
     from tpcheck.search.session import Session
     from tpcheck.spec import Check
-    from tpcheck.verdict import CheckResult, Verdict
+    from tpcheck.verdict import CheckResult
 
 INTERRUPTED = 130  # 128 + SIGINT, as a shell says
 
@@ -75,10 +76,9 @@ def verify(
         engine, size, time_limit=time_limit, preload=preload, confirm=True
     ) as session:
         run.go(session, targets or PROPERTIES, options)
-    run.tell(json, junit)
-    if run.mistake is not None:
-        raise run.mistake
-    raise typer.Exit(INTERRUPTED if run.stopped else run.verdict.exit_code)
+    reports = run.report(json, junit)
+    run.tell()
+    reports.end(INTERRUPTED if run.stopped else run.exit_code)
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Run:
     """What a run of checks came to.
 
     Args:
-        stopped, untrusted, mistake: why it is not complete, or not to be trusted.
+        stopped, untrusted: why it is not complete, or not to be trusted.
     """
 
     seed: int
@@ -96,7 +96,6 @@ class Run:
     skipped: dict[str, str] = field(default_factory=dict)
     stopped: str | None = None
     untrusted: str | None = None
-    mistake: InvalidArgument | None = None
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     begun: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
@@ -104,14 +103,16 @@ class Run:
     @property
     def undecided(self) -> str | None:
         """Why the run as a whole decides nothing."""
-        return self.stopped or self.untrusted or (str(self.mistake) if self.mistake else None)
+        return self.stopped or self.untrusted
 
     @property
     def verdict(self) -> Verdict:
-        from tpcheck.verdict import Verdict, worst
-
         whole = [Verdict.UNKNOWN] if self.undecided else []
         return worst([*(result.verdict for result in self.results), *whole])
+
+    @property
+    def exit_code(self) -> int:
+        return exit_code(self.results, undecided=self.undecided is not None)
 
     def go(self, session: Session, targets: Sequence[str], options: Options) -> None:
         """Collects the checks and runs them; each is told of when it is finished."""
@@ -136,10 +137,6 @@ class Run:
         except KeyboardInterrupt:
             self.stopped = reasons.interrupted(len(self.results), len(checks))
             console.print(f"UNKNOWN {self.stopped}")
-        except InvalidArgument as error:  # of one check: the others' verdicts stand
-            if not self.results:
-                raise
-            self.mistake = error
 
     def _finished(self, result: CheckResult) -> None:
         from tpcheck.report import text
@@ -147,38 +144,34 @@ class Run:
         self.results.append(result)
         console.print("\n".join([text.line(result), *text.findings(result)]))
 
-    def tell(self, json: Path | None, junit: Path | None) -> None:
-        """Prints what failed and the sums, and writes the reports."""
+    def tell(self) -> None:
+        """Prints what failed and the sums; a check that can't run is a line on stderr, too."""
         from tpcheck.report import text
-        from tpcheck.verdict import Verdict
 
         for result in self.results:
             if result.verdict is not Verdict.PASS:
-                console.print("\n" + text.failure(result))
-        self._write(json, junit)
+                console.print("\n" + text.page(result))
         total = text.total(
             self.verdict, self.results, skipped=len(self.skipped), seconds=self.seconds
         )
         console.print(f"\n{total}")
+        if self.exit_code == TROUBLE:
+            complain(text.troubles(self.results))
 
-    def _write(self, json: Path | None, junit: Path | None) -> None:
+    def report(self, json: Path | None, junit: Path | None) -> Reports:
+        """Writes the reports, before anything of them is printed."""
         from tpcheck.report import machine
 
-        seconds, unknown, skipped = self.seconds, self.undecided, self.skipped
-        if json:
-            report = machine.json_report(
-                self.results,
-                started=self.started,
-                seconds=seconds,
-                seed=self.seed,
-                engine=self.engine,
-                ranks=self.ranks,
-                unknown=unknown,
-                skipped=skipped,
-            )
-            machine.write(json, machine.dumps(report))
-        if junit:
-            suite = machine.as_junit(
-                self.results, seconds=seconds, unknown=unknown, skipped=skipped
-            )
-            machine.write(junit, suite)
+        about: dict[str, Any] = {
+            "seconds": self.seconds,
+            "unknown": self.undecided,
+            "skipped": self.skipped,
+        }
+        run: dict[str, Any] = {"started": self.started, "seed": self.seed, "engine": self.engine}
+        run |= {"ranks": self.ranks}
+        reports = Reports()
+        reports.write(
+            json, lambda: machine.dumps(machine.json_report(self.results, **run, **about))
+        )
+        reports.write(junit, lambda: machine.as_junit(self.results, **about))
+        return reports

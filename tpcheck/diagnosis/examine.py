@@ -52,9 +52,7 @@ def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
     try:
         diagnosis, seen, mismatches = _explained(runner, failed)
         return _told(diagnosis, seen, mismatches)
-    except InvalidArgument:  # the spec's author must fix it
-        raise
-    except Exception as error:  # a fault of tpcheck's, or of a reference under altered numbers
+    except (Exception, SystemExit) as error:  # of tpcheck's, or of a reference in this case
         diagnosis = Diagnosis(Code.UNCLASSIFIED, _own_failure(error))
         return _told(diagnosis, diagnose.first_divergence(failed), failed.mismatches)
 
@@ -65,7 +63,7 @@ def _told(diagnosis: Diagnosis, seen: FirstSeen | None, mismatches: list[Mismatc
     return Examined(diagnosis, first_seen(seen), mismatches)
 
 
-def _own_failure(error: Exception) -> DiagnosisFailed:
+def _own_failure(error: BaseException) -> DiagnosisFailed:
     at = traceback.extract_tb(error.__traceback__)[-1]
     text, file = str(error).strip()[:SHOWN], Path(at.filename).name
     return DiagnosisFailed(type(error).__name__, text, at.name, file)

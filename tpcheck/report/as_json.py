@@ -48,6 +48,9 @@ def check(result: CheckResult) -> dict[str, Any]:
         "bound_usage": {dtype: round(used, 4) for dtype, used in result.usage.items()},
         "counterexample": None if found is None else counterexample(found),
         "known_findings": [finding(row) for row in result.findings],
+        "trouble": result.trouble,
+        "address": result.address,
+        "notes": result.notes,
     }
 
 

@@ -54,3 +54,42 @@ def does_not_show(finding: KnownFinding, case: Case) -> str:
 
 def interrupted(finished: int, checks: int) -> str:
     return f"interrupted after {finished} of {checks} checks"
+
+
+def engine_gone(engine: str, error: BaseException) -> str:
+    """The ranks can't be started again."""
+    return f"the engine {engine} can't go on: {' '.join(str(error).split())}"
+
+
+#: The room of tpcheck from which something of the user's was called → what that is.
+_CALLED = {
+    "strategies": "the strategy of its cases",
+    "known": "`when` of one of its known findings",
+    "spec": "its spec",
+    **dict.fromkeys(("oracle", "bounds", "tensors", "protocol"), "the reference"),
+}
+
+
+def raised(said: str, through: Sequence[str]) -> str:
+    """Something raised while a check ran, in the driver.
+
+    Args:
+        said: what it raised, and where (`comms.frames.in_a_line`).
+        through: the modules of tpcheck that it left (`comms.frames.through`).
+    """
+    last = through[-1] if through else "a place of its own"
+    what = _CALLED.get(last.partition(".")[0])
+    if what is None:
+        return f"tpcheck {said} (in {last}): please report it"
+    return f"{what} {said}{remedy(through)}"
+
+
+def remedy(through: Sequence[str]) -> str:
+    """What to do where the reference's own forward or backward raised; else nothing."""
+    if "oracle.passes" not in through:
+        return ""
+    return (
+        "; a reference runs in float64 and in the dtype of each case: where it has no kernel for "
+        "one, give another --dtype, or an implementation that has "
+        '(transformers: experts_implementation="eager")'
+    )

@@ -36,9 +36,17 @@ def collect(targets: Iterable[str]) -> list[Check]:
 
 def runnable(checks: Iterable[Check]) -> tuple[list[Check], dict[str, str]]:
     """The checks whose spec can run here, and of each other one, title → why it can't."""
-    reasons = [(check, check.spec.cannot_run()) for check in checks]
+    reasons = [(check, _cannot_run(check)) for check in checks]
     absent = {check.title: reason for check, reason in reasons if reason is not None}
     return [check for check, reason in reasons if reason is None], absent
+
+
+def _cannot_run(check: Check) -> str | None:
+    """Why the check can't run here. One whose spec can't say is kept, and told of in its turn."""
+    try:
+        return check.spec.cannot_run()
+    except InvalidArgument:
+        return None
 
 
 def heavy_imports(targets: Iterable[str]) -> list[str]:

@@ -60,12 +60,27 @@ class Search:
         if refuted is not None:
             result.verdict, result.reason = Verdict.UNKNOWN, refuted
         if found is not None:
-            first = self.hunt.failing[0] if self.hunt.failing else found
-            result.counterexample = self._counterexample(found, first)
-            self.keeper.forget_larger(found)
-            result.verdict = Verdict.FAIL
+            self._fail(result, found)
             result.seconds = time.monotonic() - start
         return result
+
+    def cut_short(self, reason: str) -> CheckResult:
+        """What is known of a check that can't go on: UNKNOWN and why, unless it failed before."""
+        result = self._summary(0.0)
+        result.verdict, result.reason = Verdict.UNKNOWN, reason
+        found = min(self.hunt.failing, key=size, default=None)
+        if found is not None and self.real is not None:
+            found, _ = self._confirmed(self.real, found)
+        if found is not None:
+            self._fail(result, found)
+        return result
+
+    def _fail(self, result: CheckResult, found: CaseResult) -> None:
+        """Makes the result a FAIL, with this case as its counterexample."""
+        first = self.hunt.failing[0] if self.hunt.failing else found
+        result.counterexample = self._counterexample(found, first)
+        self.keeper.forget_larger(found)
+        result.verdict = Verdict.FAIL
 
     # ---- before a case is drawn, and after
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import Untrusted
+from tpcheck.report import reasons
 from tpcheck.search import canary
 from tpcheck.search.collect import collect, runnable
 from tpcheck.spec import Check
@@ -44,6 +45,15 @@ class Session:
         """Raises `Untrusted` where the canary was not found."""
         if (reason := self.untrusted) is not None:
             raise Untrusted(reason)
+
+    def why_gone(self) -> str | None:
+        """Why no case can run any more; None where the ranks are up, or new ones are now."""
+        for engine in filter(None, (self.engine, self.confirm)):
+            try:
+                engine.start()
+            except Exception as error:
+                return reasons.engine_gone(engine.name, error)
+        return None
 
     def collect(self, targets: Iterable[str]) -> list[Check]:
         """The checks that `targets` name and that can run here; the others are `skipped`."""
