@@ -22,10 +22,10 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.figures.alarms import Summary, Unit, summary
 from tpcheck.known import covering
 from tpcheck.runner.runner import Runner
-from tpcheck.search.attempt import why
 from tpcheck.search.corpus import Corpus, Saved
 from tpcheck.search.failures import decided
 from tpcheck.search.session import Session
+from tpcheck.search.trouble import why
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from tpcheck.case import Case
 from tpcheck.known import KnownFinding
@@ -54,6 +55,15 @@ def does_not_show(finding: KnownFinding, case: Case) -> str:
 
 def interrupted(finished: int, checks: int) -> str:
     return f"interrupted after {finished} of {checks} checks"
+
+
+def orphan(identity: str, address: tuple[str, str], folder: Path) -> str:
+    """A saved case whose check is no longer there."""
+    file, variable = address
+    return (
+        f"the saved case {identity} belongs to {file}::{variable}, which is gone: replay it with "
+        f"--check FILE::NAME, or remove {folder / identity}.json"
+    )
 
 
 def engine_gone(engine: str, error: BaseException) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument
-from tpcheck.report import reasons
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
+from tpcheck.search.trouble import why
 from tpcheck.spec import Check
 from tpcheck.verdict import CheckResult, Verdict
 
@@ -40,15 +39,6 @@ def not_run(check: Check, session: Session, reason: str) -> CheckResult:
     result = CheckResult(check.title, Verdict.UNKNOWN, session.engine.name, reason=reason)
     result.address = address(check)
     return result
-
-
-def why(error: BaseException) -> str:
-    """What is wrong with a check, in one line, and what to do."""
-    if isinstance(error, InvalidArgument):
-        cause = error.__cause__
-        text = " ".join(str(error).split())
-        return text + reasons.remedy(frames.through(cause) if cause is not None else ())
-    return reasons.raised(frames.in_a_line(error), frames.through(error))
 
 
 def address(check: Check) -> str | None:

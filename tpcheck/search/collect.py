@@ -49,6 +49,12 @@ def _cannot_run(check: Check) -> str | None:
         return None
 
 
+def checks_in(file: str) -> set[str]:
+    """The variables of an imported file that hold checks."""
+    modules = [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == file]
+    return {k for module in modules for k, v in vars(module).items() if isinstance(v, Check)}
+
+
 def heavy_imports(targets: Iterable[str]) -> list[str]:
     """Heavy libraries that the files to be collected mention: ranks load them before they are
     forked, while the driver still imports the files."""

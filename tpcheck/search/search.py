@@ -7,12 +7,10 @@ real ranks (gloo) confirm every counterexample, and a sample of what passes.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
 from tpcheck.diagnosis.examine import examine_failure
-from tpcheck.errors import InvalidArgument
 from tpcheck.report import reasons
 from tpcheck.runner.runner import Runner
 from tpcheck.search.failures import size
@@ -20,6 +18,7 @@ from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.options import Options
 from tpcheck.search.trials import Trials
+from tpcheck.search.trouble import why
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, CheckResult, Counterexample, FindingResult, Verdict
 
@@ -103,13 +102,16 @@ class Search:
         for saved in corpus.of(self.check.title, self.check.address()) if corpus else []:
             if saved.case.world_size > self.engine.ranks:
                 continue
-            with contextlib.suppress(InvalidArgument):
+            assert corpus is not None
+            try:
                 result = self.trials.run(saved.case)
-                if self.trials.fails(result):
-                    return result
-                if result.verdict is not Verdict.FAIL:
-                    assert corpus is not None
-                    corpus.remove(saved.id)
+            except (Exception, SystemExit) as error:  # it is no longer a case of this check
+                corpus.set_aside(saved.id, why(error))
+                continue
+            if self.trials.fails(result):
+                return result
+            if result.verdict is not Verdict.FAIL:
+                corpus.remove(saved.id)
         return None
 
     def _confirmed(

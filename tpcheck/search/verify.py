@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from tpcheck.engines import ranks_for
 from tpcheck.errors import InvalidArgument, Untrusted
+from tpcheck.report import reasons
 from tpcheck.report.text import page
 from tpcheck.search.attempt import attempt, not_run
-from tpcheck.search.collect import runnable
+from tpcheck.search.collect import checks_in, runnable
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.session import Session, open_session, preload_of
@@ -87,6 +88,9 @@ def verify_all(
     results: list[CheckResult] = []
     titles = Counter(check.title for check in checks)
     gone: str | None = None
+    if options.corpus is not None:
+        options.corpus.sweep()
+    files: set[str] = set()  # those whose saved cases were looked through
     for index, check in enumerate(checks):
         if gone is not None:
             result = not_run(check, session, gone)
@@ -95,6 +99,7 @@ def verify_all(
             result = attempt(check, session, options, deadline)
             if result.trouble and (gone := session.why_gone()) is not None:
                 result.trouble, result.reason = False, gone
+        result.notes += _notes(check, options.corpus, files)
         result.namesake = titles[check.title] > 1
         results.append(result)
         if finished:
@@ -108,3 +113,20 @@ def _share(end: float | None, left: int) -> float | None:
         return None
     now = time.monotonic()
     return now + max(0.0, end - now) / left
+
+
+def _notes(check: Check, corpus: Corpus | None, looked_at: set[str]) -> list[str]:
+    """What is to be said of saved cases: bad files, and those of checks that a file no longer has,
+    each once."""
+    address = check.address()
+    if corpus is None:
+        return []
+    notes = []
+    if address is not None and address[0] not in looked_at:
+        looked_at.add(address[0])
+        notes = [
+            reasons.orphan(saved.id, saved.address, corpus.folder)
+            for saved in corpus.orphans(address[0], checks_in(address[0]))
+            if saved.address is not None
+        ]
+    return [*corpus.complaints(), *notes]
