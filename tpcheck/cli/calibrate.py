@@ -24,7 +24,7 @@ from tpcheck.cli.options import (
     whole_number,
 )
 from tpcheck.cli.reports import Reports
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, shown
 from tpcheck.verdict import TROUBLE
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def alarms(
     from tpcheck.search.collect import heavy_imports
     from tpcheck.search.session import open_session
 
-    until = time.monotonic() + duration(time_budget) if time_budget else None
+    until = None if time_budget is None else time.monotonic() + duration(time_budget)
     grid = Grid(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
     size = ranks or ranks_for(grid.degrees)
     Space(grid.degrees, grid.dtypes, size)
@@ -181,8 +181,10 @@ def parsed(text: str | None) -> dict[str, Any]:
     """`{"seq": 8}` → a mapping."""
     try:
         found = json_.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise InvalidArgument(f"--dims {text!r} is not a JSON object, such as '{{\"seq\": 8}}'")
+        raise InvalidArgument(
+            f"--dims {shown(text)} is not a JSON object, such as '{{\"seq\": 8}}'"
+        )
     return found

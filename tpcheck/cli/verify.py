@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from tpcheck.cli.options import (
     integers,
 )
 from tpcheck.cli.reports import Reports
+from tpcheck.errors import InvalidArgument
 from tpcheck.verdict import TROUBLE, Verdict, exit_code, worst
 
 if TYPE_CHECKING:
@@ -60,12 +62,13 @@ def verify(
     from tpcheck.search.options import Options
     from tpcheck.search.session import open_session
 
+    _apart(json, junit)
     options = Options(
         examples=examples,
         seed=seed,
         degrees=integers(tp, "--tp"),
         dtypes=tuple(dtype.split(",")),
-        time_budget=duration(time_budget) if time_budget else None,
+        time_budget=None if time_budget is None else duration(time_budget),
         corpus=Corpus(corpus),
     )
     size = ranks or ranks_for(options.degrees)
@@ -79,6 +82,13 @@ def verify(
     reports = run.report(json, junit)
     run.tell()
     reports.end(INTERRUPTED if run.stopped else run.exit_code)
+
+
+def _apart(json: Path | None, junit: Path | None) -> None:
+    """Two reports in one file would be one; a device or a pipe takes both."""
+    same = json and junit and os.path.realpath(json) == os.path.realpath(junit)
+    if json and same and (json.is_file() or not json.exists()):
+        raise InvalidArgument(f"--json and --junit are both {json}: give two files")
 
 
 @dataclass

@@ -51,12 +51,20 @@ def through(error: BaseException) -> list[str]:
     return [".".join(file.with_suffix("").parts) for file in inside]
 
 
+def text_of(error: BaseException) -> str:
+    """The error's text; a user's class may fail to give one."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its text can't be shown)"
+
+
 def in_a_line(error: BaseException) -> str:
     """`raised ValueError: no such size at my_checks.py:12`: the error of a callable of the user's,
     with the line that raised it."""
     own = users(error)
     at = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-    text = " ".join(str(error).split())[:SHOWN]
+    text = " ".join(text_of(error).split())[:SHOWN]
     return f"raised {type(error).__name__}: {text}{at}"
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tpcheck.engines.engine import Engine
-from tpcheck.errors import Untrusted
+from tpcheck.errors import InvalidArgument, Untrusted, shown
+from tpcheck.given import is_amount
 from tpcheck.report import reasons
 from tpcheck.search import canary
 from tpcheck.search.collect import collect, runnable
@@ -81,6 +82,10 @@ def open_session(
         ranks, time_limit, preload: of the engine to start, as `Engine` takes them.
         confirm: start as many of gloo's ranks beside an engine that simulates its own.
     """
+    if not is_amount(time_limit):
+        raise InvalidArgument(f"time_limit={shown(time_limit)}: give a positive number of seconds")
+    if not isinstance(engine, (str, Engine)):
+        raise InvalidArgument(f"engine={shown(engine)}: give an Engine, or the name of one")
     with contextlib.ExitStack() as stack:
         if isinstance(engine, str):
             started = Engine(engine, ranks, time_limit=time_limit, preload=preload)

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tpcheck.case import MOST_RANKS, Space
 from tpcheck.engines import ranks_for
-from tpcheck.errors import InvalidArgument, Untrusted
+from tpcheck.errors import InvalidArgument, Untrusted, shown
 from tpcheck.report import reasons
 from tpcheck.report.text import page
 from tpcheck.search.attempt import attempt, not_run
@@ -50,16 +51,20 @@ def verify(
     __tracebackhide__ = True
     if not checks:
         raise InvalidArgument("verify() was given no check")
+    for check in checks:
+        if not isinstance(check, Check):
+            raise InvalidArgument(f"verify({shown(check)}): give Checks")
     for title, reason in runnable(checks)[1].items():
         raise InvalidArgument(f"{title} {reason}")
     options = Options(
         examples=examples,
         seed=seed,
-        degrees=tuple(degrees),
-        dtypes=tuple(dtypes),
+        degrees=degrees,
+        dtypes=dtypes,
         time_budget=time_budget,
         corpus=corpus or Corpus(),
     )
+    Space(degrees, dtypes, MOST_RANKS)
     preload = preload_of(checks)
     with open_session(engine, ranks_for(degrees), preload=preload, confirm=True) as session:
         try:
