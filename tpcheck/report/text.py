@@ -186,20 +186,26 @@ _EVENTS = (Kind.EXCEPTION, Kind.HANG, Kind.CRASH, Kind.COLLECTIVE)
 
 def _numbers(mismatch: Mismatch) -> str:
     text = (
-        f"expected {mismatch.expected:.17g}  got {mismatch.actual:.17g}  "
-        f"off by {mismatch.error:.3g}, bound {mismatch.bound:.2g}"
+        f"expected {_digits(mismatch.expected, 17)}  got {_digits(mismatch.actual, 17)}  "
+        f"off by {_digits(mismatch.error, 3)}, bound {_digits(mismatch.bound, 2)}"
     )
     detail = mismatch.detail
     if not isinstance(detail, Values):
         return text
     text += f"  ({detail.wrong} of {detail.of} differ)"
     if detail.gain_error is not None:
-        text += f"  (common scale error {detail.gain_error:.2g}, bound {detail.gain_bound:.2g})"
+        bound = _digits(detail.gain_bound, 2)
+        text += f"  (common scale error {detail.gain_error:.2g}, bound {bound})"
     if detail.norm_error is not None:
-        text += f"  (whole tensor: {detail.norm_error:.3g} σ, bound {detail.norm_bound:.3g} σ)"
+        bound = _digits(detail.norm_bound, 3)
+        text += f"  (whole tensor: {detail.norm_error:.3g} σ, bound {bound} σ)"
     if detail.dtype is not None:
         text += f"  (dtype {detail.dtype}, expected {detail.expected_dtype})"
     return text
+
+
+def _digits(number: float | None, count: int) -> str:
+    return "–" if number is None else f"{number:.{count}g}"
 
 
 def _stack(stack: str) -> list[str]:
