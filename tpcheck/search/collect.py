@@ -39,7 +39,11 @@ def collect(targets: Iterable[str]) -> list[Check]:
 def runnable(checks: Iterable[Check]) -> tuple[list[Check], dict[str, str]]:
     """The checks whose spec can run here, and of each other one, title → why it can't."""
     reasons = [(check, _cannot_run(check)) for check in checks]
-    absent = {check.title: reason for check, reason in reasons if reason is not None}
+    absent: dict[str, str] = {}
+    for check, reason in reasons:
+        if reason is not None:
+            place = ":".join(check.address() or ())
+            absent[f"{check.title} ({place})" if check.title in absent else check.title] = reason
     return [check for check, reason in reasons if reason is None], absent
 
 
