@@ -119,13 +119,13 @@ class Corpus:
 
     def set_aside(self, identity: str, reason: str) -> None:
         """Notes that a case can't be replayed; its file stays."""
-        self._bad.setdefault(f"{identity}.json", reason)
+        self._bad.setdefault(f"{identity}.json", f"{self.folder / identity}.json: {reason}")
 
     def complaints(self) -> list[str]:
         """A line for each bad file that was met since this was asked last."""
         fresh = [name for name in self._bad if name not in self._told]
         self._told |= set(fresh)
-        return [f"set aside {self.folder / name}: {self._bad[name]}" for name in fresh]
+        return [f"set aside: {self._bad[name]}" for name in fresh]
 
     def _readable(self) -> Iterator[Saved]:
         for path in self._paths():

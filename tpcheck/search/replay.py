@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.diagnosis.examine import examine_failure, unexplained
 from tpcheck.engines import ranks_for
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.oracle.pose import pose
@@ -127,7 +127,10 @@ def _run(runner: Runner, saved: Saved, dump: Path | None) -> CaseResult:
 def _counterexample(
     runner: Runner, saved: Saved, result: CaseResult, command: str
 ) -> Counterexample:
-    examined = examine_failure(runner, result)
+    try:
+        examined = examine_failure(runner, result)
+    except InvalidArgument:  # the failure stands
+        examined = unexplained(result)
     return Counterexample(
         id=saved.id,
         case=saved.case,

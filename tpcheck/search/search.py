@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.diagnosis.examine import Examined, examine_failure, unexplained
+from tpcheck.errors import InvalidArgument
 from tpcheck.report import reasons
 from tpcheck.runner.runner import Runner
 from tpcheck.search.failures import size
@@ -45,6 +46,7 @@ class Search:
         self.keeper = Keeper(check, engine.name, options)
         self.hunt = Hunt(check, engine.ranks, options, self.trials, self.keeper.save_at_once)
         self._before = 0  # cases that ran before the first was drawn
+        self._trouble: str | None = None  # why a failure could not be examined
 
     def run(self, deadline: float | None = None) -> CheckResult:
         """Replays what is saved, then draws; returns the check's verdict."""
@@ -80,6 +82,8 @@ class Search:
         result.counterexample = self._counterexample(found, first)
         self.keeper.forget_larger(found)
         result.verdict = Verdict.FAIL
+        if self._trouble is not None:
+            result.trouble, result.reason = True, self._trouble
 
     # ---- before a case is drawn, and after
 
@@ -132,7 +136,7 @@ class Search:
     # ---- telling
 
     def _counterexample(self, found: CaseResult, first: CaseResult) -> Counterexample:
-        examined = examine_failure(self.trials.examiner, found)
+        examined = self._examined(found)
         identity = self.keeper.save(found, examined.diagnosis)
         return Counterexample(
             id=identity,
@@ -144,6 +148,14 @@ class Search:
             reproduce=self.keeper.reproduce(identity),
             found_after=self._found_after(first),
         )
+
+    def _examined(self, found: CaseResult) -> Examined:
+        """Why it fails; where that can't be said (its budget raises, say) the failure stands."""
+        try:
+            return examine_failure(self.trials.examiner, found)
+        except InvalidArgument as error:
+            self._trouble = why(error)
+            return unexplained(found)
 
     def _found_after(self, first: CaseResult) -> int:
         """How many cases were drawn up to the first that failed, and with it; those drawn later,

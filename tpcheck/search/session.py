@@ -83,7 +83,8 @@ def open_session(
         confirm: start as many of gloo's ranks beside an engine that simulates its own.
     """
     if not is_amount(time_limit):
-        raise InvalidArgument(f"time_limit={shown(time_limit)}: give a positive number of seconds")
+        given = f"{time_limit:g}" if isinstance(time_limit, float) else shown(time_limit)
+        raise InvalidArgument(f"time_limit={given}: give a positive number of seconds")
     if not isinstance(engine, (str, Engine)):
         raise InvalidArgument(f"engine={shown(engine)}: give an Engine, or the name of one")
     with contextlib.ExitStack() as stack:

@@ -192,3 +192,11 @@ def test_where_the_ranks_are_gone_for_good_the_rest_is_unknown(
     assert [r.verdict for r in results] == [Verdict.PASS, Verdict.UNKNOWN, Verdict.UNKNOWN]
     assert all("no room for ranks" in str(r.reason) for r in results[1:])
     assert not any(r.trouble for r in results) and exit_code(results) == 3
+
+
+def test_a_failure_that_can_not_be_examined_stays_a_fail(gloo: Engine) -> None:
+    check = replace(WRONG, name="broken", communication=False, overrides={"budget": fail})
+    (result,) = verify_all([check], Session(gloo), FEW)
+    assert result.verdict is Verdict.FAIL and result.counterexample is not None
+    assert result.trouble and "budget raised ZeroDivisionError" in str(result.reason)
+    assert result.counterexample.diagnosis.message and exit_code([result]) == 1
