@@ -15,7 +15,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, shown
+from tpcheck.given import demand
 from tpcheck.vocabulary import Phase
 
 PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
@@ -56,15 +57,25 @@ class Budget:
             if not isinstance(given, Mapping) and not (optional and given is None):
                 example = '{"all_reduce": 64}' if optional else '{("forward", "all_reduce"): …}'
                 raise InvalidArgument(
-                    f"Budget({name}={given!r}) is a {type(given).__name__}; give a mapping, as in "
-                    f"{example}" + (", or None, which allows anything" if optional else "")
+                    f"Budget({name}={shown(given)}) is a {type(given).__name__}; "
+                    f"give a mapping, as in {example}"
+                    + (", or None, which allows anything" if optional else "")
                 )
         for name in ("at_least", "dtypes"):
             for key in getattr(self, name):
                 _check_key(name, key)
-        if not isinstance(self.saved, (int, type(None))):
+        for name in ("forward", "backward"):
+            ops = getattr(self, name)
+            counts = ops is None or all(
+                isinstance(op, str) and _is_count(elements) for op, elements in ops.items()
+            )
+            demand(self, name, counts, 'op → number of elements, as in {"all_reduce": 64}')
+        demand(self, "at_least", all(map(_is_count, self.at_least.values())), "counts as values")
+        texts = all(isinstance(dtype, str) for dtype in self.dtypes.values())
+        demand(self, "dtypes", texts, 'names of dtypes as values, as in "float32"')
+        if self.saved is not None and not _is_count(self.saved):
             raise InvalidArgument(
-                f"Budget(saved={self.saved!r}) is not a number of elements, nor None"
+                f"Budget(saved={shown(self.saved)}) is not a number of elements, nor None"
             )
 
     def __add__(self, other: Budget) -> Budget:
@@ -91,16 +102,22 @@ class Budget:
         return math.inf if ops is None else sum(ring(op, n, degree) for op, n in ops.items())
 
 
+def _is_count(value: object) -> bool:
+    """Whether it is a number of elements: whole or not, since a share of a ring is not."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 <= value < math.inf  # type: ignore[operator]
+
+
 def _check_key(name: str, key: object) -> None:
     """Keys are (phase, op): one that names another phase would never match anything."""
     if not isinstance(key, tuple) or len(key) != 2:
         raise InvalidArgument(
-            f"Budget({name}=…) has the key {key!r}; give (phase, op), as in "
+            f"Budget({name}=…) has the key {shown(key)}; give (phase, op), as in "
             '("forward", "all_reduce")'
         )
     if key[0] not in PHASES:
         raise InvalidArgument(
-            f"Budget({name}=…) names the phase {key[0]!r}; give one of {', '.join(PHASES)}"
+            f"Budget({name}=…) names the phase {shown(key[0])}; give one of {', '.join(PHASES)}"
         )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from tpcheck.errors import CaseError, InvalidArgument, did_you_mean
+from tpcheck.errors import CaseError, InvalidArgument, did_you_mean, shown
 
 Dim = int | float | bool | str
 
@@ -27,9 +27,24 @@ MEMORY_FORMATS = ("contiguous", "transposed", "sliced", "offset", "expanded")
 #: every dtype, and nothing would be judged; smaller, and cases saved before would be refused.
 LARGEST_MAGNITUDE = 1000
 
-#: Data for each microbatch is drawn before the first one runs. With more, a file that says a
-#: billion takes all memory; with fewer, schedules of long pipelines could not be tried.
+#: torch's generators take seeds below it.
+BEYOND_SEEDS = 2**64
+
+#: Sizes are torch's, of 64 bits; a larger one could not be one of a tensor.
+BEYOND_INTEGERS = 2**63
+
+#: Each is drawn, and walked by the reference, a few dozen times. With more, a case that no one
+#: means (in a file that was edited) takes all memory before a rank starts.
 MOST_MICROBATCHES = 1024
+
+#: Ranks that are listed for a layout before the engine says how many it has. With more, an absurd
+#: mesh takes minutes to be refused.
+MOST_RANKS = 4096
+
+#: Characters of a dim's name and of its text. Both are shown in one line; longer ones fill the
+#: terminal.
+LONGEST_TEXT = 1000
+_A_NAME = f"give a text of 1 to {LONGEST_TEXT} characters"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +75,11 @@ class Case:
     integers: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
-        object.__setattr__(self, "mesh", MappingProxyType(dict(self.mesh)))
+        for name in ("dims", "mesh"):
+            given = getattr(self, name)
+            if not isinstance(given, Mapping):
+                raise CaseError(f"case.{name} is {shown(given)}, not an object of name → size")
+            object.__setattr__(self, name, MappingProxyType(dict(given)))
         self._validate_dims()
         self._validate_formats()
         self._validate_mesh()
@@ -70,41 +88,59 @@ class Case:
 
     def _validate_dims(self) -> None:
         for name, value in self.dims.items():
-            if not isinstance(name, str) or not isinstance(value, (int, float, bool, str)):
-                raise CaseError(f"case.dims[{name!r}]={value!r} is not a number, flag or string")
+            if not _is_name(name):
+                raise CaseError(f"case.dims has the name {shown(name)}: {_A_NAME}")
+            if not isinstance(value, (int, float, bool, str)):
+                what = "a number, flag or string"
+            elif isinstance(value, str) and len(value) > LONGEST_TEXT:
+                what = f"a text of at most {LONGEST_TEXT} characters"
+            elif isinstance(value, int) and abs(value) >= BEYOND_INTEGERS:
+                what = "within ±2**63"
+            elif isinstance(value, float) and not math.isfinite(value):
+                what = "a finite number"
+            else:
+                continue
+            raise CaseError(f"case.dims[{name!r}]={shown(value)} is not {what}")
 
     def _validate_formats(self) -> None:
-        if self.dtype not in DTYPES:
-            raise CaseError(f"case.dtype={self.dtype!r} is not one of {', '.join(DTYPES)}")
-        if self.memory not in MEMORY_FORMATS:
-            raise CaseError(
-                f"case.memory={self.memory!r} is not one of {', '.join(MEMORY_FORMATS)}"
-            )
+        for name, known in (("dtype", DTYPES), ("memory", MEMORY_FORMATS)):
+            given = getattr(self, name)
+            if not isinstance(given, str) or given not in known:
+                raise CaseError(f"case.{name}={shown(given)} is not one of {', '.join(known)}")
 
     def _validate_mesh(self) -> None:
         for name, size in self.mesh.items():
+            if not _is_name(name):
+                raise CaseError(f"case.mesh has the axis {shown(name)}: {_A_NAME}")
             if not _is_int(size) or size < 1:
-                raise CaseError(f"case.mesh[{name!r}]={size!r} is not a positive number of ranks")
+                raise CaseError(
+                    f"case.mesh[{name!r}]={shown(size)} is not a positive number of ranks"
+                )
         if "tp" not in self.mesh:
-            raise CaseError(f"case.mesh={dict(self.mesh)} has no 'tp' axis; give it one")
+            raise CaseError(f"case.mesh={shown(dict(self.mesh))} has no 'tp' axis; give it one")
+        if math.prod(self.mesh.values()) > MOST_RANKS:
+            raise CaseError(
+                f"case.mesh={shown(dict(self.mesh))} needs more than {MOST_RANKS} ranks"
+            )
 
     def _validate_numbers(self) -> None:
         if not _is_int(self.microbatches) or not 1 <= self.microbatches <= MOST_MICROBATCHES:
-            limits = f"an integer from 1 to {MOST_MICROBATCHES}"
-            raise CaseError(f"case.microbatches={self.microbatches!r} is not {limits}")
-        if not _is_int(self.seed) or self.seed < 0:
-            raise CaseError(f"case.seed={self.seed!r} is not a non-negative integer")
+            what = f"a positive integer of at most {MOST_MICROBATCHES}"
+            raise CaseError(f"case.microbatches={shown(self.microbatches)} is not {what}")
+        if not _is_int(self.seed) or not 0 <= self.seed < BEYOND_SEEDS:
+            what = "a non-negative integer below 2**64"
+            raise CaseError(f"case.seed={shown(self.seed)} is not {what}")
         if not _is_int(self.magnitude) or abs(self.magnitude) > LARGEST_MAGNITUDE:
             limits = f"an integer within ±{LARGEST_MAGNITUDE}"
-            raise CaseError(f"case.magnitude={self.magnitude!r} is not {limits}")
+            raise CaseError(f"case.magnitude={shown(self.magnitude)} is not {limits}")
 
     def _validate_flags(self) -> None:
         if not isinstance(self.integers, bool):
-            raise CaseError(f"case.integers={self.integers!r} is neither true nor false")
+            raise CaseError(f"case.integers={shown(self.integers)} is neither true nor false")
         if self.integers and self.magnitude:
             raise CaseError(f"case.magnitude={self.magnitude} with case.integers: sums would round")
         if not isinstance(self.step, bool):
-            raise CaseError(f"case.step={self.step!r} is neither true nor false")
+            raise CaseError(f"case.step={shown(self.step)} is neither true nor false")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Case) and self.canonical() == other.canonical()
@@ -164,10 +200,8 @@ class Case:
         known = {f.name for f in fields(cls)}
         for name in data:
             if name not in known:
-                raise CaseError(f"a case has no field {name!r}{did_you_mean(str(name), known)}")
-        for name in ("dims", "mesh"):
-            if not isinstance(data.get(name, {}), Mapping):
-                raise CaseError(f"case.{name} is {data[name]!r}, not an object of name → size")
+                hint = did_you_mean(str(name)[:LONGEST_TEXT], known)
+                raise CaseError(f"a case has no field {shown(name)}{hint}")
         return cls(**data)
 
     def canonical(self) -> str:
@@ -213,12 +247,18 @@ class Space:
     ranks: int = 4
 
     def __post_init__(self) -> None:
+        if not _is_int(self.ranks) or self.ranks < 1:
+            raise InvalidArgument(f"ranks={shown(self.ranks)} is not a positive number")
+        for name in ("degrees", "dtypes"):
+            if not isinstance(getattr(self, name), (tuple, list)):
+                given = shown(getattr(self, name))
+                raise InvalidArgument(f"{name}={given} is not a tuple, as in degrees=(2, 4)")
         for dtype in self.dtypes:
             if dtype not in DTYPES:
-                raise InvalidArgument(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+                raise InvalidArgument(f"dtype {shown(dtype)} is not one of {', '.join(DTYPES)}")
         for degree in self.degrees:
-            if degree < 1:
-                raise InvalidArgument(f"tp degree {degree} is not a positive number")
+            if not _is_int(degree) or degree < 1:
+                raise InvalidArgument(f"tp degree {shown(degree)} is not a positive number")
             if degree > self.ranks:
                 raise InvalidArgument(
                     f"tp degree {degree} needs {degree} ranks and the engine has {self.ranks}; "
@@ -238,6 +278,10 @@ class Space:
         found = [dict(zip([*axes, "tp"], mesh, strict=True)) for mesh in itertools.product(*sizes)]
         found = [mesh for mesh in found if math.prod(mesh.values()) <= self.ranks]
         return sorted(found, key=lambda mesh: math.prod(mesh.values()))
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= LONGEST_TEXT
 
 
 def _is_int(value: object) -> bool:

@@ -49,6 +49,19 @@ class CollectiveMismatch(TpcheckError):
         self.refused = refused
 
 
+#: Characters of a value that are shown. More, and a value from a file fills the terminal.
+SHOWN = 80
+
+
+def shown(value: object) -> str:
+    """`repr` of what was given, cut short: a list of a million, an integer of 5000 digits."""
+    try:
+        text = repr(value)
+    except Exception:  # an object's own, or an integer that is too long to print
+        return f"a {type(value).__name__} that can't be shown"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'a', 'b'?)`, or the names there are when nothing is near."""
     names = sorted(known)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from tpcheck.case import Case
-from tpcheck.errors import InvalidArgument, did_you_mean
+from tpcheck.errors import InvalidArgument, did_you_mean, shown
+from tpcheck.given import A_NAME, demand, demand_callables, is_name
 from tpcheck.vocabulary import Code
 
 _CODES = tuple(code.value for code in Code)
@@ -46,6 +47,12 @@ class KnownFinding:
     when: Callable[[Case], bool] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("package", "releases", "page"):
+            demand(self, name, is_name(getattr(self, name)), A_NAME)
+        codes = isinstance(self.code, str) or (isinstance(self.code, tuple) and self.code)
+        demand(self, "code", bool(codes), "a diagnosis code, or a tuple of them")
+        demand(self, "case", isinstance(self.case, Case), "a Case")
+        demand_callables(self, "when", optional=True)
         try:
             SpecifierSet(self.releases)
         except InvalidSpecifier:
@@ -55,9 +62,17 @@ class KnownFinding:
             ) from None
         for code in self.codes:
             if code not in _CODES:
-                hint = did_you_mean(code, _CODES)
-                raise InvalidArgument(f"KnownFinding(code={code!r}) is not a diagnosis code{hint}")
-        if not self.covers(self.case):
+                hint = did_you_mean(str(code), _CODES)
+                raise InvalidArgument(
+                    f"KnownFinding(code={shown(code)}) is not a diagnosis code{hint}"
+                )
+        try:
+            covered = self.covers(self.case)
+        except (Exception, SystemExit) as error:
+            raise InvalidArgument(
+                f"KnownFinding({self.page}): `when` raised {type(error).__name__} of its own case"
+            ) from error
+        if not covered:
             raise InvalidArgument(
                 f"KnownFinding({self.page}): its own case ({self.case.describe()}) is not among "
                 "those that `when` names"

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpcheck.given import A_NAME, demand, demand_callables, is_name
 from tpcheck.spec import Check, Spec
+from tpcheck.vocabulary import Code, Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +47,21 @@ class Mutant:
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
     plan: Any = None
     schedule: Schedule | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("name", "mechanism", "source"):
+            value = getattr(self, name)
+            demand(self, name, isinstance(value, str) and value.isprintable(), "a printable text")
+        demand(self, "name", is_name(self.name), A_NAME)
+        demand(self, "spec", isinstance(self.spec, Spec), "a Spec, as specs.*() returns")
+        demand_callables(self, "candidate")
+        demand_callables(self, "load", "schedule", optional=True)
+        for name, known in (("shows_in", Kind), ("diagnosis", Code)):
+            value, codes = getattr(self, name), [code.value for code in known]
+            fits = (
+                isinstance(value, (tuple, list)) and bool(value) and all(v in codes for v in value)
+            )
+            demand(self, name, fits, f"a tuple of {known.__name__}s: some of {', '.join(codes)}")
 
     @property
     def check(self) -> Check:

@@ -17,7 +17,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.errors import LayoutError, did_you_mean
+from tpcheck.errors import LayoutError, did_you_mean, shown
+from tpcheck.given import demand, is_mapping_of, is_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +44,9 @@ class Shard:
     dim: int
     even: bool = False
 
+    def __post_init__(self) -> None:
+        _check_number(self, "dim")
+
     def indices(self, size: int, degree: int, rank: int) -> list[int]:
         """Rank `rank`'s indices into a dim of `size`, split over `degree` ranks."""
         if self.even and size % degree:
@@ -62,6 +66,10 @@ class Heads:
 
     dim: int
     heads: int
+
+    def __post_init__(self) -> None:
+        _check_number(self, "dim")
+        _check_number(self, "heads")
 
     def indices(self, size: int, degree: int, rank: int) -> list[int]:
         """As `Shard.indices`, by heads; `LayoutError` where R and the heads don't divide."""
@@ -91,6 +99,11 @@ class Blocks:
     dim: int
     parts: tuple[tuple[int, Shard | Heads], ...]
 
+    def __post_init__(self) -> None:
+        _check_number(self, "dim")
+        parts = isinstance(self.parts, (tuple, list)) and all(map(_is_part, self.parts))
+        demand(self, "parts", parts, "(size, Shard or Heads) pairs", kind=LayoutError)
+
     def indices(self, size: int, degree: int, rank: int) -> list[int]:
         """As `Shard.indices`, block by block; `LayoutError` where the sizes don't add up."""
         total = sum(width for width, _ in self.parts)
@@ -112,6 +125,19 @@ class Only:
     stage, the output of the last one); at the others it must be absent."""
 
     coordinate: int
+
+    def __post_init__(self) -> None:
+        _check_number(self, "coordinate")
+
+
+def _check_number(placement: object, field: str) -> None:
+    whole = is_whole(getattr(placement, field), least=-(2**31))
+    demand(placement, field, whole, "a whole number", kind=LayoutError)
+
+
+def _is_part(part: Any) -> bool:
+    pair = isinstance(part, (tuple, list)) and len(part) == 2
+    return pair and is_whole(part[0]) and isinstance(part[1], (Shard, Heads))
 
 
 Sharded = Shard | Heads | Blocks
@@ -238,6 +264,21 @@ class Layout:
     inputs: Mapping[str, Entry] = field(default_factory=dict)
     outputs: Mapping[str, Entry] = field(default_factory=dict)
     grads: Mapping[str, Entry] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for group in ("params", "inputs", "outputs", "grads"):
+            entries = getattr(self, group)
+            named = is_mapping_of(entries, str)
+            demand(self, group, named, "a mapping of names to placements", kind=LayoutError)
+            for name, entry in entries.items():
+                _check_entry(f"Layout({group}={{{shown(name)}: …}})", entry)
+
+
+def _check_entry(where: str, entry: object) -> None:
+    named = entry.items() if isinstance(entry, Mapping) else [("tp", entry)]
+    if not all(isinstance(axis, str) and isinstance(own, Placement) for axis, own in named):
+        what = "give Shard(dim), Replicate() or another of tpcheck's, or axis → placement"
+        raise LayoutError(f"{where} is {shown(entry)}: {what}")
 
 
 def matched(group: str, entries: Mapping[str, Entry], names: list[str]) -> dict[str, Entry]:

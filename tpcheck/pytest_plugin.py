@@ -48,6 +48,7 @@ def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     from tpcheck.cli import signals
     from tpcheck.errors import InvalidArgument
     from tpcheck.ranks.zygote import die_with_parent
+    from tpcheck.report.visible import one_line
     from tpcheck.search.session import open_session
 
     option = request.config.getoption
@@ -62,7 +63,7 @@ def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
                 open_session(kind, ranks, time_limit=option("--tpcheck-time-limit"))
             )
         except InvalidArgument as error:
-            pytest.fail(f"tpcheck: {error}", pytrace=False)
+            pytest.fail(f"tpcheck: {one_line(str(error))}", pytrace=False)
         yield session.engine
 
 
@@ -88,10 +89,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     outcome = yield
     report = outcome.get_result()
     error = call.excinfo.value if call.excinfo else None
-    kind = type(error).__name__
     if report.when != "call" or not type(error).__module__.startswith("tpcheck."):
         return
-    if kind == "CheckFailed":
-        report.longrepr = f"tpcheck\n\n{error}\n"
-    elif hasattr(error, "args") and "InvalidArgument" in [c.__name__ for c in type(error).__mro__]:
-        report.longrepr = f"tpcheck: {error}"
+    from tpcheck.report.visible import one_line, visible
+
+    kinds = {kind.__name__ for kind in type(error).__mro__}  # by name: their modules stay unloaded
+    if "CheckFailed" in kinds:
+        report.longrepr = f"tpcheck\n\n{visible(str(error))}\n"
+    elif "InvalidArgument" in kinds:
+        report.longrepr = f"tpcheck: {one_line(str(error))}"

@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.errors import InvalidArgument, did_you_mean
+from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument, did_you_mean, shown
+from tpcheck.given import A_NAME, demand, demand_callables, is_name, is_texts
+from tpcheck.known import KnownFinding
 from tpcheck.placement import Layout
 
 if TYPE_CHECKING:
@@ -19,8 +22,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from tpcheck.budget import Budget
-    from tpcheck.case import Case, Space
-    from tpcheck.known import KnownFinding
+    from tpcheck.case import Space
 
     Reference = Callable[..., Any]
     Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
 
 
 DP_GRADIENTS = ("local", "mean", "sum")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # ".x", or a module without a spec
+        return package in sys.modules
 
 
 @dataclass(frozen=True)
@@ -78,18 +87,42 @@ class Spec:
     linear: bool = False
 
     def __post_init__(self) -> None:
+        demand(self, "name", is_name(self.name), A_NAME)
+        listed = isinstance(self.cases, (list, tuple)) and len(self.cases) > 0
+        listed = listed and all(isinstance(case, Case) for case in self.cases)  # type: ignore[union-attr]
+        what = "a function space -> strategy, or a list of cases"
+        demand(self, "cases", callable(self.cases) or listed, what)
+        demand_callables(self, "reference", "inputs", "layout")
+        optional = ("forward", "init", "finalize", "budget", "requires", "unavailable")
+        demand_callables(self, *optional, optional=True)
+        demand(self, "preload", is_texts(self.preload), "a tuple of names of modules")
+        demand(self, "linear", isinstance(self.linear, bool), "True or False")
         if self.dp_gradients not in DP_GRADIENTS:
-            raise InvalidArgument(
-                f"Spec(dp_gradients={self.dp_gradients!r}) is not one of {', '.join(DP_GRADIENTS)}"
-            )
+            given = shown(self.dp_gradients)
+            allowed = ", ".join(DP_GRADIENTS)
+            raise InvalidArgument(f"Spec(dp_gradients={given}) is not one of {allowed}")
 
     def cannot_run(self) -> str | None:
-        """Why nothing of this spec can run here, or None."""
+        """Why nothing of this spec can run here, or None.
+
+        Raises:
+            InvalidArgument: `unavailable` raises, or returns something else.
+        """
         for name in self.preload:
             package = name.partition(".")[0]
-            if importlib.util.find_spec(package) is None:
+            if not _is_installed(package):
                 return f"needs the package {package}, which is not installed"
-        return self.unavailable() if self.unavailable else None
+        if self.unavailable is None:
+            return None
+        try:
+            reason = self.unavailable()
+        except (Exception, SystemExit) as error:
+            said = f"raised {type(error).__name__}: {error}"
+        else:
+            if reason is None or isinstance(reason, str):
+                return reason
+            said = f"returned a {type(reason).__name__}, not a line that says why, nor None"
+        raise InvalidArgument(f"spec {self.name!r}: unavailable {said}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,10 +177,21 @@ class Check:
             raise InvalidArgument(
                 f"Check(candidate=…) is a {given}; pass a function build(case, mesh) -> module"
             )
+        demand(self, "name", self.name == "" or is_name(self.name), A_NAME)
+        demand_callables(self, "load", "schedule", optional=True)
+        for flag in ("communication", "processes"):
+            demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
+        findings = isinstance(self.known, (list, tuple)) and all(
+            isinstance(finding, KnownFinding) for finding in self.known
+        )
+        demand(self, "known", findings, "a list of KnownFindings")
+        what = "a mapping of the spec's fields"
+        demand(self, "overrides", isinstance(self.overrides, Mapping), what)
         known = set(Spec.__dataclass_fields__) - {"name"}
         for name in self.overrides:
             if name not in known:
-                raise InvalidArgument(f"overrides[{name!r}]{did_you_mean(name, known)}")
+                hint = did_you_mean(str(name), known)
+                raise InvalidArgument(f"overrides[{shown(name)}]{hint}")
         if self.overrides:
             object.__setattr__(self, "spec", replace(self.spec, **self.overrides))
 

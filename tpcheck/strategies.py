@@ -116,8 +116,18 @@ _OFTEN = st.sampled_from([False, False, True])
 
 
 def _perhaps_integers(drawn: tuple[Case, bool]) -> Case:
-    case, integers = drawn
+    case, integers = _required(drawn[0]), drawn[1]
     return dataclasses.replace(case, integers=True, magnitude=0) if integers else case
+
+
+def _required(case: object) -> Case:
+    """What a strategy drew, which must be a case."""
+    if not isinstance(case, Case):
+        raise InvalidArgument(
+            f"the strategy of cases draws a {type(case).__name__}, not a Case; give one as "
+            "tpcheck.strategies.cases(...) is"
+        )
+    return case
 
 
 def sizes(low: int = 1, high: int = 9) -> SearchStrategy[int]:
@@ -190,7 +200,7 @@ def each(
     )
     @given(strategy)
     def run(case: Case) -> None:
-        examine(case)
+        examine(_required(case))
 
     with _alone():
         run()

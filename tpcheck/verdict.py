@@ -14,6 +14,7 @@ from typing import Any
 
 from tpcheck.case import Case
 from tpcheck.causes import Cause
+from tpcheck.errors import InvalidArgument
 from tpcheck.event import Event
 from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
 from tpcheck.evidence.judged import Tensors
@@ -37,6 +38,9 @@ class Verdict(Enum):
     def exit_code(self) -> int:
         return {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}[self]
 
+
+#: Exit code of what the user must fix: bad input, and a check that can't run.
+TROUBLE = 2
 
 _ORDER = {Verdict.PASS: 0, Verdict.UNKNOWN: 1, Verdict.FAIL: 2}
 
@@ -225,16 +229,29 @@ class CheckResult:
     dtypes: list[str] = field(default_factory=list)
     tp_degrees: list[int] = field(default_factory=list)
     counterexample: Counterexample | None = None
-    reason: str | None = None  # why UNKNOWN
+    reason: str | None = None  # why UNKNOWN, or why it could not go on after a FAIL
     usage: dict[str, float] = field(default_factory=dict)  # dtype → largest error / bound
     findings: list[FindingResult] = field(default_factory=list)
     judged: Tensors = field(default_factory=dict)  # over the cases that did not fail
     left: list[LeftBehind] = field(default_factory=list)
+    trouble: bool = False  # whether the check itself can't run, or go on: `reason` says where
+    address: str | None = None  # FILE::NAME, where it has one
+    namesake: bool = False  # whether another check of the run has the same name
+    notes: list[str] = field(default_factory=list)  # what else is to be said, in a line each
 
     @property
     def only_known(self) -> bool:
         """Whether every case failed as a known finding says: nothing was seen to be right."""
         return 0 < self.examples <= sum(finding.failed for finding in self.findings)
+
+
+def exit_code(results: Iterable[CheckResult], *, undecided: bool = False) -> int:
+    """What a run of checks ends with: 1 where one FAILs, else `TROUBLE` where one can't run, else 3
+    where one is UNKNOWN, or the run as a whole is `undecided`, else 0."""
+    found = list(results)
+    verdict = worst([*(result.verdict for result in found), *[Verdict.UNKNOWN] * undecided])
+    troubled = any(result.trouble for result in found)
+    return TROUBLE if troubled and verdict is not Verdict.FAIL else verdict.exit_code
 
 
 class CheckFailed(AssertionError):
@@ -243,3 +260,8 @@ class CheckFailed(AssertionError):
     def __init__(self, report: str, results: list[CheckResult]) -> None:
         super().__init__(report)
         self.results = results
+
+
+class CheckTroubled(CheckFailed, InvalidArgument):
+    """No check FAILs, and one can't run: its spec's callable or its reference raises, say. The
+    user's to fix, as every `InvalidArgument` is."""

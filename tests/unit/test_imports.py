@@ -18,6 +18,7 @@ from tests import ROOT
 DRIVER, RANK, BOTH = "driver", "rank", "both"
 ORDER = {
     "errors": BOTH,
+    "given": BOTH,
     "case": BOTH,
     "cleanup": BOTH,
     "placement": BOTH,

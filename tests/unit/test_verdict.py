@@ -9,11 +9,16 @@ from dataclasses import replace
 import pytest
 
 from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Values
 from tpcheck.verdict import (
     CaseResult,
+    CheckFailed,
+    CheckResult,
+    CheckTroubled,
     Mismatch,
     Verdict,
+    exit_code,
     worst,
 )
 from tpcheck.vocabulary import Kind
@@ -64,3 +69,35 @@ def test_evidence_that_differs_anywhere_is_not_the_same(change: dict[str, object
     one = Mismatch("y", Kind.OUTPUT, 0, (0, 0), 1.0, 2.0, 1.0, 0.1)
     assert one.same_as(replace(one, detail=Values(3, 4)))
     assert not one.same_as(replace(one, **change))  # type: ignore[arg-type]
+
+
+RIGHT = CheckResult("a", PASS, "gloo")
+WRONG = replace(RIGHT, verdict=FAIL)
+LATE = replace(RIGHT, verdict=UNKNOWN)
+TROUBLED = replace(LATE, trouble=True)
+FAILED_BEFORE = replace(WRONG, trouble=True)
+
+
+@pytest.mark.parametrize(
+    ("results", "undecided", "code"),
+    [
+        ([RIGHT], False, 0),
+        ([RIGHT], True, 3),
+        ([], False, 3),
+        ([RIGHT, LATE], False, 3),
+        ([RIGHT, TROUBLED, LATE], True, 2),
+        ([TROUBLED, WRONG], True, 1),
+        ([FAILED_BEFORE], False, 1),
+        ([FAILED_BEFORE, TROUBLED], False, 1),
+    ],
+)
+def test_the_exit_code_says_fail_then_trouble_then_unknown(
+    results: list[CheckResult], undecided: bool, code: int
+) -> None:
+    assert exit_code(results, undecided=undecided) == code
+
+
+def test_a_check_that_can_not_run_is_a_failed_check_and_the_users_mistake() -> None:
+    error = CheckTroubled("report", [TROUBLED])
+    assert isinstance(error, CheckFailed) and isinstance(error, InvalidArgument)
+    assert str(error) == "report" and error.results == [TROUBLED]

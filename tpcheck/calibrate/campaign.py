@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from tpcheck.known import covering
 from tpcheck.runner.runner import Runner
 from tpcheck.search.corpus import Corpus, Saved
 from tpcheck.search.failures import decided
+from tpcheck.search.session import Session
+from tpcheck.search.trouble import why
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Code
@@ -54,8 +57,16 @@ class Campaign:
         real: Engine | None = None,
     ) -> None:
         self.checks = {check.title: check for check in checks}
+        if len(self.checks) < len(checks):
+            titles = Counter(check.title for check in checks)
+            twice = next(title for title, count in titles.items() if count > 1)
+            raise InvalidArgument(
+                f"two checks are called {twice!r}, and the state file tells them apart by name "
+                "only; give one of them, or Check(name=…)"
+            )
         self.engine, self.state, self.corpus = engine, state, corpus
         self.real = real or engine
+        self.troubled: dict[str, str] = {}  # check → why it can't run
         self._runners: dict[str, Runner] = {}
 
     def run(
@@ -67,14 +78,22 @@ class Campaign:
     ) -> Summary:
         """Goes on until `cases` cases are decided, or `until` (of `time.monotonic`).
 
+        A check that can't run is `troubled`, and the others go on.
+
         Raises:
-            InvalidArgument: no check has a case in the grid.
+            InvalidArgument: no check has a case in the grid, or two have one name.
         """
         done = sum(u.cases for u in self._own())
         for unit in self._remaining():
             if done >= cases or (until is not None and time.monotonic() > until):
                 break
-            ran = self._run(*unit)
+            try:
+                ran = self._run(*unit)
+            except (Exception, SystemExit) as error:  # of one check: the others go on
+                self.troubled[unit[0]] = why(error)
+                if len(self.troubled) == len(self.checks) or self._gone():
+                    break
+                continue
             self.state.add(ran)
             done += ran.cases
             if finished:
@@ -84,6 +103,10 @@ class Campaign:
     def summary(self) -> Summary:
         """What has come out so far."""
         return summary(self._own())
+
+    def _gone(self) -> bool:
+        """Whether no case can run any more."""
+        return Session(self.engine).why_gone() is not None
 
     def _own(self) -> list[Unit]:
         return [unit for unit in self.state.units.values() if unit.check in self.checks]
@@ -96,8 +119,9 @@ class Campaign:
         for number in itertools.count():
             rng = random.Random(f"{grid.seed} {number}")
             for kind in rng.sample(kinds, len(kinds)):
-                if (*kind, number) not in self.state.units:
+                if (*kind, number) not in self.state.units and kind[0] not in self.troubled:
                     yield (*kind, number)
+            kinds = [kind for kind in kinds if kind[0] not in self.troubled]
             if number == 0:
                 kinds = [kind for kind in kinds if self.state.units[*kind, 0].decidable]
             if not kinds:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, shown
 from tpcheck.figures.alarms import Unit
+from tpcheck.report import files
 
 STATE = Path(".tpcheck") / "campaign.jsonl"
 _VERSION = 1
+
+#: Bytes of a state file, at most: a campaign of a hundred million cases. A larger one is not one.
+LARGEST = 2**30
 
 #: Folders of tpcheck that decide where a bound is: figures taken before and after a change there
 #: don't mix. One that is missing here lets them mix; one too many ends campaigns for nothing.
@@ -45,7 +50,11 @@ class State:
         self.units: dict[tuple[str, int, str, int], Unit] = {}
         here = {"schema_version": _VERSION, **asdict(grid), "bounds": digest_of_bounds()}
         here = json.loads(json.dumps(here))
-        if path.exists():
+        try:
+            there = os.path.lexists(path)
+        except ValueError as error:  # a NUL byte
+            raise InvalidArgument(f"can't write {shown(str(path))}: {error}") from None
+        if there:
             self._read(here)
         else:
             self._append(here)
@@ -53,10 +62,10 @@ class State:
     def _read(self, here: dict[str, Any]) -> None:
         """Takes over what is there; a last line that was cut short is cut off."""
         try:
-            head, *lines = self.path.read_text(encoding="utf-8").split("\n")
+            head, *lines = files.read(self.path, LARGEST).split("\n")
             there = json.loads(head)
             units = [Unit(**json.loads(line)) for line in lines[:-1]]
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise InvalidArgument(f"{self.path} is not a campaign state file: {error}") from None
         changed = [k for k in here if not isinstance(there, dict) or there.get(k) != here[k]]
         if changed:
@@ -65,7 +74,7 @@ class State:
                 "another file, or remove it"
             )
         self.units = {unit.key: unit for unit in units}
-        if lines[-1]:
+        if lines and lines[-1]:
             self.path.write_text("\n".join([head, *lines[:-1], ""]), encoding="utf-8")
 
     def add(self, unit: Unit) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from tpcheck.cli.console import console
 from tpcheck.cli.options import JsonFile, whole_number
+from tpcheck.cli.reports import Reports
 
 
 def audit(
@@ -32,7 +33,7 @@ def audit(
     from tpcheck.report import plan as report
 
     found = audit_target(factory, plan=plan, tp=tp, whole=whole or (), optional=optional or ())
+    reports = Reports()
+    reports.write(json, lambda: machine.dumps(report.to_dict(found)))
     console.print(report.text(found))
-    if json:
-        machine.write(json, machine.dumps(report.to_dict(found)))
-    raise typer.Exit(1 if found.findings else 0)
+    reports.end(1 if found.findings else 0)

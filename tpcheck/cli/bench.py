@@ -8,6 +8,7 @@ import typer
 
 from tpcheck.cli.console import Console, console
 from tpcheck.cli.options import JsonFile
+from tpcheck.cli.reports import Reports
 
 #: Columns that the table has at least: cut to 80, as where the output is piped, it would hide its
 #: figures.
@@ -23,7 +24,8 @@ def bench(
     from tpcheck.bench import render
     from tpcheck.report import machine
 
+    reports = Reports()
     report = run(quick=quick)
-    Console(highlight=False, width=max(console.width, WIDTH)).print(render(report))
-    if json:
-        machine.write(json, machine.dumps(report.to_dict()))
+    reports.write(json, lambda: machine.dumps(report.to_dict()))
+    Console(width=max(console.width, WIDTH)).print(render(report))
+    reports.end(0)

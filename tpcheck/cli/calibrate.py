@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import console
+from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import (
     PROPERTIES,
     CorpusDir,
@@ -24,11 +24,14 @@ from tpcheck.cli.options import (
     integers,
     whole_number,
 )
-from tpcheck.errors import InvalidArgument
+from tpcheck.cli.reports import Reports
+from tpcheck.errors import InvalidArgument, shown
+from tpcheck.verdict import TROUBLE
 
 if TYPE_CHECKING:
     from tpcheck.calibrate.campaign import Campaign
     from tpcheck.calibrate.state import State
+    from tpcheck.figures.alarms import Summary
     from tpcheck.search.session import Session
 
 calibrate = typer.Typer(
@@ -79,7 +82,7 @@ def alarms(
         from tpcheck.search.collect import heavy_imports
         from tpcheck.search.session import open_session
 
-    until = time.monotonic() + duration(time_budget) if time_budget else None
+    until = None if time_budget is None else time.monotonic() + duration(time_budget)
     grid = Grid(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
     size = ranks or ranks_for(grid.degrees)
     Space(grid.degrees, grid.dtypes, size)
@@ -96,13 +99,23 @@ def alarms(
                     cases, until=until, finished=lambda unit: console.print(calibration.unit(unit))
                 )
         except KeyboardInterrupt:  # what was found is not lost
-            if json:
-                machine.write(json, machine.dumps(campaign.summary().to_dict()))
+            Reports().write(json, lambda: machine.dumps(campaign.summary().to_dict()))
             raise
+    _tell(summary, campaign.troubled, json)
+
+
+def _tell(summary: Summary, troubled: dict[str, str], json: Path | None) -> None:
+    """Writes and prints what a campaign came to, and ends the command."""
+    from tpcheck.report import calibration, machine, text
+
+    reports = Reports()
+    reports.write(json, lambda: machine.dumps(summary.to_dict() | {"troubled": troubled}))
+    for name, reason in troubled.items():
+        console.print(text.undecided(name, reason))
     console.print("\n" + calibration.campaign(summary))
-    if json:
-        machine.write(json, machine.dumps(summary.to_dict()))
-    raise typer.Exit(1 if summary.alarms else 0)
+    if troubled and not summary.alarms:
+        complain("; ".join(f"{name}: {reason}" for name, reason in troubled.items()))
+    reports.end(1 if summary.alarms else TROUBLE if troubled else 0)
 
 
 def _campaign(
@@ -172,18 +185,21 @@ def sensitivity(
                 seed=seed,
                 finished=lambda row: console.print(calibration.threshold(row)),
             )
+    reports = Reports()
+    report = {"runs": runs, "seed": seed, "thresholds": [row.to_dict() for row in rows]}
+    reports.write(json, lambda: machine.dumps(report))
     console.print("\n" + calibration.sensitivity(rows))
-    if json:
-        report = {"runs": runs, "seed": seed, "thresholds": [row.to_dict() for row in rows]}
-        machine.write(json, machine.dumps(report))
+    reports.end(0)
 
 
 def parsed(text: str | None) -> dict[str, Any]:
     """`{"seq": 8}` → a mapping."""
     try:
         found = json_.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise InvalidArgument(f"--dims {text!r} is not a JSON object, such as '{{\"seq\": 8}}'")
+        raise InvalidArgument(
+            f"--dims {shown(text)} is not a JSON object, such as '{{\"seq\": 8}}'"
+        )
     return found

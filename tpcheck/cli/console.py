@@ -1,30 +1,73 @@
-"""Where commands print. Loads no torch."""
+"""Where commands print. Loads no torch.
+
+Printing decides nothing: where stdout can't be written to, a command goes on in silence, writes its
+reports and ends with its verdict's exit code.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console as RichConsole
+
+from tpcheck.report.visible import one_line, visible
 
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell says of any program; 1 would mean FAIL
 
 
 def leave() -> NoReturn:
-    """Ends a command whose reader has gone (`| head -1`): neither a verdict nor a traceback."""
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, 1)  # else the interpreter's last flush of stdout complains
+    """Ends a command that only prints, whose reader has gone (`--help | head -1`)."""
+    _let_go_of_stdout()
     sys.exit(BROKEN_PIPE)
 
 
+def complain(message: str) -> None:
+    """One line on stderr; where that can't be written to, the exit code must do."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"tpcheck: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def can_write_anything() -> None:
+    """What stdout and stderr can't encode (`LANG=C`) is spelled out, and nothing is lost."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _let_go_of_stdout() -> None:
+    """Else the interpreter's last flush of stdout complains, and changes the exit code."""
+    with contextlib.suppress(OSError, ValueError):
+        descriptor = sys.stdout.fileno()
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, descriptor)
+        os.close(sink)
+
+
 class Console(RichConsole):
-    """Rich's console; on a broken pipe its own would exit with 1."""
+    """Rich's console for texts of others: no `[markup]` and no `:emoji:` in them is ours, escape
+    sequences are spelled out, and a stdout that is closed or full is said once."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **more)
+
+    def print(self, *objects: Any, **more: Any) -> None:
+        shown = [visible(text) if isinstance(text, str) else text for text in objects]
+        try:
+            super().print(*shown, **more)
+        except (OSError, ValueError) as error:  # a full disk; a file that was closed
+            self._fall_silent()
+            complain(f"can't write to stdout ({error}): the exit code is the verdict's")
 
     def on_broken_pipe(self) -> None:
+        """The reader has gone (`| head -1`), and knows that it has."""
+        self._fall_silent()
+
+    def _fall_silent(self) -> None:
         self.quiet = True
-        leave()
+        _let_go_of_stdout()
 
 
-# texts and names of the user's are in it: `[seq]` in them is no markup, `:key:` no emoji
-console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+console = Console(soft_wrap=True)

@@ -14,6 +14,7 @@ from rich.table import Table
 from tpcheck.cli.console import console
 from tpcheck.cli.options import whole_number
 from tpcheck.errors import InvalidArgument
+from tpcheck.report.visible import visible
 
 _PACKAGES = {
     "torch": "required",
@@ -36,7 +37,7 @@ def doctor(
     """Which engines, devices and optional packages work here, and why not."""
     table = Table("", "", "", show_header=False, box=None)
     for row in examine(ranks):
-        table.add_row("ok" if row.works else "no", row.subject, row.seen)
+        table.add_row("ok" if row.works else "no", row.subject, visible(row.seen))
     console.print(table)
 
 

@@ -5,8 +5,10 @@ Verbs import what they need when they run: `--help` loads no torch.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Annotated, Any
+import traceback
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -15,15 +17,13 @@ from tpcheck.cli import signals
 from tpcheck.cli.audit import audit
 from tpcheck.cli.bench import bench
 from tpcheck.cli.calibrate import calibrate
-from tpcheck.cli.console import console, leave
+from tpcheck.cli.console import can_write_anything, complain, console, leave
 from tpcheck.cli.doctor import doctor
 from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
 from tpcheck.cli.verify import verify
 from tpcheck.errors import InvalidArgument, NoRoom, Untrusted
-from tpcheck.verdict import Verdict
-
-BAD_INPUT = 2
+from tpcheck.verdict import TROUBLE, Verdict
 
 app = typer.Typer(
     help="Verifies tensor-parallel PyTorch code against its single-device reference.",
@@ -53,7 +53,9 @@ def common(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: a user's mistake is one line on stderr and exit code 2."""
+    """Entry point: a user's mistake is one line on stderr and exit code 2. A fault of tpcheck's has
+    a traceback, and decides nothing."""
+    can_write_anything()
     with signals.heard() as heard:
         try:
             _run(arguments)
@@ -69,9 +71,9 @@ def _run(arguments: list[str] | None) -> None:
             code: Any = app(args=arguments, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except NoRoom as error:
-        _complain(str(error), Verdict.UNKNOWN.exit_code)
+        _refuse(str(error), Verdict.UNKNOWN.exit_code)
     except InvalidArgument as error:
-        _complain(str(error))
+        _refuse(str(error))
     except Untrusted as error:
         console.print(f"{Verdict.UNKNOWN.value}  {error}")
         sys.exit(Verdict.UNKNOWN.exit_code)
@@ -82,15 +84,17 @@ def _run(arguments: list[str] | None) -> None:
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help, of many lines
             print(error, file=sys.stderr)
-            sys.exit(BAD_INPUT)
+            sys.exit(TROUBLE)
         # click's own usage errors (unknown option, missing argument) carry their message
         if hasattr(error, "format_message"):
-            _complain(error.format_message())
-        raise
+            _refuse(error.format_message())
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+        sys.exit(Verdict.UNKNOWN.exit_code)
 
 
-def _complain(message: str, code: int = BAD_INPUT) -> None:
-    print(f"tpcheck: {' '.join(message.split())}", file=sys.stderr)
+def _refuse(message: str, code: int = TROUBLE) -> NoReturn:
+    complain(message)
     sys.exit(code)
 
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import console
+from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import Engine, Examples, JsonFile, Ranks, Seed, TimeLimit, whole_number
+from tpcheck.cli.reports import Reports
 from tpcheck.errors import InvalidArgument
+from tpcheck.verdict import TROUBLE
 
 if TYPE_CHECKING:
     from tpcheck.figures.kills import Matrix
@@ -66,13 +68,18 @@ def mutants(
     start = partial(open_session, engine, ranks or 4, time_limit=time_limit, preload=preload)
     at_once = jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1))
     found = _killed(chosen, start, options, at_once, json)
-    console.print("\n" + report.matrix(found))
+    reports = Reports()
     data = found.to_dict()
+    reports.write(json, lambda: machine.dumps(data))
+    console.print("\n" + report.matrix(found))
     if against:
         data["against"] = _against(chosen, correct, start, options)
-    if json:
-        machine.write(json, machine.dumps(data))
-    raise typer.Exit(0 if all(row.killed for row in found.rows) else 1)
+        reports.write(json, lambda: machine.dumps(data))
+    if found.survivors():
+        reports.end(1)
+    if troubled := found.troubled():
+        complain(report.troubles(troubled))
+    reports.end(TROUBLE if troubled else 0)
 
 
 def _collect(targets: Sequence[str]) -> list[Mutant]:
@@ -112,8 +119,7 @@ def _killed(
         with signals.as_interrupt():
             return kill_all(chosen, start, options, jobs=jobs, finished=finished)
     except KeyboardInterrupt:
-        if json:
-            machine.write(json, machine.dumps(Matrix(rows).to_dict()))
+        Reports().write(json, lambda: machine.dumps(Matrix(rows).to_dict()))
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from tpcheck.errors import InvalidArgument
+
+#: Seconds, at most, for a case: a week. Longer ones are more than the system's timers hold.
+LONGEST = 604_800
 
 
 def whole_number(least: int) -> dict[str, Any]:
@@ -39,25 +43,52 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of the search.", **whole
 Ranks = Annotated[
     int | None, typer.Option("--ranks", help="Size of the world of ranks.", **whole_number(1))
 ]
-TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds that one case may take.")]
+
+
+def _seconds(text: str | float) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= LONGEST:
+        raise typer.BadParameter(f"{text} is not a number of seconds above 0, of {LONGEST} at most")
+    return seconds
+
+
+TimeLimit = Annotated[
+    float,
+    typer.Option(
+        "--time-limit", help="Seconds that one case may take.", parser=_seconds, metavar="SECONDS"
+    ),
+]
 
 
 def _writable(path: Path | None) -> Path | None:
     """A report is written when all is done: whether it can be is asked before."""
     if path is None:
         return None
-    if path.exists() and not path.is_dir() and (path.is_symlink() or not path.is_file()):
-        fits = os.access(path, os.W_OK)  # a device or a link is written to, never replaced
-    else:
-        fits = not path.is_dir() and _can_make_files_in(path.parent)
+    try:
+        fits = _takes_a_report(path)
+    except (OSError, ValueError):  # too long a name, a NUL byte
+        fits = False
     if not fits:
         raise InvalidArgument(f"can't write the report {path}: give a file in a writable folder")
     return path
 
 
+def _takes_a_report(path: Path) -> bool:
+    if path.exists() and not path.is_dir() and (path.is_symlink() or not path.is_file()):
+        return os.access(path, os.W_OK)  # a device or a link is written to, never replaced
+    return not path.is_dir() and _can_make_files_in(path.parent)
+
+
 def _keeps(folder: Path | None) -> Path | None:
     """A counterexample is saved when it is found, perhaps after hours: asked before, too."""
-    if folder is not None and not _can_make_files_in(folder):
+    try:
+        fits = folder is None or _can_make_files_in(folder)
+    except (OSError, ValueError):
+        fits = False
+    if not fits:
         raise InvalidArgument(f"can't keep cases in {folder}: give a writable folder")
     return folder
 
@@ -65,6 +96,9 @@ def _keeps(folder: Path | None) -> Path | None:
 def _can_make_files_in(folder: Path) -> bool:
     """Whether files can be made in a folder, which may itself not be there yet."""
     folder = folder.absolute()
+    longest = max(len(os.fsencode(part)) for part in folder.parts)
+    if longest > os.pathconf("/", "PC_NAME_MAX"):
+        return False
     there = next(p for p in (folder, *folder.parents) if p.exists() or p.is_symlink())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
@@ -99,6 +133,6 @@ def duration(text: str) -> float:
         seconds = float(text if unit is None else text[:-1]) * (unit or 1)
     except ValueError:
         seconds = -1.0
-    if seconds <= 0:
+    if not 0 < seconds < math.inf:
         raise InvalidArgument(f"--time-budget {text!r} is not a time, such as 90s, 2m or 1h")
     return seconds

@@ -20,6 +20,9 @@ def replay(
     dump: Annotated[Path | None, typer.Option(help="Write both sides' tensors here.")] = None,
     check: Annotated[str | None, typer.Option(help="FILE::NAME, where it moved.")] = None,
     corpus: Annotated[Path | None, typer.Option(help="Folder of saved cases.")] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run code outside the working folder, if it names any.")
+    ] = False,
 ) -> None:
     """Runs one saved case again, bit for bit."""
     with signals.held():
@@ -34,6 +37,7 @@ def replay(
         dump=dump,
         check=check,
         corpus=corpus,
+        trust=trust,
     )
     saved, result = again.saved, again.result
     number = len(saved.mismatches)

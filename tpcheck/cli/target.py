@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tpcheck.case import MOST_RANKS
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean
 from tpcheck.figures.plan import Audit
@@ -44,6 +45,8 @@ def audit_target(
     Raises:
         InvalidArgument: what is named does not exist, raises, or is not a model or a plan.
     """
+    if tp > MOST_RANKS:
+        raise InvalidArgument(f"--tp {tp} is more than {MOST_RANKS}")
     build = resolve(factory)
     declared: dict[str, Any] = {"whole": tuple(whole), "optional": tuple(optional)}
     if isinstance(build, nn.Module):
@@ -74,9 +77,9 @@ def resolve(target: str) -> Any:
             sys.path.append(str(Path.cwd()))
         try:
             module = importlib.import_module(module_name)
-        except Exception as error:
-            kind = type(error).__name__
-            raise InvalidArgument(f"{module_name} does not import: {kind}: {error}") from error
+        except (Exception, SystemExit) as error:
+            said = f"{type(error).__name__}: {frames.text_of(error)}"
+            raise InvalidArgument(f"{module_name} does not import: {said}") from error
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
@@ -88,7 +91,7 @@ def resolve(target: str) -> Any:
 
 
 def _public(value: Any) -> list[str]:
-    return [name for name in vars(value) if not name.startswith("_")]
+    return [name for name in dir(value) if not name.startswith("_")]
 
 
 def _takes_mesh(build: Any) -> bool:

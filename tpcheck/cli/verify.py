@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import console
+from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import (
     PROPERTIES,
     CorpusDir,
@@ -27,13 +28,15 @@ from tpcheck.cli.options import (
     duration,
     integers,
 )
+from tpcheck.cli.reports import Reports
 from tpcheck.errors import InvalidArgument
+from tpcheck.verdict import TROUBLE, Verdict, exit_code, worst
 
 if TYPE_CHECKING:
     from tpcheck.search.options import Options
     from tpcheck.search.session import Session
     from tpcheck.spec import Check
-    from tpcheck.verdict import CheckResult, Verdict
+    from tpcheck.verdict import CheckResult
 
 
 def verify(
@@ -51,6 +54,7 @@ def verify(
     corpus: CorpusDir = None,
 ) -> None:
     """Collects Check objects, runs them, prints one verdict per check."""
+    _apart(json, junit)
     run = Run(seed=seed, engine=engine, ranks=ranks or 0)
     try:
         with signals.as_interrupt():
@@ -64,16 +68,15 @@ def verify(
                 seed=seed,
                 degrees=integers(tp, "--tp"),
                 dtypes=tuple(dtype.split(",")),
-                time_budget=duration(time_budget) if time_budget else None,
+                time_budget=None if time_budget is None else duration(time_budget),
                 corpus=Corpus(corpus),
             )
             _run(run, targets or PROPERTIES, options, time_limit)
     except KeyboardInterrupt:
         run.stop()
-    run.tell(json, junit)
-    if run.mistake is not None:
-        raise run.mistake
-    raise typer.Exit(signals.exit_code() if run.stopped else run.verdict.exit_code)
+    reports = run.report(json, junit)
+    run.tell()
+    reports.end(signals.exit_code() if run.stopped else run.exit_code)
 
 
 def _run(run: Run, targets: Sequence[str], options: Options, time_limit: float) -> None:
@@ -92,13 +95,20 @@ def _run(run: Run, targets: Sequence[str], options: Options, time_limit: float) 
         run.go(session, targets, options)
 
 
+def _apart(json: Path | None, junit: Path | None) -> None:
+    """Two reports in one file would be one; a device or a pipe takes both."""
+    same = json and junit and os.path.realpath(json) == os.path.realpath(junit)
+    if json and same and (json.is_file() or not json.exists()):
+        raise InvalidArgument(f"--json and --junit are both {json}: give two files")
+
+
 @dataclass
 class Run:
     """What a run of checks came to.
 
     Args:
         checks: how many there are, once they are collected.
-        stopped, untrusted, mistake: why it is not complete, or not to be trusted.
+        stopped, untrusted: why it is not complete, or not to be trusted.
     """
 
     seed: int
@@ -109,7 +119,6 @@ class Run:
     skipped: dict[str, str] = field(default_factory=dict)
     stopped: str | None = None
     untrusted: str | None = None
-    mistake: InvalidArgument | None = None
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     begun: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
@@ -117,14 +126,16 @@ class Run:
     @property
     def undecided(self) -> str | None:
         """Why the run as a whole decides nothing."""
-        return self.stopped or self.untrusted or (str(self.mistake) if self.mistake else None)
+        return self.stopped or self.untrusted
 
     @property
     def verdict(self) -> Verdict:
-        from tpcheck.verdict import Verdict, worst
-
         whole = [Verdict.UNKNOWN] if self.undecided else []
         return worst([*(result.verdict for result in self.results), *whole])
+
+    @property
+    def exit_code(self) -> int:
+        return exit_code(self.results, undecided=self.undecided is not None)
 
     def go(self, session: Session, targets: Sequence[str], options: Options) -> None:
         """Collects the checks and runs them; each is told of when it is finished."""
@@ -152,13 +163,8 @@ class Run:
     def _run(self, checks: list[Check], session: Session, options: Options) -> None:
         from tpcheck.search.verify import verify_all
 
-        try:
-            with signals.as_interrupt():
-                verify_all(checks, session, options, finished=self._finished)
-        except InvalidArgument as error:  # of one check: the others' verdicts stand
-            if not self.results:
-                raise
-            self.mistake = error
+        with signals.as_interrupt():
+            verify_all(checks, session, options, finished=self._finished)
 
     def _finished(self, result: CheckResult) -> None:
         from tpcheck.report import text
@@ -166,38 +172,34 @@ class Run:
         self.results.append(result)
         console.print("\n".join([text.line(result), *text.notes(result)]))
 
-    def tell(self, json: Path | None, junit: Path | None) -> None:
-        """Prints what failed and the sums, and writes the reports."""
+    def tell(self) -> None:
+        """Prints what failed and the sums; a check that can't run is a line on stderr, too."""
         from tpcheck.report import text
-        from tpcheck.verdict import Verdict
 
         for result in self.results:
             if result.verdict is not Verdict.PASS:
-                console.print("\n" + text.failure(result))
-        self._write(json, junit)
+                console.print("\n" + text.page(result))
         total = text.total(
             self.verdict, self.results, skipped=len(self.skipped), seconds=self.seconds
         )
         console.print(f"\n{total}")
+        if self.exit_code == TROUBLE:
+            complain(text.troubles(self.results))
 
-    def _write(self, json: Path | None, junit: Path | None) -> None:
+    def report(self, json: Path | None, junit: Path | None) -> Reports:
+        """Writes the reports, before anything of them is printed."""
         from tpcheck.report import machine
 
-        seconds, unknown, skipped = self.seconds, self.undecided, self.skipped
-        if json:
-            report = machine.json_report(
-                self.results,
-                started=self.started,
-                seconds=seconds,
-                seed=self.seed,
-                engine=self.engine,
-                ranks=self.ranks,
-                unknown=unknown,
-                skipped=skipped,
-            )
-            machine.write(json, machine.dumps(report))
-        if junit:
-            suite = machine.as_junit(
-                self.results, seconds=seconds, unknown=unknown, skipped=skipped
-            )
-            machine.write(junit, suite)
+        about: dict[str, Any] = {
+            "seconds": self.seconds,
+            "unknown": self.undecided,
+            "skipped": self.skipped,
+        }
+        run: dict[str, Any] = {"started": self.started, "seed": self.seed, "engine": self.engine}
+        run |= {"ranks": self.ranks}
+        reports = Reports()
+        reports.write(
+            json, lambda: machine.dumps(machine.json_report(self.results, **run, **about))
+        )
+        reports.write(junit, lambda: machine.as_junit(self.results, **about))
+        return reports

@@ -43,12 +43,28 @@ def users(error: BaseException) -> list[traceback.FrameSummary]:
     return [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
 
 
+def through(error: BaseException) -> list[str]:
+    """The modules of tpcheck (`oracle.passes`) that were left by `error`, the outermost first."""
+    package = Path(__file__).parent.parent
+    files = [Path(f.filename) for f in traceback.extract_tb(error.__traceback__)]
+    inside = [file.relative_to(package) for file in files if file.is_relative_to(package)]
+    return [".".join(file.with_suffix("").parts) for file in inside]
+
+
+def text_of(error: BaseException) -> str:
+    """The error's text; a user's class may fail to give one."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its text can't be shown)"
+
+
 def in_a_line(error: BaseException) -> str:
     """`raised ValueError: no such size at my_checks.py:12`: the error of a callable of the user's,
     with the line that raised it."""
     own = users(error)
     at = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-    text = " ".join(str(error).split())[:SHOWN]
+    text = " ".join(text_of(error).split())[:SHOWN]
     return f"raised {type(error).__name__}: {text}{at}"
 
 

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tpcheck.case import Case
-from tpcheck.causes.structure import DiagnosisFailed
-from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled
+from tpcheck.causes.structure import DiagnosisFailed, NothingKnown
+from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled, Subject
 from tpcheck.diagnosis import diagnose
 from tpcheck.diagnosis.facts import Dumps, Facts, values
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
@@ -55,9 +55,17 @@ def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
         return _told(diagnosis, seen, mismatches)
     except InvalidArgument:  # the spec's author must fix it
         raise
-    except Exception as error:  # a fault of tpcheck's, or of a reference under altered numbers
+    except (Exception, SystemExit) as error:  # of tpcheck's, or of a reference in this case
         diagnosis = Diagnosis(Code.UNCLASSIFIED, _own_failure(error))
         return _told(diagnosis, diagnose.first_divergence(failed), failed.mismatches)
+
+
+def unexplained(failed: CaseResult) -> Examined:
+    """A failure that can't be examined, since the spec's author must fix something first."""
+    first = next(iter(failed.causes), None)
+    subject = None if first is None else Subject(first.kind, first.tensor)
+    diagnosis = Diagnosis(Code.UNCLASSIFIED, NothingKnown(subject))
+    return _told(diagnosis, diagnose.first_divergence(failed), failed.mismatches)
 
 
 def _told(diagnosis: Diagnosis, seen: FirstSeen | None, mismatches: list[Mismatch]) -> Examined:
@@ -66,7 +74,7 @@ def _told(diagnosis: Diagnosis, seen: FirstSeen | None, mismatches: list[Mismatc
     return Examined(diagnosis, first_seen(seen), mismatches)
 
 
-def _own_failure(error: Exception) -> DiagnosisFailed:
+def _own_failure(error: BaseException) -> DiagnosisFailed:
     at = traceback.extract_tb(error.__traceback__)[-1]
     text, file = str(error).strip()[:SHOWN], Path(at.filename).name
     return DiagnosisFailed(type(error).__name__, text, at.name, file)

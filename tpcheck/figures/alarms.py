@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tpcheck.case import DTYPES
+from tpcheck.errors import InvalidArgument, shown
+from tpcheck.given import is_whole
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,14 @@ class Unit:
     undecided: int = 0
     known: int = 0
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        numbers = (self.tp, self.round, self.undecided, self.known)
+        fits = isinstance(self.usage, list) and isinstance(self.alarms, list)
+        fits &= all(map(is_whole, numbers)) and isinstance(self.seconds, (int, float))
+        fits &= isinstance(self.check, str) and isinstance(self.dtype, str)
+        if not fits or not all(isinstance(used, (int, float)) for used in self.usage):
+            raise InvalidArgument(f"a unit of a campaign is not {shown(self)}")
 
     @property
     def key(self) -> tuple[str, int, str, int]:

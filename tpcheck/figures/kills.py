@@ -20,6 +20,7 @@ class Row:
         diagnosis: the code that was given, or nothing.
         expected: the codes of which it should be one.
         message: the diagnosis in words.
+        trouble: why it can't run, where nothing killed it.
     """
 
     mutant: str
@@ -31,6 +32,7 @@ class Row:
     diagnosis: str
     expected: tuple[str, ...]
     message: str = ""
+    trouble: str | None = None
 
     @property
     def named(self) -> bool:
@@ -53,6 +55,7 @@ class Row:
             "diagnosis": self.diagnosis,
             "expected": list(self.expected),
             "named": self.named,
+            "trouble": self.trouble,
         }
 
 
@@ -66,6 +69,14 @@ class Matrix:
     def ordered(self) -> list[Row]:
         """Survivors and misnamed ones first."""
         return sorted(self.rows, key=lambda r: (r.killed, not r.misnamed, r.named, r.mutant))
+
+    def survivors(self) -> list[Row]:
+        """Those that ran and that nothing killed."""
+        return [row for row in self.rows if not row.killed and row.trouble is None]
+
+    def troubled(self) -> list[Row]:
+        """Those that can't run, of which nothing is known."""
+        return [row for row in self.rows if not row.killed and row.trouble is not None]
 
     def to_dict(self) -> dict[str, Any]:
         killed = [row for row in self.rows if row.killed]

@@ -17,8 +17,8 @@ from tpcheck.errors import InvalidArgument, TpcheckError
 from tpcheck.figures.kills import Matrix, Row
 from tpcheck.mutant import Mutant
 from tpcheck.ranks.zygote import die_with_parent
+from tpcheck.search.attempt import attempt
 from tpcheck.search.options import Options
-from tpcheck.search.search import Search
 from tpcheck.search.session import Session
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ Start = Callable[[], contextlib.AbstractContextManager[Session]]
 
 
 def kill(mutant: Mutant, engine: Engine, options: Options) -> Row:
-    """Searches for a counterexample of one mutant."""
+    """Searches for a counterexample of one mutant. One that can't run is told in its row."""
     begun = time.monotonic()
-    result = Search(mutant.check, engine, options).run()
+    result = attempt(mutant.check, Session(engine), options)
     found = result.counterexample
     return Row(
         mutant=mutant.name,
@@ -42,6 +42,7 @@ def kill(mutant: Mutant, engine: Engine, options: Options) -> Row:
         diagnosis=found.diagnosis.code if found else "",
         expected=mutant.diagnosis,
         message=found.diagnosis.message if found else "",
+        trouble=result.reason if result.trouble else None,
     )
 
 

@@ -6,11 +6,13 @@ Non-finite numbers become the strings 'nan', 'inf', '-inf'.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from tpcheck.errors import shown
 from tpcheck.evidence import (
     Absent,
     Elsewhere,
@@ -51,6 +53,9 @@ def check(result: CheckResult) -> dict[str, Any]:
         "state_left_behind": [left.as_json(one) for one in result.left],
         "counterexample": None if found is None else counterexample(found),
         "known_findings": [finding(row) for row in result.findings],
+        "trouble": result.trouble,
+        "address": result.address,
+        "notes": result.notes,
     }
 
 
@@ -115,15 +120,39 @@ def mismatch_from(data: Any) -> Mismatch:
         raise TypeError(f"a mismatch is a JSON object, not {type(data).__name__}")
     unknown = sorted(set(data) - {f.name for f in fields(Mismatch)})
     if unknown:
-        raise ValueError(f"a mismatch has no field {unknown[0]!r}")
+        raise ValueError(f"a mismatch has no field {shown(unknown[0])}")
     index = data.get("index")
     measured = [data.get(name) for name in ("expected", "actual", "error", "bound")]
-    if not isinstance(data["rank"], int):
-        raise ValueError(f"a mismatch on rank {data['rank']!r}")
-    expected, actual, error, bound = (None if n is None else float(n) for n in measured)
+    tensor, rank = data["tensor"], data["rank"]
+    if not isinstance(tensor, str):
+        raise ValueError(f"a mismatch of the tensor {shown(tensor)}")
+    if not _is_int(rank):
+        raise ValueError(f"a mismatch on rank {shown(rank)}")
+    if index is not None and not (isinstance(index, list) and all(map(_is_int, index))):
+        raise ValueError(f"a mismatch at {shown(index)}, which is not a list of numbers")
+    expected, actual, error, bound = map(_number, measured)
     where = None if index is None else tuple(index)
-    kind, rank = Kind(data["kind"]), data["rank"]
-    return Mismatch(str(data["tensor"]), kind, rank, where, expected, actual, error, bound)
+    return Mismatch(tensor, _kind(data["kind"]), rank, where, expected, actual, error, bound)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _kind(value: object) -> Kind:
+    if not isinstance(value, str) or value not in tuple(Kind):
+        raise ValueError(f"a mismatch of the kind {shown(value)}")
+    return Kind(value)
+
+
+def _number(value: object) -> float | None:
+    """A number as `plain` writes it."""
+    if value is None or isinstance(value, float):
+        return value
+    if _is_int(value) or value in ("nan", "inf", "-inf"):
+        with contextlib.suppress(OverflowError):
+            return float(value)  # type: ignore[arg-type]
+    raise ValueError(f"a mismatch with {shown(value)} for a number")
 
 
 def detail(found: Mismatch) -> dict[str, Any]:

@@ -124,9 +124,8 @@ def _impasse(detail: Stuck) -> str:
 
 
 def _refused(detail: Refused) -> str:
-    assert detail.mine is not None and detail.theirs is not None
     what = f"collective {detail.step} of ranks {list(detail.members)}"
-    if detail.message:
+    if detail.message and len(detail.members) == 2:
         source, target = detail.members
         what = f"message {detail.step} from rank {source} to rank {target}"
     sends = ""
@@ -136,10 +135,9 @@ def _refused(detail: Refused) -> str:
             f"expects {uneven.expected}: "
         )
     mine, theirs = detail.mine, detail.theirs
-    return (
-        f"{what}: {sends}rank {mine.rank} enters {mine.collective}, rank {theirs.rank} entered "
-        f"{theirs.collective}"
-    )
+    enters = f"rank {mine.rank} enters {mine.collective}" if mine else "a rank enters another"
+    entered = f"rank {theirs.rank} entered {theirs.collective}" if theirs else "than its peer"
+    return f"{what}: {sends}{enters}, {entered}"
 
 
 def _circle(circle: tuple[Entered, ...]) -> str:

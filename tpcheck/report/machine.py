@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +15,8 @@ from xml.etree import ElementTree
 from tpcheck import __version__
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import as_json, files
-from tpcheck.report.text import failure, findings
+from tpcheck.report.text import findings, page, unwritable
+from tpcheck.report.visible import in_json, in_xml
 from tpcheck.verdict import CheckResult, Verdict, worst
 
 SCHEMA_VERSION = 2
@@ -56,7 +58,7 @@ def json_report(
         },
         "seed": seed,
         "reason": unknown,
-        "checks": [as_json.check(result) for result in results],
+        "checks": [_check(result) for result in results],
         "skipped": [{"name": name, "reason": reason} for name, reason in skipped.items()],
     }
 
@@ -86,7 +88,7 @@ def as_junit(
         case = ElementTree.SubElement(
             suite,
             "testcase",
-            classname=f"tpcheck.{result.engine}",
+            classname=_classname(result),
             name=result.name,
             time=f"{result.seconds:.3f}",
         )
@@ -96,11 +98,11 @@ def as_junit(
                 value = f"{row.state}: {row.code}, {row.package} {row.releases}, {row.page}"
                 ElementTree.SubElement(properties, "property", name="known-finding", value=value)
         if result.verdict in bad:
-            text = "".join(c for c in failure(result) if c.isprintable() or c in "\n\t")
+            text = page(result)
             head = next(iter(text.splitlines()), "").strip()
             element = ElementTree.SubElement(case, bad[result.verdict], message=head)
             element.text = text
-        if result.findings:
+        if result.findings or result.notes:
             ElementTree.SubElement(case, "system-out").text = "\n".join(findings(result))
     if unknown is not None:
         case = ElementTree.SubElement(suite, "testcase", classname="tpcheck", name="the run")
@@ -109,9 +111,25 @@ def as_junit(
         case = ElementTree.SubElement(suite, "testcase", classname="tpcheck", name=name)
         ElementTree.SubElement(case, "skipped", message=reason)
     root = ElementTree.Element("testsuites")
-    root.append(suite)
+    root.append(in_xml(suite))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
+
+
+def _check(result: CheckResult) -> dict[str, Any]:
+    """A check's object; without its evidence where that can't be written."""
+    try:
+        return as_json.check(result)
+    except Exception as error:
+        bare = replace(result, counterexample=None, findings=[])
+        return as_json.check(replace(bare, reason=unwritable(result, error)))
+
+
+def _classname(result: CheckResult) -> str:
+    """`tpcheck.gloo.properties.linear`: the file is in it, so that checks of one name are told
+    apart."""
+    file = (result.address or "").rpartition("::")[0].removesuffix(".py")
+    return ".".join(["tpcheck", result.engine, *filter(None, file.split("/"))])
 
 
 def write(path: Path, text: str) -> None:
@@ -133,5 +151,5 @@ def write(path: Path, text: str) -> None:
 
 
 def dumps(report: dict[str, Any]) -> str:
-    """Strict JSON: no bare NaN or Infinity."""
-    return json.dumps(report, indent=1, allow_nan=False) + "\n"
+    """Strict JSON, whatever is quoted: no bare NaN or Infinity, no half of a surrogate pair."""
+    return json.dumps(in_json(report), indent=1, allow_nan=False, default=repr) + "\n"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 from tpcheck.figures.kills import Matrix, Row
 from tpcheck.figures.rules import Against
+from tpcheck.report.visible import one_line
 from tpcheck.vocabulary import Rule
 
 MEANS = {
@@ -23,6 +24,8 @@ MEANS = {
 
 def kill_line(row: Row) -> str:
     """One mutant's fate in a line."""
+    if row.trouble is not None and not row.killed:
+        return f"{'UNKNOWN':<9}{row.mutant:<52} {one_line(row.trouble)}"
     fate = "killed" if row.killed else "SURVIVED"
     name = row.diagnosis + ("" if row.named else f" (expected {' or '.join(row.expected)})")
     kinds = ",".join(row.kinds)
@@ -38,9 +41,17 @@ def matrix(found: Matrix) -> str:
         f"examples; {sums['seconds']} s"
     ]
     for row in found.ordered():
-        if not row.killed or not row.named:
+        if row.trouble is not None and not row.killed:
+            lines.append(f"  {kill_line(row)}")
+        elif not row.killed or not row.named:
             lines.append(f"  {kill_line(row)}  [{row.case}] {row.message}")
     return "\n".join(lines)
+
+
+def troubles(rows: Sequence[Row]) -> str:
+    """The first mutant that can't run, and how many more there are."""
+    more = f" (and {len(rows) - 1} more mutants)" if len(rows) > 1 else ""
+    return f"{rows[0].mutant}: {rows[0].trouble}{more}"
 
 
 def missed(mutant: str, killed_by: Set[Rule]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from tpcheck.case import Case
 from tpcheck.evidence.judged import Tensors
@@ -83,3 +84,51 @@ def interrupted(finished: int, checks: int | None) -> str:
     if checks is None:
         return "interrupted before the checks were collected"
     return f"interrupted after {finished} of {checks} checks"
+
+
+def orphan(identity: str, address: tuple[str, str], folder: Path) -> str:
+    """A saved case whose check is no longer there."""
+    file, variable = address
+    return (
+        f"the saved case {identity} belongs to {file}::{variable}, which is gone: replay it with "
+        f"--check FILE::NAME, or remove {folder / identity}.json"
+    )
+
+
+def engine_gone(engine: str, error: BaseException) -> str:
+    """The ranks can't be started again."""
+    return f"the engine {engine} can't go on: {' '.join(str(error).split())}"
+
+
+#: The room of tpcheck from which something of the user's was called → what that is.
+_CALLED = {
+    "strategies": "the strategy of its cases",
+    "known": "`when` of one of its known findings",
+    "spec": "its spec",
+    **dict.fromkeys(("oracle", "bounds", "tensors", "protocol"), "the reference"),
+}
+
+
+def raised(said: str, through: Sequence[str]) -> str:
+    """Something raised while a check ran, in the driver.
+
+    Args:
+        said: what it raised, and where (`comms.frames.in_a_line`).
+        through: the modules of tpcheck that it left (`comms.frames.through`).
+    """
+    last = through[-1] if through else "a place of its own"
+    what = _CALLED.get(last.partition(".")[0])
+    if what is None:
+        return f"tpcheck {said} (in {last}): please report it"
+    return f"{what} {said}{remedy(through)}"
+
+
+def remedy(through: Sequence[str]) -> str:
+    """What to do where the reference's own forward or backward raised; else nothing."""
+    if "oracle.passes" not in through:
+        return ""
+    return (
+        "; a reference runs in float64 and in the dtype of each case: where it has no kernel for "
+        "one, give another --dtype, or an implementation that has "
+        '(transformers: experts_implementation="eager")'
+    )

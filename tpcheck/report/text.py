@@ -17,6 +17,7 @@ from tpcheck.evidence import (
 )
 from tpcheck.report import judged, left
 from tpcheck.report.evidence import place, reason
+from tpcheck.report.visible import name, one_line, visible
 from tpcheck.verdict import CheckResult, Counterexample, FindingResult, Mismatch, Verdict
 from tpcheck.vocabulary import Kind
 
@@ -29,16 +30,27 @@ def line(result: CheckResult) -> str:
     degrees = ",".join(map(str, result.tp_degrees)) or "–"
     dtypes = ",".join(result.dtypes) or "–"
     verdict = "KNOWN" if result.verdict is Verdict.PASS and result.only_known else None
-    head = f"{verdict or result.verdict.value:<8}{result.name:<25} "
+    head = f"{verdict or result.verdict.value:<8}{title(result):<25} "
     return (
         f"{head}{result.examples:>4} cases  tp {degrees:<7} {dtypes:<26} "
         f"{result.engine:<8}{result.seconds:6.1f} s"
     )
 
 
-def skipped(name: str, reason: str) -> str:
+def title(result: CheckResult) -> str:
+    """The check's name, and its address where another check of the run has the same name."""
+    shown = name(result.name)
+    return f"{shown} ({name(result.address)})" if result.namesake and result.address else shown
+
+
+def skipped(title: str, reason: str) -> str:
     """A check that can't run here."""
-    return f"{'SKIPPED':<8}{name:<25} {reason}"
+    return f"{'SKIPPED':<8}{name(title):<25} {one_line(reason)}"
+
+
+def undecided(title: str, reason: str) -> str:
+    """A check that can't go on, of a verb without verdicts."""
+    return f"{'UNKNOWN':<8}{name(title):<25} {one_line(reason)}"
 
 
 def total(verdict: Verdict, results: Sequence[CheckResult], *, skipped: int, seconds: float) -> str:
@@ -59,8 +71,10 @@ def notes(result: CheckResult) -> list[str]:
 
 
 def findings(result: CheckResult) -> list[str]:
-    """One line per known finding: what is declared, where it is written up, how to see it again."""
-    return [f"{'':8}known finding {_finding(row, result.examples)}" for row in result.findings]
+    """One line per known finding: what is declared, where it is written up, how to see it again;
+    and one per note."""
+    lines = [f"known finding {_finding(row, result.examples)}" for row in result.findings]
+    return [f"{'':8}{one_line(text)}" for text in (*lines, *result.notes)]
 
 
 def _finding(row: FindingResult, examples: int) -> str:
@@ -81,8 +95,8 @@ def failure(result: CheckResult) -> str:
     """All that a person needs to see it, understand it and see it again."""
     found = result.counterexample
     if found is None:
-        return f"{result.verdict.value}  {result.name}: {result.reason}"
-    lines = [headline(result.name, found)]
+        return f"{result.verdict.value}  {title(result)}: {result.reason}"
+    lines = [headline(title(result), found)]
     lines += [f"  {text}" for text in _evidence(found.mismatches)]
     diagnosis = found.diagnosis
     lines.append(f"  diagnosis      {diagnosis.code}: {diagnosis.message}")
@@ -91,7 +105,36 @@ def failure(result: CheckResult) -> str:
     lines.append(f"  case           {found.case.describe()}")
     if found.reproduce:
         lines.append(f"  reproduce      {found.reproduce}")
+    if result.trouble and result.reason:
+        lines.append(f"  then           {result.reason}")
     return "\n".join(lines)
+
+
+def page(result: CheckResult) -> str:
+    """The same with all that is not printable spelled out. A page that can't be written is one
+    line, and the others are printed."""
+    try:
+        return visible(failure(result))
+    except Exception as error:
+        return f"{result.verdict.value}  {title(result)}: {unwritable(result, error)}"
+
+
+def unwritable(result: CheckResult, error: Exception) -> str:
+    """Why there is no page: a fault of tpcheck's, with the evidence that it is about."""
+    found = result.counterexample
+    seen = {type(m.detail).__name__ for m in found.mismatches} if found else set()
+    about = [*sorted(seen), *([type(found.diagnosis.cause).__name__] if found else [])]
+    return (
+        f"its report can't be written ({', '.join(about) or 'no evidence'}: "
+        f"{type(error).__name__}: {one_line(str(error))}): please report it"
+    )
+
+
+def troubles(results: Sequence[CheckResult]) -> str:
+    """The first check that can't run, and how many more there are."""
+    troubled = [result for result in results if result.trouble]
+    more = f" (and {len(troubled) - 1} more checks)" if len(troubled) > 1 else ""
+    return f"{title(troubled[0])}: {troubled[0].reason}{more}"
 
 
 def headline(name: str, found: Counterexample) -> str:
@@ -152,20 +195,26 @@ _EVENTS = (Kind.EXCEPTION, Kind.HANG, Kind.CRASH, Kind.COLLECTIVE)
 
 def _numbers(mismatch: Mismatch) -> str:
     text = (
-        f"expected {mismatch.expected:.17g}  got {mismatch.actual:.17g}  "
-        f"off by {mismatch.error:.3g}, bound {mismatch.bound:.2g}"
+        f"expected {_digits(mismatch.expected, 17)}  got {_digits(mismatch.actual, 17)}  "
+        f"off by {_digits(mismatch.error, 3)}, bound {_digits(mismatch.bound, 2)}"
     )
     detail = mismatch.detail
     if not isinstance(detail, Values):
         return text
     text += f"  ({detail.wrong} of {detail.of} differ)"
     if detail.gain_error is not None:
-        text += f"  (common scale error {detail.gain_error:.2g}, bound {detail.gain_bound:.2g})"
+        bound = _digits(detail.gain_bound, 2)
+        text += f"  (common scale error {detail.gain_error:.2g}, bound {bound})"
     if detail.norm_error is not None:
-        text += f"  (whole tensor: {detail.norm_error:.3g} σ, bound {detail.norm_bound:.3g} σ)"
+        bound = _digits(detail.norm_bound, 3)
+        text += f"  (whole tensor: {detail.norm_error:.3g} σ, bound {bound} σ)"
     if detail.dtype is not None:
         text += f"  (dtype {detail.dtype}, expected {detail.expected_dtype})"
     return text
+
+
+def _digits(number: float | None, count: int) -> str:
+    return "–" if number is None else f"{number:.{count}g}"
 
 
 def _stack(stack: str) -> list[str]:

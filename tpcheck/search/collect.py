@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -12,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from tpcheck.errors import InvalidArgument, did_you_mean
+from tpcheck.comms import frames
+from tpcheck.errors import InvalidArgument, did_you_mean, shown
 from tpcheck.spec import Check
 
 
@@ -36,9 +38,28 @@ def collect(targets: Iterable[str]) -> list[Check]:
 
 def runnable(checks: Iterable[Check]) -> tuple[list[Check], dict[str, str]]:
     """The checks whose spec can run here, and of each other one, title → why it can't."""
-    reasons = [(check, check.spec.cannot_run()) for check in checks]
-    absent = {check.title: reason for check, reason in reasons if reason is not None}
+    reasons = [(check, _cannot_run(check)) for check in checks]
+    absent: dict[str, str] = {}
+    for check, reason in reasons:
+        if reason is not None:
+            place = ":".join(check.address() or ())
+            absent[f"{check.title} ({place})" if check.title in absent else check.title] = reason
     return [check for check, reason in reasons if reason is None], absent
+
+
+def _cannot_run(check: Check) -> str | None:
+    """Why the check can't run here. One whose spec can't say is kept, and told of in its turn."""
+    try:
+        return check.spec.cannot_run()
+    except InvalidArgument:
+        return None
+
+
+def checks_in(file: str) -> set[str]:
+    """The variables of an imported file that hold checks."""
+    modules = [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == file]
+    named = [item for module in modules for item in list(vars(module).items())]
+    return {variable for variable, value in named if issubclass(type(value), Check)}
 
 
 def heavy_imports(targets: Iterable[str]) -> list[str]:
@@ -49,11 +70,16 @@ def heavy_imports(targets: Iterable[str]) -> list[str]:
         "megatron": "megatron.core.models.gpt.gpt_model",
     }
     found = set()
+    files: list[Path] = []
     for target in targets:
         path = Path(target.partition("::")[0] or os.devnull)  # "" is refused by `collect`
-        files = list(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []
+        with contextlib.suppress(OSError, ValueError):  # `collect` says what is wrong with it
+            files = _below(path) if path.is_dir() else [path] if path.is_file() else []
         for file in files:
-            source = file.read_text(errors="replace")
+            try:
+                source = file.read_text(errors="replace")
+            except OSError:
+                continue
             found |= {module for word, module in heavy.items() if word in source}
     return sorted(found)
 
@@ -67,25 +93,36 @@ def _files(path: str) -> list[Path]:
     if not path:
         raise InvalidArgument("an empty name was given: give a file, a folder or FILE::NAME")
     place = Path(path)
-    if place.is_dir():
-        hidden = (".", "_")
-        files = sorted(
-            p
-            for p in place.rglob("*.py")
-            if not any(part.startswith(hidden) for part in p.relative_to(place).parts)
-        )
+    try:
+        is_folder, is_file = place.is_dir(), place.is_file()
+        files = _below(place) if is_folder else [place]
+    except (OSError, ValueError) as error:  # too long a name, a NUL byte, no permission
+        raise InvalidArgument(f"can't read {shown(path)}: {error}") from None
+    if is_folder:
         if not files:
             raise InvalidArgument(f"the folder {path} has no Python file to collect checks from")
         return files
-    if not place.is_file():
-        raise InvalidArgument(f"no such file or folder: {path}")
+    if not is_file:
+        what = "is not a regular file" if os.path.lexists(place) else "no such file or folder"
+        raise InvalidArgument(f"{what}: {path}")
     if place.suffix != ".py":
         raise InvalidArgument(f"{path} is not a Python file: give a .py file or a folder of them")
     return [place]
 
 
+def _below(folder: Path) -> list[Path]:
+    """The Python files of a folder, in order. Links that lead nowhere, folders and pipes of such a
+    name are none, and what begins with a dot or an underscore is left out."""
+    return sorted(
+        file
+        for file in folder.rglob("*.py")
+        if not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+        and file.is_file()
+    )
+
+
 def _select(found: list[ModuleType], path: str, name: str) -> list[Check]:
-    checks = [(k, v) for m in found for k, v in vars(m).items() if isinstance(v, Check)]
+    checks = [(k, v) for m in found for k, v in list(vars(m).items()) if issubclass(type(v), Check)]
     if name and name not in dict(checks):
         hint = did_you_mean(name, dict(checks))
         raise InvalidArgument(f"{path} has no check {name!r}{hint}")
@@ -102,16 +139,25 @@ def load(file: Path) -> ModuleType:
     for folder in (str(Path.cwd()), str(file.parent)):
         if folder not in sys.path:
             sys.path.append(folder)  # last: a file called like a standard module must not win
-    name = _module_name(file)
+    name = ""
     try:
+        name = _module_name(file)  # imports the packages that it is in
         if "." in name:
-            return importlib.import_module(name)  # as its neighbours in the package will
+            return _required(importlib.import_module(name), file)  # as its neighbours will
         return _execute(name, file)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, InvalidArgument):
         raise
     except BaseException as error:
         sys.modules.pop(name, None)
         raise InvalidArgument(f"{file} does not import: {_where(error, file)}") from None
+
+
+def _required(module: object, file: Path) -> ModuleType:
+    """What was imported, which may have put something else in its place."""
+    if not isinstance(module, ModuleType):
+        given = type(module).__name__
+        raise InvalidArgument(f"{file} replaces itself by a {given}, in which no check is found")
+    return module
 
 
 def _execute(name: str, file: Path) -> ModuleType:
@@ -133,7 +179,7 @@ def _module_name(file: Path) -> str:
         name = ".".join(parts)
         if parts and all(part.isidentifier() for part in parts) and _finds(name, file, base):
             return name
-    return f"tpcheck_checks_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    return f"tpcheck_checks_{file.stem}_{hashlib.sha256(os.fsencode(file)).hexdigest()[:8]}"
 
 
 def _finds(name: str, file: Path, base: Path) -> bool:
@@ -155,4 +201,5 @@ def _where(error: BaseException, file: Path) -> str:
         getattr(error, "lineno", None),
     )  # fmt: skip
     at = f" (line {line})" if line else ""
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}{at}"
+    text = next(iter(frames.text_of(error).splitlines()), "")
+    return f"{type(error).__name__}: {text}{at}"

@@ -1,7 +1,8 @@
 """The corpus: counterexamples on disk, one JSON file each, replayed first next time.
 
 A file is written atomically when its case is found and again when it has shrunk, so that nothing
-is lost when a run is killed. No pickle: a check is named by file and variable, a case is JSON.
+is lost when a run is killed. No pickle: a check is named by file and variable, a case is JSON. A
+file that was edited, or is not ours, is one line, and stops nothing.
 """
 
 from __future__ import annotations
@@ -9,22 +10,28 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpcheck.case import Case
-from tpcheck.errors import CaseError, InvalidArgument
+from tpcheck.case import LONGEST_TEXT, Case
+from tpcheck.errors import CaseError, InvalidArgument, shown
 from tpcheck.report import as_json, files
+from tpcheck.report.visible import in_json
 from tpcheck.verdict import Mismatch
 
 FOLDER = ".tpcheck"
 _VERSION = 1
 
+#: Bytes of a file, at most: tens of times as many as 64 ranks with their stacks take. A larger one
+#: is not a case, and is not read into memory.
+LARGEST = 32 * 2**20
+
 
 @dataclass(frozen=True)
 class Saved:
-    """One saved counterexample."""
+    """One saved counterexample; `id` is the name of its file."""
 
     id: str
     check: str
@@ -40,51 +47,102 @@ class Corpus:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(FOLDER) / "corpus"
+        self._bad: dict[str, str] = {}  # file → what is wrong with it
+        self._told: set[str] = set()
 
     def save(self, entry: Saved) -> Path:
-        """Writes one counterexample; a reader sees the old file or the new one, never half.
+        """Writes one counterexample; a reader sees the old file or the new one, never half. Ctrl-C
+        comes after it.
 
         Raises:
             InvalidArgument: the folder can't be made or written to.
         """
-        path = self.folder / f"{entry.id}.json"
-        written = {
-            "schema_version": _VERSION,
-            "id": entry.id,
-            "check": entry.check,
-            "address": [_portable(entry.address[0]), entry.address[1]] if entry.address else None,
-            "engine": entry.engine,
-            "case": entry.case.to_dict(),
-            "mismatches": [as_json.mismatch(m) for m in entry.mismatches],
-            "diagnosis": entry.diagnosis,
-        }
+        path = self._path(entry.id)
+        if path is None:
+            raise InvalidArgument(f"a case can't be called {shown(entry.id)}")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            files.replace(path, json.dumps(written, indent=1))
-        except OSError as error:
-            reason = error.strerror
-            raise InvalidArgument(f"can't keep cases in {self.folder}: {reason}") from None
+            self._save(path, entry)
+        except KeyboardInterrupt:  # it came before signals were held back
+            self._save(path, entry)
+            raise
         return path
+
+    def _save(self, path: Path, entry: Saved) -> None:
+        with files.uninterrupted():
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                files.replace(path, json.dumps(in_json(_written(entry)), indent=1))
+            except OSError as error:
+                reason = error.strerror
+                raise InvalidArgument(f"can't keep cases in {self.folder}: {reason}") from None
 
     def remove(self, identity: str) -> None:
         """Forgets a counterexample (a larger one that shrank to another). Where the folder can
         only be read it stays, and is replayed again."""
-        with contextlib.suppress(OSError):
-            (self.folder / f"{identity}.json").unlink(missing_ok=True)
+        if (path := self._path(identity)) is not None:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Removes what runs that were killed while they saved have left."""
+        files.sweep(self.folder)
 
     def of(self, check: str, address: tuple[str, str] | None) -> list[Saved]:
-        """The readable counterexamples of one check: of this name and, where both have one, of
-        this place."""
+        """The readable counterexamples of one check: of this place or, where one of both has none,
+        of this name."""
         here = (_portable(address[0]), address[1]) if address else None
-        found = []
-        for path in sorted(self.folder.glob("*.json")):
+        return [
+            entry
+            for entry in self._readable()
+            if (here == entry.address if here and entry.address else check == entry.check)
+        ]
+
+    def orphans(self, file: str, variables: Collection[str]) -> list[Saved]:
+        """The readable counterexamples of checks that the file no longer has."""
+        place = _portable(file)
+        return [
+            entry
+            for entry in self._readable()
+            if entry.address and entry.address[0] == place and entry.address[1] not in variables
+        ]
+
+    def identity(self, check: str, address: tuple[str, str] | None, case: Case) -> str:
+        """What a case is called: by its check's name, unless a check of the same name elsewhere has
+        the same case saved."""
+        plain = case.id(check)
+        here = (_portable(address[0]), address[1]) if address else None
+        with contextlib.suppress(CaseError):
+            there = read(self.folder / f"{plain}.json").address
+            if here and there and here != there:
+                return case.id("::".join([*here, check]))
+        return plain
+
+    def set_aside(self, identity: str, reason: str) -> None:
+        """Notes that a case can't be replayed; its file stays."""
+        self._bad.setdefault(f"{identity}.json", f"{self.folder / identity}.json: {reason}")
+
+    def complaints(self) -> list[str]:
+        """A line for each bad file that was met since this was asked last."""
+        fresh = [name for name in self._bad if name not in self._told]
+        self._told |= set(fresh)
+        return [f"set aside: {self._bad[name]}" for name in fresh]
+
+    def _readable(self) -> Iterator[Saved]:
+        for path in self._paths():
             try:
-                entry = read(path)
-            except CaseError:
-                continue  # `replay` on that file says what is wrong with it
-            if entry.check == check and (None in (here, entry.address) or here == entry.address):
-                found.append(entry)
-        return found
+                yield read(path)
+            except CaseError as error:
+                self._bad.setdefault(path.name, str(error))
+
+    def _paths(self) -> list[Path]:
+        with contextlib.suppress(OSError):
+            return sorted(self.folder.glob("*.json"))
+        return []
+
+    def _path(self, identity: str) -> Path | None:
+        """The file of a case; None for what would not be one in the folder itself."""
+        name = f"{identity}.json"
+        return self.folder / name if name == Path(name).name and "\0" not in name else None
 
     def find(self, id_or_file: str) -> Saved:
         """The counterexample of this id (a prefix will do) or in this file.
@@ -94,59 +152,93 @@ class Corpus:
         """
         path = Path(id_or_file)
         if _names_a_file(id_or_file):
-            if not _is_file(path):
+            if not is_file(path):
                 raise CaseError(f"no such case file: {id_or_file}")
             return read(path)
-        hits = [p for p in sorted(self.folder.glob("*.json")) if p.stem.startswith(id_or_file)]
+        hits = [p for p in self._paths() if p.stem.startswith(id_or_file)]
         if len(hits) != 1:
-            there = ", ".join(p.stem for p in sorted(self.folder.glob("*.json"))) or "none"
+            there = ", ".join(p.stem for p in self._paths()) or "none"
             what = (
                 "more than one saved case starts" if hits else "no saved case is called or starts"
             )
             raise CaseError(f"{what} with {id_or_file!r} in {self.folder} (there are: {there})")
         return read(hits[0])
 
-    def command(self, id_or_file: str, *, check: str | None = None) -> str:
-        """What to paste in the working folder to replay a case; `check` where that moved."""
-        words = ["tpcheck", "replay", id_or_file]
+    def command(self, id_or_file: str, *, check: str | None = None, trust: bool = False) -> str:
+        """What to paste in the working folder to replay a case; `check` where that moved, `trust`
+        where its code is outside the working folder."""
+        words = ["tpcheck", "replay", id_or_file, *["--trust"] * trust]
         usual = self.folder.resolve() == Corpus().folder.resolve()
         if not (usual or _names_a_file(id_or_file)):
             words += ["--corpus", str(self.folder)]
         return shlex.join([*words, "--check", check] if check else words)
 
 
+def _written(entry: Saved) -> dict[str, Any]:
+    return {
+        "schema_version": _VERSION,
+        "id": entry.id,
+        "check": entry.check,
+        "address": [_portable(entry.address[0]), entry.address[1]] if entry.address else None,
+        "engine": entry.engine,
+        "case": entry.case.to_dict(),
+        "mismatches": [as_json.mismatch(m) for m in entry.mismatches],
+        "diagnosis": entry.diagnosis,
+    }
+
+
 def read(path: Path) -> Saved:
-    """Reads one file; `CaseError` names the file and what is wrong with it."""
-    given = _json(path)
-    if isinstance(given, dict) and "checks" in given:
+    """Reads one file, whose name is the case's id; `CaseError` names the file and what is wrong
+    with it. Nothing in it is trusted."""
+    try:
+        return _saved(path.stem, json.loads(files.read(path, LARGEST)))
+    except _Report:
         raise CaseError(
             f"{path} is a report, not a saved case: give the `id` of a counterexample in it"
-        )
-    try:
-        if given["schema_version"] != _VERSION:
-            raise CaseError(f"schema_version {given['schema_version']!r}, this tpcheck reads 1")
-        address = given["address"]
-        return Saved(
-            id=str(given["id"]),
-            check=str(given["check"]),
-            address=(str(address[0]), str(address[1])) if address else None,
-            case=Case.from_dict(given["case"]),
-            engine=str(given["engine"]),
-            mismatches=[as_json.mismatch_from(m) for m in given["mismatches"]],
-            diagnosis=dict(given["diagnosis"]),
-        )
-    except CaseError as error:
-        raise CaseError(f"corrupt case file {path}: {error}") from None
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
-        raise CaseError(f"corrupt case file {path}: {reason}") from None
+        raise CaseError(f"corrupt case file {path}: {' '.join(reason.split())}") from None
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CaseError(f"corrupt case file {path}: {error}") from None
+class _Report(Exception):
+    """What was read is a report of `verify`."""
+
+
+def _saved(identity: str, given: Any) -> Saved:
+    if not isinstance(given, dict):
+        raise CaseError(f"a saved case is a JSON object, not {type(given).__name__}")
+    if "checks" in given:
+        raise _Report
+    if given["schema_version"] != _VERSION:
+        version = shown(given["schema_version"])
+        raise CaseError(f"schema_version {version}, this tpcheck reads {_VERSION}")
+    mismatches, diagnosis = given["mismatches"], given["diagnosis"]
+    if not isinstance(mismatches, list) or not isinstance(diagnosis, dict):
+        raise CaseError("mismatches is not a list, or diagnosis is not an object")
+    return Saved(
+        id=identity,
+        check=_text("check", given["check"]),
+        address=_address(given["address"]),
+        case=Case.from_dict(given["case"]),
+        engine=_text("engine", given["engine"]),
+        mismatches=[as_json.mismatch_from(m) for m in mismatches],
+        diagnosis=diagnosis,
+    )
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_TEXT:
+        raise CaseError(f"{field} is {shown(value)}, not a text of 1 to {LONGEST_TEXT} characters")
+    return value
+
+
+def _address(value: object) -> tuple[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2:
+        raise CaseError(f"address is {shown(value)}, not [file, variable], nor null")
+    return _text("the file of address", value[0]), _text("the variable of address", value[1])
 
 
 def _names_a_file(id_or_file: str) -> bool:
@@ -154,7 +246,8 @@ def _names_a_file(id_or_file: str) -> bool:
     return path.suffix == ".json" or len(path.parts) > 1 or not id_or_file.isalnum()
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Whether it is a regular file, whatever is given for a path."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # too long a name, a NUL byte
@@ -165,3 +258,11 @@ def _portable(file: str) -> str:
     """A path below the working folder is kept relative, so that the corpus can be shared."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+def is_outside(file: str) -> bool:
+    """Whether a file of code is outside the working folder, links followed."""
+    try:
+        return not Path(file).resolve().is_relative_to(Path.cwd().resolve())
+    except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL byte
+        return True

@@ -6,7 +6,8 @@ from typing import Any
 
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import as_json
-from tpcheck.search.corpus import Saved
+from tpcheck.report.files import uninterrupted
+from tpcheck.search.corpus import Saved, is_outside
 from tpcheck.search.options import Options
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Diagnosis
@@ -23,25 +24,30 @@ class Keeper:
     def __init__(self, check: Check, engine: str, options: Options) -> None:
         self.check, self.engine, self.options = check, engine, options
         self._larger: set[str] = set()  # saved before they were shrunk
+        self._ids: dict[str, str] = {}  # canonical case → what it was saved as
         self._unsaved = ""  # why the last one is not in the corpus
 
     def save_at_once(self, found: CaseResult) -> None:
         """A case that may shrink: kept before anything else can go wrong."""
-        diagnosis = {"code": Code.UNCLASSIFIED.value, "message": "not yet diagnosed"}
-        self._larger.add(self._save(found, diagnosis))
+        with uninterrupted():
+            diagnosis = {"code": Code.UNCLASSIFIED.value, "message": "not yet diagnosed"}
+            self._larger.add(self._save(found, diagnosis))
 
     def save(self, found: CaseResult, diagnosis: Diagnosis) -> str:
         """The counterexample's id; it is in the corpus now, if there is one."""
-        return self._save(found, as_json.diagnosis(diagnosis))
+        with uninterrupted():
+            return self._save(found, as_json.diagnosis(diagnosis))
 
     def _save(self, found: CaseResult, diagnosis: dict[str, Any]) -> str:
-        identity = found.case.id(self.check.title)
+        title, address = self.check.title, self.check.address()
         if self.options.corpus is None:
-            return identity
+            return found.case.id(title)
+        identity = self.options.corpus.identity(title, address, found.case)
+        self._ids[found.case.canonical()] = identity
         entry = Saved(
             id=identity,
-            check=self.check.title,
-            address=self.check.address(),
+            check=title,
+            address=address,
             case=found.case,
             engine=self.engine,
             mismatches=found.mismatches,
@@ -59,7 +65,7 @@ class Keeper:
         """The first failing case of each degree was saved at once; the shrunk one takes their
         place."""
         if self.options.corpus is not None and not self._unsaved:
-            for larger in self._larger - {found.case.id(self.check.title)}:
+            for larger in self._larger - {self._ids.get(found.case.canonical(), "")}:
                 self.options.corpus.remove(larger)
 
     def reproduce(self, identity: str) -> str:
@@ -69,6 +75,6 @@ class Keeper:
             return ""
         if self._unsaved:
             return f"run this again with seed {self.options.seed} (not saved: {self._unsaved})"
-        if self.check.address() is None:
+        if (address := self.check.address()) is None:
             return f"run this again: the saved case {identity} comes first"
-        return corpus.command(identity)
+        return corpus.command(identity, trust=is_outside(address[0]))

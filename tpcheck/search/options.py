@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tpcheck.given import demand, is_amount, is_whole
 from tpcheck.search.corpus import Corpus
 
 #: Cases that a failure may cost to be made smaller. All mutants of the suite are as small after 30
@@ -32,3 +33,13 @@ class Options:
     time_budget: float | None = None
     corpus: Corpus | None = field(default_factory=Corpus)
     shrink_cases: int = SHRINK_CASES
+
+    def __post_init__(self) -> None:
+        demand(self, "examples", is_whole(self.examples, 1), "a whole number of at least 1")
+        demand(self, "seed", is_whole(self.seed), "a whole number of at least 0")
+        budget = self.time_budget
+        what = "a positive number of seconds, or None"
+        demand(self, "time_budget", budget is None or is_amount(budget), what)
+        demand(self, "shrink_cases", is_whole(self.shrink_cases), "a whole number of at least 0")
+        kept = self.corpus is None or isinstance(self.corpus, Corpus)
+        demand(self, "corpus", kept, "a Corpus, or None")

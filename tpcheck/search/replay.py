@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.diagnosis.examine import examine_failure, unexplained
 from tpcheck.engines import ranks_for
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.oracle.pose import pose
 from tpcheck.protocol.bundle import write_bundle
 from tpcheck.runner.runner import Runner
 from tpcheck.search.collect import collect
-from tpcheck.search.corpus import Corpus, Saved
+from tpcheck.search.corpus import Corpus, Saved, is_file, is_outside
 from tpcheck.search.session import Session, open_session, preload_of
+from tpcheck.search.trouble import why
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Verdict
 
@@ -42,6 +43,7 @@ def replay(
     dump: Path | None = None,
     check: str | None = None,
     corpus: Path | None = None,
+    trust: bool = False,
 ) -> Replayed:
     """Replays one case of the corpus.
 
@@ -49,38 +51,54 @@ def replay(
         engine, ranks: by default the engine that found it, as large as the case needs.
         dump: a folder for `expected.safetensors` and one `rankN.safetensors` per rank.
         check: `FILE::NAME`, where the check is no longer where it was.
+        trust: whether the case may name code outside the working folder.
 
     Raises:
-        CaseError: no such case, or a corrupt one.
-        InvalidArgument: the check is not to be found.
+        CaseError: no such case, a corrupt one, or one that names code that is not to be trusted.
+        InvalidArgument: the check is not to be found, or can't run.
     """
     kept = Corpus(corpus)
     saved = kept.find(id_or_file)
-    found = _check(saved, check)
+    found = _check(saved, check, trust)
     size = ranks or max(saved.case.world_size, ranks_for([saved.case.tp]))
     if dump is not None:
-        dump.mkdir(parents=True, exist_ok=True)
+        _make(dump)
     kind, preload = engine or saved.engine, preload_of([found])
     with open_session(kind, size, time_limit=time_limit, preload=preload) as session:
-        command = kept.command(id_or_file, check=check)
-        return _replayed(saved, session, Runner(found, session.engine), dump, command)
+        command = kept.command(id_or_file, check=check, trust=trust)
+        try:
+            return _replayed(saved, session, Runner(found, session.engine), dump, command)
+        except (Exception, SystemExit) as error:
+            raise InvalidArgument(f"{found.title}: {why(error)}") from error
 
 
-def _check(saved: Saved, name: str | None) -> Check:
-    found = collect([name or _address(saved)])
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"can't write tensors to {folder}: {error}") from None
+
+
+def _check(saved: Saved, name: str | None, trust: bool) -> Check:
+    found = collect([name or _address(saved, trust)])
     if len(found) != 1:
         raise InvalidArgument(f"--check {name}: names {len(found)} checks; give FILE::NAME")
     return found[0]
 
 
-def _address(saved: Saved) -> str:
+def _address(saved: Saved, trust: bool) -> str:
     if saved.address is None:
         raise CaseError(
             f"case {saved.id} of {saved.check!r} was found in a check without a name in a file; "
             f"give --check FILE::NAME"
         )
     file, variable = saved.address
-    if not Path(file).is_file():
+    if not trust and is_outside(file):
+        raise CaseError(
+            f"case {saved.id} names code outside the working folder ({file}), which would be run; "
+            f"give --trust, or --check FILE::NAME"
+        )
+    if not is_file(Path(file)):
         raise CaseError(
             f"case {saved.id} belongs to {file}, which is gone; give --check FILE::NAME"
         )
@@ -109,7 +127,10 @@ def _run(runner: Runner, saved: Saved, dump: Path | None) -> CaseResult:
 def _counterexample(
     runner: Runner, saved: Saved, result: CaseResult, command: str
 ) -> Counterexample:
-    examined = examine_failure(runner, result)
+    try:
+        examined = examine_failure(runner, result)
+    except InvalidArgument:  # the failure stands
+        examined = unexplained(result)
     return Counterexample(
         id=saved.id,
         case=saved.case,

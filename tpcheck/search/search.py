@@ -7,20 +7,21 @@ real ranks (gloo) confirm every counterexample, and a sample of what passes.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.diagnosis.examine import Examined, examine_failure, unexplained
 from tpcheck.errors import InvalidArgument
-from tpcheck.evidence.judged import Tensors, over
+from tpcheck.evidence.judged import over
 from tpcheck.report import reasons
 from tpcheck.runner.runner import Runner
 from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.options import Options
+from tpcheck.search.outcome import left_behind, undecided
 from tpcheck.search.trials import StateLeft, Trials
+from tpcheck.search.trouble import why
 from tpcheck.spec import Check
 from tpcheck.verdict import (
     CaseResult,
@@ -62,6 +63,7 @@ class Search:
         keep = self.keeper.save_at_once
         self.hunt = Hunt(self.check, self.engine.ranks, self.options, self.trials, keep)
         self._before = 0  # cases that ran before the first was drawn
+        self._trouble: str | None = None  # why a failure could not be examined
 
     def run(self, deadline: float | None = None) -> CheckResult:
         """Replays what is saved, then draws; returns the check's verdict."""
@@ -83,10 +85,7 @@ class Search:
         if refuted is not None:
             result.verdict, result.reason = Verdict.UNKNOWN, refuted
         if found is not None:
-            first = self.hunt.failing[0] if self.hunt.failing else found
-            result.counterexample = self._counterexample(found, first)
-            self.keeper.forget_larger(found)
-            result.verdict = Verdict.FAIL
+            self._fail(result, found)
             result.seconds = time.monotonic() - start
         return result
 
@@ -94,6 +93,26 @@ class Search:
         found = self._run_findings(deadline) or self._replay()
         self._before = len(self.trials.results)
         return found or self.hunt.run(deadline)
+
+    def cut_short(self, reason: str) -> CheckResult:
+        """What is known of a check that can't go on: UNKNOWN and why, unless it failed before."""
+        result = self._summary(0.0)
+        result.verdict, result.reason = Verdict.UNKNOWN, reason
+        found = min(self.hunt.failing, key=size, default=None)
+        if found is not None and self.real is not None:
+            found, _ = self._confirmed(self.real, found)
+        if found is not None:
+            self._fail(result, found)
+        return result
+
+    def _fail(self, result: CheckResult, found: CaseResult) -> None:
+        """Makes the result a FAIL, with this case as its counterexample."""
+        first = self.hunt.failing[0] if self.hunt.failing else found
+        result.counterexample = self._counterexample(found, first)
+        self.keeper.forget_larger(found)
+        result.verdict = Verdict.FAIL
+        if self._trouble is not None:
+            result.trouble, result.reason = True, self._trouble
 
     # ---- before a case is drawn, and after
 
@@ -116,13 +135,18 @@ class Search:
         for saved in corpus.of(self.check.title, self.check.address()) if corpus else []:
             if saved.case.world_size > self.engine.ranks:
                 continue
-            with contextlib.suppress(InvalidArgument):
+            assert corpus is not None
+            try:
                 result = self.trials.run(saved.case)
-                if self.trials.fails(result):
-                    return result
-                if result.verdict is not Verdict.FAIL:
-                    assert corpus is not None
-                    corpus.remove(saved.id)
+            except StateLeft:
+                raise
+            except (Exception, SystemExit) as error:  # it is no longer a case of this check
+                corpus.set_aside(saved.id, why(error))
+                continue
+            if self.trials.fails(result):
+                return result
+            if result.verdict is not Verdict.FAIL:
+                corpus.remove(saved.id)
         return None
 
     def _confirmed(
@@ -143,7 +167,7 @@ class Search:
     # ---- telling
 
     def _counterexample(self, found: CaseResult, first: CaseResult) -> Counterexample:
-        examined = examine_failure(self.trials.examiner, found)
+        examined = self._examined(found)
         identity = self.keeper.save(found, examined.diagnosis)
         return Counterexample(
             id=identity,
@@ -155,6 +179,14 @@ class Search:
             reproduce=self.keeper.reproduce(identity),
             found_after=self._found_after(first),
         )
+
+    def _examined(self, found: CaseResult) -> Examined:
+        """Why it fails; where that can't be said (its budget raises, say) the failure stands."""
+        try:
+            return examine_failure(self.trials.examiner, found)
+        except InvalidArgument as error:
+            self._trouble = why(error)
+            return unexplained(found)
 
     def _found_after(self, first: CaseResult) -> int:
         """How many cases were drawn up to the first that failed, and with it; those drawn later,
@@ -170,7 +202,7 @@ class Search:
             dtype = result.case.dtype
             usage[dtype] = max(usage.get(dtype, 0.0), result.usage)
         judged = over(r.judged for r in ran if r.verdict is not Verdict.FAIL)
-        verdict, reason = self._undecided(ran, judged)
+        verdict, reason = undecided(self.trials, self.hunt, ran, judged)
         return CheckResult(
             name=self.check.title,
             verdict=verdict,
@@ -183,37 +215,8 @@ class Search:
             usage=usage,
             findings=self._findings(),
             judged=judged,
-            left=self._left(),
+            left=left_behind(self.trials.results.values(), self._effect),
         )
-
-    def _left(self) -> list[LeftBehind]:
-        """What the cases left behind, each thing once."""
-        found = [self._effect] if self._effect else []
-        seen: set[str] = set()
-        for result in self.trials.results.values():
-            found += [
-                LeftBehind(result.case, left) for left in result.left if left.name not in seen
-            ]
-            seen |= {left.name for left in result.left}
-        return found
-
-    def _undecided(self, ran: list[CaseResult], judged: Tensors) -> tuple[Verdict, str | None]:
-        """UNKNOWN and why, or PASS."""
-        if not ran:
-            left_out = over(result.judged for result in self.trials.results.values())
-            return Verdict.UNKNOWN, reasons.none_counts(left_out)
-        if (stale := self.trials.ledger.stale()) is not None:
-            return Verdict.UNKNOWN, stale
-        undecided = [r for r in ran if r.verdict is Verdict.UNKNOWN]
-        if undecided:
-            return Verdict.UNKNOWN, undecided[0].unknown
-        asked = set(self.options.degrees) if callable(self.check.spec.cases) else set()
-        never = sorted(asked - self.hunt.impossible - {r.case.tp for r in ran})
-        if never and self.options.examples >= len(asked):
-            return Verdict.UNKNOWN, reasons.never_ran(never)
-        if blind := {key: own for key, own in judged.items() if own.blind}:
-            return Verdict.UNKNOWN, reasons.never_judged(blind)
-        return Verdict.PASS, None
 
     def _findings(self) -> list[FindingResult]:
         """What became of the known findings, each with its smallest case."""

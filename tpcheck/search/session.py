@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tpcheck.engines.engine import Engine
-from tpcheck.errors import Untrusted
+from tpcheck.errors import InvalidArgument, Untrusted, shown
+from tpcheck.given import is_amount
+from tpcheck.report import reasons
 from tpcheck.search import canary
 from tpcheck.search.collect import collect, runnable
 from tpcheck.spec import Check
@@ -45,6 +47,15 @@ class Session:
         if (reason := self.untrusted) is not None:
             raise Untrusted(reason)
 
+    def why_gone(self) -> str | None:
+        """Why no case can run any more; None where the ranks are up, or new ones are now."""
+        for engine in filter(None, (self.engine, self.confirm)):
+            try:
+                engine.start()
+            except Exception as error:
+                return reasons.engine_gone(engine.name, error)
+        return None
+
     def collect(self, targets: Iterable[str]) -> list[Check]:
         """The checks that `targets` name and that can run here; the others are `skipped`."""
         return self.keep_runnable(collect(targets))
@@ -71,6 +82,11 @@ def open_session(
         ranks, time_limit, preload: of the engine to start, as `Engine` takes them.
         confirm: start as many of gloo's ranks beside an engine that simulates its own.
     """
+    if not is_amount(time_limit):
+        given = f"{time_limit:g}" if isinstance(time_limit, float) else shown(time_limit)
+        raise InvalidArgument(f"time_limit={given}: give a positive number of seconds")
+    if not isinstance(engine, (str, Engine)):
+        raise InvalidArgument(f"engine={shown(engine)}: give an Engine, or the name of one")
     with contextlib.ExitStack() as stack:
         if isinstance(engine, str):
             started = Engine(engine, ranks, time_limit=time_limit, preload=preload)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tpcheck.case import MOST_RANKS, Space
 from tpcheck.engines import ranks_for
-from tpcheck.errors import InvalidArgument, Untrusted
-from tpcheck.report.text import failure
+from tpcheck.errors import InvalidArgument, Untrusted, shown
+from tpcheck.report import reasons
+from tpcheck.report.text import page
+from tpcheck.search.attempt import attempt, not_run
+from tpcheck.search.collect import checks_in, runnable
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
-from tpcheck.search.search import Search
 from tpcheck.search.session import Session, open_session, preload_of
 from tpcheck.spec import Check
-from tpcheck.verdict import CheckFailed, CheckResult, Verdict
+from tpcheck.verdict import TROUBLE, CheckFailed, CheckResult, CheckTroubled, Verdict, exit_code
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
@@ -38,24 +42,29 @@ def verify(
         corpus: where counterexamples are kept; by default `.tpcheck/corpus`.
 
     Raises:
-        CheckFailed: a check ended in FAIL or UNKNOWN; the message is the report. UNKNOWN, too,
-            where the canary was not found on the engine, in this call or an earlier one.
+        CheckFailed: a check ended in FAIL or UNKNOWN; the message is the report, of all checks
+            that did. UNKNOWN, too, where the canary was not found on the engine, in this call or
+            an earlier one. Where no check FAILs and one can't run (its reference raises, say), it
+            is an `InvalidArgument`, too.
         InvalidArgument: something given can't be used.
     """
     __tracebackhide__ = True
     if not checks:
         raise InvalidArgument("verify() was given no check")
     for check in checks:
-        if (reason := check.spec.cannot_run()) is not None:
-            raise InvalidArgument(f"{check.title} {reason}")
+        if not isinstance(check, Check):
+            raise InvalidArgument(f"verify({shown(check)}): give Checks")
+    for title, reason in runnable(checks)[1].items():
+        raise InvalidArgument(f"{title} {reason}")
     options = Options(
         examples=examples,
         seed=seed,
-        degrees=tuple(degrees),
-        dtypes=tuple(dtypes),
+        degrees=degrees,
+        dtypes=dtypes,
         time_budget=time_budget,
         corpus=corpus or Corpus(),
     )
+    Space(degrees, dtypes, MOST_RANKS)
     preload = preload_of(checks)
     with open_session(engine, ranks_for(degrees), preload=preload, confirm=True) as session:
         try:
@@ -65,7 +74,8 @@ def verify(
         results = verify_all(checks, session, options)
     bad = [result for result in results if result.verdict is not Verdict.PASS]
     if bad:
-        raise CheckFailed("\n\n".join(map(failure, bad)), bad)
+        kind = CheckTroubled if exit_code(bad) == TROUBLE else CheckFailed
+        raise kind("\n\n".join(map(page, bad)), bad)
     return results
 
 
@@ -76,15 +86,52 @@ def verify_all(
     *,
     finished: Callable[[CheckResult], None] | None = None,
 ) -> list[CheckResult]:
-    """Runs checks one after the other; `finished` is told of each."""
+    """Runs checks one after the other; `finished` is told of each. What goes wrong in one is told
+    in its result, and the others run; where the ranks can't be started again the rest is UNKNOWN.
+    """
     end = None if options.time_budget is None else time.monotonic() + options.time_budget
-    results = []
+    results: list[CheckResult] = []
+    titles = Counter(check.title for check in checks)
+    gone: str | None = None
+    if options.corpus is not None:
+        options.corpus.sweep()
+    files: set[str] = set()  # those whose saved cases were looked through
     for index, check in enumerate(checks):
-        deadline = None
-        if end is not None:
-            now = time.monotonic()
-            deadline = now + max(0.0, end - now) / (len(checks) - index)
-        results.append(Search(check, session.engine, options, session.confirm).run(deadline))
+        if gone is not None:
+            result = not_run(check, session, gone)
+        else:
+            deadline = _share(end, len(checks) - index)
+            result = attempt(check, session, options, deadline)
+            if result.trouble and (gone := session.why_gone()) is not None:
+                result.trouble, result.reason = False, gone
+        result.notes += _notes(check, options.corpus, files)
+        result.namesake = titles[check.title] > 1
+        results.append(result)
         if finished:
-            finished(results[-1])
+            finished(result)
     return results
+
+
+def _share(end: float | None, left: int) -> float | None:
+    """When a check's time is up, where `left` checks share what there is."""
+    if end is None:
+        return None
+    now = time.monotonic()
+    return now + max(0.0, end - now) / left
+
+
+def _notes(check: Check, corpus: Corpus | None, looked_at: set[str]) -> list[str]:
+    """What is to be said of saved cases: bad files, and those of checks that a file no longer has,
+    each once."""
+    address = check.address()
+    if corpus is None:
+        return []
+    notes = []
+    if address is not None and address[0] not in looked_at:
+        looked_at.add(address[0])
+        notes = [
+            reasons.orphan(saved.id, saved.address, corpus.folder)
+            for saved in corpus.orphans(address[0], checks_in(address[0]))
+            if saved.address is not None
+        ]
+    return [*corpus.complaints(), *notes]

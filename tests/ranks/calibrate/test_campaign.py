@@ -12,7 +12,7 @@ from fixtures.mutants import MUTANTS
 from properties.embedding import embedding
 from properties.linear import row_linear
 from tests import candidates
-from tpcheck import Check, specs
+from tpcheck import Case, Check, specs
 from tpcheck.calibrate.campaign import UNIT, Campaign
 from tpcheck.calibrate.state import Grid, State
 from tpcheck.engines.engine import Engine
@@ -97,6 +97,27 @@ def test_what_has_no_case_is_passed_over(gloo: Engine, corpus: Corpus, tmp_path:
     campaign = Campaign([listed], gloo, State(tmp_path / "none", nowhere), corpus)
     with pytest.raises(InvalidArgument, match="no check has a case"):
         campaign.run(3)
+
+
+def stop(case: Case) -> None:
+    raise SystemExit(0)
+
+
+def test_a_check_that_can_not_run_is_told_and_the_others_go_on(
+    gloo: Engine, corpus: Corpus, tmp_path: Path
+) -> None:
+    grid = Grid(degrees=(2,), dtypes=("float64",))
+    right = row_linear
+    broken = Check(right.spec, right.candidate, name="broken", overrides={"reference": stop})
+    campaign = Campaign([broken, right], gloo, State(tmp_path / "state", grid), corpus)
+    found = campaign.run(UNIT + 1)  # the other check has its turn, too
+    assert not found.alarms and found.whole.cases > UNIT
+    assert set(campaign.troubled) == {"broken"} and "SystemExit" in campaign.troubled["broken"]
+
+
+def test_two_checks_of_one_name_are_refused(gloo: Engine, corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="two checks are called 'row_linear'"):
+        Campaign([row_linear, row_linear], gloo, State(tmp_path / "s", Grid()), corpus)
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.ranks.cli.commands import CHECKS, run
-from tpcheck.errors import InvalidArgument
 from tpcheck.search.search import Search
 
 
@@ -56,15 +55,37 @@ def test_a_report_may_go_to_a_device_or_a_pipe(folder: Path, option: str) -> Non
         assert Path(place).is_symlink() or Path(place).is_char_device()
 
 
-def test_a_reader_that_leaves_is_no_counterexample(folder: Path) -> None:
-    command = f"{sys.executable} -m tpcheck verify checks.py::right --examples 2"
+WRONG = [sys.executable, "-m", "tpcheck", "verify", "checks.py::wrong", "--examples", "1"]
+
+
+@pytest.mark.parametrize("stdout", ["reader gone", "/dev/full"])
+def test_a_stdout_that_can_not_be_written_costs_neither_report_nor_exit_code(
+    folder: Path, stdout: str
+) -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        command.split(), stdout=write, stderr=subprocess.PIPE, text=True, cwd=folder
-    )
+    if stdout == "/dev/full":
+        os.close(write)
+        write = os.open(stdout, os.O_WRONLY)
+    command = [*WRONG, "--json", "r.json", "--junit", "/dev/full"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=folder)
     os.close(write)
-    assert (done.returncode, done.stderr) == (141, "")
+    said = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert json.loads((folder / "r.json").read_text())["verdict"] == "FAIL"
+    assert sum("can't write the report /dev/full: No space" in line for line in said) == 1
+    full = [line for line in said if "can't write to stdout" in line]
+    assert (len(full), len(said)) == ((1, 2) if stdout == "/dev/full" else (0, 1)), said
+
+
+def test_a_gate_that_asked_for_a_report_and_gets_none_is_not_told_0(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["verify", "checks.py::right", "--tp", "2", "--examples", "1", "--json", "/dev/full"]
+    assert run(*command, "--junit", "r.xml") == 2
+    out, err = capsys.readouterr()
+    assert "PASS  1 checks" in out and (folder / "r.xml").exists()
+    assert err == "tpcheck: can't write the report /dev/full: No space left on device\n"
 
 
 def test_an_interrupt_keeps_what_is_finished(
@@ -90,25 +111,55 @@ def test_an_interrupt_keeps_what_is_finished(
     assert "UNKNOWN  1 checks, 2 cases" in capsys.readouterr().out
 
 
-def test_a_mistake_in_one_check_keeps_what_is_finished(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_trouble_of_one_check_is_not_the_others(
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ran = Search.run
-
-    def mistaken(search: Search, deadline: float | None = None) -> Any:
-        if search.check.title == "right":
-            raise InvalidArgument("right: no case exists")
-        return ran(search, deadline)
-
-    monkeypatch.setattr(Search, "run", mistaken)
-    targets = ["checks.py::wrong", "checks.py::right"]
-    assert run("verify", *targets, "--examples", "2", "--json", "r.json") == 2
+    targets = ["checks.py::missing", "checks.py::budget_of_three", "checks.py::right"]
+    options = ["--tp", "2", "--examples", "1", "--json", "r.json", "--junit", "r.xml"]
+    assert run("verify", *targets, *options) == 2
     shown = capsys.readouterr()
-    assert "diagnosis" in shown.out and "reproduce" in shown.out
-    assert shown.err == "tpcheck: right: no case exists\n"
+    assert "UNKNOWN  missing: the layout's params name 'wieght'" in shown.out
+    assert "UNKNOWN  3 checks" in shown.out
+    assert shown.err.startswith("tpcheck: missing: ") and "(and 1 more checks)" in shown.err
+    assert len(shown.err.splitlines()) == 1
     report = json.loads((folder / "r.json").read_text())
-    assert report["reason"] == "right: no case exists"
-    assert [check["name"] for check in report["checks"]] == ["wrong"]
+    assert [(c["name"], c["verdict"], c["trouble"]) for c in report["checks"]] == [
+        ("missing", "UNKNOWN", True),
+        ("budget_of_three", "UNKNOWN", True),
+        ("right", "PASS", False),
+    ]
+    assert (folder / "r.xml").exists()
+    assert run("verify", *targets, "checks.py::wrong", *options) == 1, "a FAIL is told first"
+
+
+def test_two_checks_of_one_name_are_told_apart(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "more.py").write_text(CHECKS)
+    targets = ["checks.py::right", "sub/more.py::right"]
+    reports = ["--json", "r.json", "--junit", "r.xml"]
+    assert run("verify", *targets, "--tp", "2", "--examples", "1", *reports) == 0
+    said = capsys.readouterr().out
+    assert "right (checks.py::right)" in said and "right (sub/more.py::right)" in said
+    checks = json.loads((folder / "r.json").read_text())["checks"]
+    assert [check["address"] for check in checks] == targets
+    cases = ElementTree.parse(folder / "r.xml").findall("testsuite/testcase")
+    names = ["tpcheck.gloo.checks", "tpcheck.gloo.sub.more"]
+    assert [case.get("classname") for case in cases] == names
+
+
+def test_a_stdout_that_can_not_encode_loses_nothing(folder: Path) -> None:
+    source = CHECKS.replace("return partial", "raise ValueError('\\u00dc \\x1b[31m [/x] \\udcff')")
+    (folder / "checks.py").write_text(source)
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "LANG": "C"}
+    command = [*WRONG, "--json", "r.json", "--junit", "r.xml"]
+    done = subprocess.run(command, capture_output=True, cwd=folder, env=environment)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert rb"ValueError: \xdc \x1b[31m [/x] \udcff" in done.stdout
+    assert b"\x1b" not in done.stdout and b"reproduce" in done.stdout
+    json.loads((folder / "r.json").read_bytes().decode("utf-8"))
+    ElementTree.parse(folder / "r.xml")
 
 
 def test_what_cannot_run_here_is_skipped_and_said(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from tpcheck.cli.console import console
+from tpcheck.cli.console import Console, complain, console
 
 
 @pytest.mark.parametrize("text", ["expected [seq, batch]", "[/bold]", "[red]x[/red]", ":key:"])
@@ -12,3 +14,38 @@ def test_brackets_and_colons_are_printed_as_they_are(text: str) -> None:
     with console.capture() as printed:
         console.print(text)
     assert printed.get() == f"{text}\n"
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("closed")])
+def test_a_stdout_that_can_not_be_written_is_said_once_and_stops_nothing(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise error
+
+    shown = Console(file=Full())
+    shown.print("PASS")
+    shown.print("PASS")
+    said = capsys.readouterr().err
+    assert said.startswith("tpcheck: can't write to stdout (") and len(said.splitlines()) == 1
+
+
+def test_a_reader_that_has_gone_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    shown = Console(file=Gone())
+    shown.print("PASS")
+    assert shown.quiet and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("text", ["\x1b[31m", "\x1b]0;x\x07", "\u202e", "\udcff"])
+def test_escape_sequences_are_spelled_out(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with console.capture() as printed:
+        console.print(text)
+    complain(text)
+    shown = text.encode("unicode_escape").decode()
+    assert printed.get() == f"{shown}\n"
+    assert capsys.readouterr().err == f"tpcheck: {shown}\n"

@@ -101,9 +101,26 @@ def test_json_is_strict_where_values_are_not_finite() -> None:
     assert (found["actual"], found["error"], found["detail"]) == ("nan", "inf", NOT_FINITE)
 
 
-def test_a_bare_nan_would_be_noticed() -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        dumps({"x": math.nan})
+@pytest.mark.parametrize("value", [math.nan, -math.inf, {math.inf: 1}, "\ud800", {"\udcff": [()]}])
+def test_json_is_strict_whatever_is_quoted(value: Any) -> None:
+    def refuse(token: str) -> None:
+        raise AssertionError(token)
+
+    text = dumps({"x": value})
+    assert json.dumps(json.loads(text, parse_constant=refuse), ensure_ascii=False).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    "said", ["\x00\x1b]0;title\x07", "\ud800", "\u202e", "\ufffe", "a\x85b", "]]>"]
+)
+def test_junit_spells_out_what_xml_can_not_hold_in_every_place(said: str) -> None:
+    finding = FindingResult(said, said, said, said, said, True, otherwise=said)
+    odd = replace(UNDECIDED, name=said, reason=said, engine=said, findings=[finding], notes=[said])
+    text = as_junit([odd], seconds=1.0, unknown=said, skipped={said: said})
+    root = ElementTree.fromstring(text.encode("utf-8"))
+    shown = said.encode("unicode_escape").decode() if said != "]]>" else said
+    places = [*(e.text for e in root.iter()), *(v for e in root.iter() for v in e.attrib.values())]
+    assert sum(shown in (place or "") for place in places) >= 8
 
 
 def test_junit_counts_failures_and_errors_apart() -> None:

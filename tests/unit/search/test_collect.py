@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpcheck.errors import InvalidArgument
-from tpcheck.search.collect import collect, heavy_imports, load
+from tpcheck.search.collect import checks_in, collect, heavy_imports, load
 
 SOURCE = """
 from tpcheck import Check, specs
@@ -220,3 +221,58 @@ def test_a_file_of_a_package_is_collected_wherever_the_package_lies(
     path = write(inside / "packaged.py", SOURCE.format(name="row"))
     assert [c.title for c in collect([path])] == ["row"]
     assert hasattr(importlib.import_module("json"), "dumps")
+
+
+def test_what_is_no_file_in_a_folder_is_passed_over_and_not_waited_for(folder: Path) -> None:
+    write(folder / "props/a.py", SOURCE.format(name="only"))
+    props = folder / "props"
+    (props / ".#b.py").symlink_to("user@host.1234")
+    (props / "dangling.py").symlink_to("nowhere.py")
+    (props / "loop.py").symlink_to("loop.py")
+    (props / "around").symlink_to(props)
+    (props / "folder.py").mkdir()
+    os.mkfifo(props / "pipe.py")
+    assert heavy_imports(["props"]) == []
+    assert [c.title for c in collect(["props"])] == ["only"]
+
+
+@pytest.mark.parametrize("kind", ["dangling", "loop", "pipe", "device", "folder", "long", "null"])
+def test_what_is_no_file_is_refused_in_one_line(folder: Path, kind: str) -> None:
+    place = folder / "x.py"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "folder":
+        place.mkdir()
+    elif kind in ("dangling", "loop", "device"):
+        place.symlink_to({"dangling": "gone.py", "loop": "x.py", "device": "/dev/zero"}[kind])
+    target = {"long": "x" * 300, "null": "a\0b.py"}.get(kind, "x.py")
+    assert heavy_imports([target]) == []
+    refused(target)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys\nsys.modules[__name__] = 3\n",
+        "class E(Exception):\n    def __str__(self): raise ValueError\nraise E\n",
+        "raise BaseException('\\n\\n')\n",
+    ],
+    ids=["replaced", "no text", "blank"],
+)
+@pytest.mark.parametrize("name", ["__init__", "inner"])
+def test_a_package_that_does_what_it_likes_is_refused_in_one_line(
+    folder: Path, source: str, name: str
+) -> None:
+    package = f"odd_{name}_{abs(hash(source))}"
+    for file in ("__init__", "inner"):
+        write(folder / package / f"{file}.py", source if file == name else "")
+    refused(str(folder / package / "inner.py"))
+
+
+def test_an_object_that_answers_for_another_class_stops_nothing(folder: Path) -> None:
+    source = SOURCE.format(name="only") + (
+        "class Odd:\n    @property\n    def __class__(self): raise RuntimeError\nodd = Odd()\n"
+    )
+    path = write(folder / "odd_checks.py", source)
+    assert [c.title for c in collect([path])] == ["only"]
+    assert checks_in(path) == {"only"}

@@ -6,15 +6,12 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tpcheck.case import Case
 from tpcheck.errors import CaseError, InvalidArgument
-from tpcheck.search.corpus import Corpus, Saved, read
+from tpcheck.search.corpus import Corpus, Saved
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -27,15 +24,6 @@ ENTRY = Saved(
     mismatches=[Mismatch("y", Kind.OUTPUT, 1, (0, 2), 1.5, float("nan"), float("inf"), 1e-15)],
     diagnosis={"code": "summed-twice", "message": "twice", "evidence": {"factor": 2.0}},
 )
-
-
-def refused(path: Path) -> str:
-    """The one line with which `read` refuses a file; it names the file."""
-    with pytest.raises(CaseError) as caught:
-        read(path)
-    text = str(caught.value)
-    assert str(path) in text and len(text.splitlines()) == 1 and len(text) < 1000
-    return text
 
 
 def test_what_is_saved_is_what_is_found(corpus: Corpus) -> None:
@@ -122,13 +110,6 @@ def test_the_command_to_replay_a_case_names_what_is_not_the_default(corpus: Corp
     )
 
 
-def test_a_report_is_no_corrupt_case(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    report.write_text(json.dumps({"schema_version": 1, "verdict": "FAIL", "checks": []}))
-    text = refused(report)
-    assert text.startswith(f"{report} is a report, not a saved case")
-
-
 def test_a_removed_case_is_gone_and_removing_it_twice_is_fine(corpus: Corpus) -> None:
     corpus.save(ENTRY)
     corpus.remove(ENTRY.id)
@@ -136,11 +117,25 @@ def test_a_removed_case_is_gone_and_removing_it_twice_is_fine(corpus: Corpus) ->
     assert corpus.of("row_linear", None) == []
 
 
-def test_the_cases_of_a_check_are_its_own_and_corrupt_ones_are_passed_over(corpus: Corpus) -> None:
+def test_a_check_is_known_by_its_place_under_another_name(corpus: Corpus) -> None:
     corpus.save(ENTRY)
-    corpus.save(replace(ENTRY, id="aaaaaa", check="column_linear"))
-    (corpus.folder / "bbbbbb.json").write_text("{")
-    assert [saved.id for saved in corpus.of("row_linear", None)] == ["7f3a91"]
+    place = ("/elsewhere/linear.py", "row_linear")
+    assert [saved.id for saved in corpus.of("renamed", place)] == ["7f3a91"]
+    assert corpus.of("row_linear", ("/elsewhere/linear.py", "other")) == []
+    assert [s.id for s in corpus.orphans("/elsewhere/linear.py", {"other"})] == ["7f3a91"]
+    assert corpus.orphans("/elsewhere/linear.py", {"row_linear"}) == []
+    assert corpus.orphans("/elsewhere/other.py", set()) == []
+
+
+def test_two_checks_of_one_name_keep_a_case_each(corpus: Corpus) -> None:
+    here, there = ("/a/linear.py", "row"), ("/b/linear.py", "row")
+    first = corpus.identity("row", here, ENTRY.case)
+    corpus.save(replace(ENTRY, id=first, check="row", address=here))
+    second = corpus.identity("row", there, ENTRY.case)
+    corpus.save(replace(ENTRY, id=second, check="row", address=there))
+    assert first == ENTRY.case.id("row") == corpus.identity("row", here, ENTRY.case)
+    assert [s.id for s in corpus.of("row", here)] == [first]
+    assert [s.id for s in corpus.of("row", there)] == [second]
 
 
 def test_a_path_below_the_working_folder_is_saved_relative(
@@ -154,98 +149,6 @@ def test_a_path_below_the_working_folder_is_saved_relative(
 def test_a_check_without_an_address_is_saved(corpus: Corpus) -> None:
     corpus.save(replace(ENTRY, address=None))
     assert corpus.find("7f3a91").address is None
-
-
-RAW = {
-    "empty": b"",
-    "truncated": b'{"schema_version": 1, "id": "7f',
-    "binary": bytes(range(256)),
-    "not utf-8": b'{"id": "\xff"}',
-    "pickle": b"\x80\x04\x95\x00\x00\x00\x00.",
-    "deep": b"[" * 100_000,
-    "a number": b"3",
-    "null": b"null",
-    "a list": b"[1, 2]",
-    "text": b'"case"',
-    "an empty object": b"{}",
-}
-
-
-@pytest.mark.parametrize("kind", RAW)
-def test_a_file_that_is_no_case_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "7f3a91.json"
-    path.write_bytes(RAW[kind])
-    refused(path)
-
-
-def test_a_folder_and_a_missing_file_are_refused_in_one_line(tmp_path: Path) -> None:
-    refused(tmp_path)
-    refused(tmp_path / "gone.json")
-
-
-BROKEN: dict[str, tuple[str, Any, str]] = {
-    "version": ("schema_version", 2, "2"),
-    "case is null": ("case", None, "NoneType"),
-    "unknown field of the case": ("case", {"sede": 1}, "'seed'"),
-    "wrong type in the case": ("case", {"seed": "x"}, "case.seed"),
-    "dtype of the case": ("case", {"dtype": "int4"}, "int4"),
-    "mismatches is a number": ("mismatches", 3, ""),
-    "mismatch is a number": ("mismatches", [3], ""),
-    "mismatch has an unknown field": ("mismatches", [{"tensr": "y"}], "tensr"),
-    "mismatch has no kind": ("mismatches", [{"tensor": "y", "rank": 0}], "kind"),
-    "mismatch with words for numbers": (
-        "mismatches", [{"tensor": "y", "kind": "output", "rank": 0, "error": "big"}], "big"
-    ),
-    "index is a number": ("mismatches", [{"tensor": "y", "kind": "o", "rank": 0, "index": 1}], ""),
-    "rank is text": ("mismatches", [{"tensor": "y", "kind": "output", "rank": "0"}], ""),
-    "kind is a list": ("mismatches", [{"tensor": "y", "kind": [], "rank": 0}], ""),
-    "diagnosis is a number": ("diagnosis", 3, ""),
-    "address is one name": ("address", ["a.py"], ""),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_each_broken_part_is_refused_in_one_line(name: str, corpus: Corpus) -> None:
-    path = corpus.save(ENTRY)
-    key, value, words = BROKEN[name]
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
-    assert words in refused(path)
-
-
-@pytest.mark.parametrize("key", ["id", "check", "address", "case", "engine", "mismatches"])
-def test_each_missing_part_is_named(key: str, corpus: Corpus) -> None:
-    path = corpus.save(ENTRY)
-    data = json.loads(path.read_text())
-    del data[key]
-    path.write_text(json.dumps(data))
-    assert f"'{key}'" in refused(path)
-
-
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=6,
-)
-
-
-@settings(deadline=None, max_examples=120)
-@given(data=st.data())
-def test_no_json_whatever_makes_another_error(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = Corpus(tmp_path_factory.getbasetemp() / "fuzz").save(ENTRY)
-    whole = json.loads(path.read_text())
-    key = data.draw(st.sampled_from([*whole, "everything"]))
-    value = data.draw(anything)
-    if key in ("case", "mismatches") and data.draw(st.booleans()):
-        part = whole[key] if key == "case" else whole[key][0]
-        value = part | {data.draw(st.sampled_from([*part])): value}
-        value = value if key == "case" else [value]
-    path.write_text(json.dumps(value if key == "everything" else whole | {key: value}))
-    try:
-        read(path)
-    except CaseError as error:
-        assert str(path) in str(error) and len(str(error).splitlines()) == 1
 
 
 def test_a_folder_that_can_not_be_written_is_one_line(

@@ -15,7 +15,7 @@ def sentence(cause: causes.OfReruns) -> str:
 
 @sentence.register
 def _(cause: causes.RightWithoutData) -> str:
-    dp, tp = (cause.mesh[axis] for axis in ("dp", "tp"))
+    dp, tp = (cause.mesh.get(axis, 1) for axis in ("dp", "tp"))
     return (
         f"{called(cause.subject)} is wrong on a {dp} × {tp} mesh and right on tp={tp} alone: "
         "a collective runs over the wrong group"

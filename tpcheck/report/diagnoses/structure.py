@@ -24,7 +24,8 @@ def _(cause: causes.RankDied) -> str:
 
 @sentence.register
 def _(cause: causes.RanksRaised) -> str:
-    who = "every rank" if cause.every else f"rank {cause.ranks[0]}"
+    some = f"rank {cause.ranks[0]}" if cause.ranks else "a rank"
+    who = "every rank" if cause.every else some
     row = f"{cause.row}: " if cause.row else ""
     return f"{row}{who} raised {cause.type}: {cause.text} (in {cause.phase})"
 

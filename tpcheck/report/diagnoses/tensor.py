@@ -63,10 +63,10 @@ def _(cause: causes.ScaledOnSomeRanks) -> str:
 
 @sentence.register
 def _(cause: causes.LowPrecision) -> str:
-    bits = -math.log2(cause.relative_error)
+    error = cause.relative_error
+    how = f"to {-math.log2(error):.1f} bits" if 0 < error < math.inf else f"but for {error:g}"
     return (
-        f"{called(cause.subject)} agrees to {bits:.1f} bits, and every value is representable in "
-        f"{cause.dtype}"
+        f"{called(cause.subject)} agrees {how}, and every value is representable in {cause.dtype}"
     )
 
 

@@ -8,7 +8,7 @@ from tpcheck.report.diagnoses.where import called
 
 
 def sentence(cause: causes.OfTerms) -> str:
-    rank, kept = next(iter(cause.kept.items()))
+    rank, kept = next(iter(cause.kept.items()), ("?", ()))
     what = (
         f"{called(cause.subject)} of rank {rank} counts only {list(kept)} of the {cause.of} "
         f"positions along dim {cause.dim} of {cause.along}"

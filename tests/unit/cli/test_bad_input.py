@@ -1,0 +1,132 @@
+"""Bad input is one line on stderr and exit code 2, whichever verb and option it is given to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.ranks.cli.commands import complaint
+from tpcheck.calibrate.state import Grid, State
+from tpcheck.cli.calibrate import parsed
+from tpcheck.cli.options import duration
+from tpcheck.errors import InvalidArgument
+
+LONG = "n" * 300
+COMMANDS = [
+    ["verify", "gone.py", "--json", LONG],
+    ["verify", "gone.py", "--json", f"{LONG}/r.json"],
+    ["verify", "gone.py", "--junit", f"/{LONG}"],
+    ["verify", "gone.py", "--corpus", LONG],
+    ["verify", "gone.py", "--corpus", "/dev/null/x"],
+    ["verify", "gone.py", "--json", "/dev/null/x"],
+    ["verify", "gone.py", "--json", "same", "--junit", "./same"],
+    ["verify", "gone.py", "--time-limit", "nan"],
+    ["verify", "gone.py", "--time-limit", "inf"],
+    ["verify", "gone.py", "--time-limit", "0"],
+    ["verify", "gone.py", "--time-limit", "1e300"],
+    ["verify", "gone.py", "--time-budget", "nan"],
+    ["verify", "gone.py", "--time-budget", "inf"],
+    ["verify", "gone.py", "--time-budget", "-3"],
+    ["verify", "gone.py", "--time-budget", ""],
+    ["verify", "gone.py", "--seed", "9" * 5000],
+    ["verify", "gone.py", "--examples", "nan"],
+    ["verify", "gone.py", "--tp", ""],
+    ["verify", "gone.py", "--tp", "0"],
+    ["verify", "gone.py", "--tp", "9" * 5000],
+    ["verify", "gone.py", "--dtype", ""],
+    ["verify", "gone.py", "--dtype", "\udcff"],
+    ["mutants", "gone.py", "--jobs", "0"],
+    ["mutants", LONG],
+    ["mutants", "gone.py", "--json", LONG],
+    ["calibrate", "alarms", "gone.py", "--cases", "0"],
+    ["calibrate", "alarms", "gone.py", "--tp", "x"],
+    ["calibrate", "sensitivity", "gone.py::x"],
+    ["calibrate", "sensitivity", "gone.py::x", "--dims", "[" * 100_000],
+    ["calibrate", "sensitivity", "gone.py::x", "--dims", '{"a": ' + "9" * 5000 + "}"],
+    ["calibrate", "sensitivity", "gone.py::x", "--dims", "{}", "--runs", "-1"],
+    ["replay", LONG],
+    ["replay", "a\x1b[31m\n"],
+    ["replay", "abc", "--corpus", LONG],
+    ["replay", "x.json"],
+    ["audit", ""],
+    ["audit", ".x:y"],
+    ["audit", "os:name.x"],
+    ["audit", f"{LONG}.py:build"],
+    ["audit", "exits.py:build"],
+    ["audit", "exits:build"],
+    ["audit", "torch.nn:Identity", "--tp", "1000000000"],
+    ["bench", "--json", LONG],
+    ["doctor", "--ranks", "0"],
+    ["\x1b[31m"],
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exits.py").write_text("raise SystemExit(0)")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command)[:50])
+def test_it_is_one_line_and_exit_code_2(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = complaint(capsys, *command)
+    assert line.startswith("tpcheck: ") and line.isprintable()
+    assert "inside a rank" not in line, "it is refused before ranks are started"
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "-1s", "0", "1e999h", "", "s", "1x"])
+def test_a_duration_is_a_positive_time(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not a time"):
+        duration(text)
+    assert (duration("90"), duration("2m"), duration("1h")) == (90, 120, 3600)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "3", "null", "{", "", '{"a": ' * 50_000])
+def test_dims_are_a_json_object(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not a JSON object") as caught:
+        parsed(text)
+    assert len(str(caught.value)) < 300
+
+
+STATES: dict[str, Any] = {
+    "empty": b"",
+    "one line": b"{}",
+    "deep": b"[" * 100_000 + b"\n",
+    "a unit of texts": b'{}\n{"check": "x", "tp": "2", "dtype": "y", "round": 0}\n',
+    "a unit without lists": b'{}\n{"check": "x", "tp": 2, "dtype": "y", "round": 0, "usage": 3}\n',
+    "not utf-8": b"\xff\n",
+    "folder": None,
+    "pipe": None,
+    "loop": None,
+}
+
+
+@pytest.mark.parametrize("kind", STATES)
+def test_what_is_no_state_of_a_campaign_is_one_line(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        path.write_bytes(STATES[kind])
+    with pytest.raises(InvalidArgument) as caught:
+        State(path, Grid())
+    assert str(path) in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+def test_the_twin_a_good_command_is_not_refused() -> None:
+    with pytest.raises(typer.BadParameter):
+        from tpcheck.cli.options import _seconds
+
+        assert _seconds("30") == 30
+        _seconds("none")

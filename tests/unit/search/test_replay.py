@@ -1,0 +1,61 @@
+"""A saved case does not say which code is run: what is outside the working folder is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.search.test_corpus import ENTRY
+from tpcheck.errors import CaseError, InvalidArgument
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.replay import replay
+
+SOURCE = "raise RuntimeError('this ran')\n"
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder, and one that is not: each with a file that says when it is run."""
+    for name in ("work", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "code.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def saved(corpus: Corpus, file: str) -> str:
+    """A case whose JSON names the file."""
+    path = corpus.save(ENTRY)
+    text = path.read_text().replace("/elsewhere/linear.py", file)
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("file", ["../elsewhere/code.py", "{}/elsewhere/code.py", "link.py"])
+@pytest.mark.parametrize("by", ["id", "file"])
+def test_code_outside_the_working_folder_is_not_run(
+    corpus: Corpus, tmp_path: Path, file: str, by: str
+) -> None:
+    Path("link.py").symlink_to("../elsewhere/code.py")
+    path = saved(corpus, file.format(tmp_path))
+    named = path if by == "file" else ENTRY.id
+    with pytest.raises(CaseError, match="give --trust") as caught:
+        replay(named, corpus=corpus.folder)
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(InvalidArgument, match="this ran"):
+        replay(named, corpus=corpus.folder, trust=True)
+    with pytest.raises(InvalidArgument, match="this ran"):
+        replay(named, corpus=corpus.folder, check="../elsewhere/code.py::row")
+
+
+def test_code_in_the_working_folder_is(corpus: Corpus) -> None:
+    with pytest.raises(InvalidArgument, match="this ran"):
+        replay(saved(corpus, "code.py"), corpus=corpus.folder)
+
+
+@pytest.mark.parametrize("file", ["a\\u0000b.py", "loop.py", "-", "no/such.py", "."])
+def test_a_file_that_can_not_be_is_one_line(corpus: Corpus, file: str) -> None:
+    Path("loop.py").symlink_to("loop.py")
+    with pytest.raises(CaseError) as caught:
+        replay(saved(corpus, file), corpus=corpus.folder)
+    assert len(str(caught.value).splitlines()) == 1

@@ -1,0 +1,64 @@
+"""What users hand over is checked where it is made: one line that says what was given, what is
+allowed, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tpcheck.errors import InvalidArgument, shown
+
+#: Characters of a name. It stands in every line about a check; a longer one fills the terminal.
+LONGEST_NAME = 200
+A_NAME = f"a printable text of 1 to {LONGEST_NAME} characters"
+
+
+def demand(
+    owner: object, field: str, fits: bool, what: str, *, kind: Any = InvalidArgument
+) -> None:
+    """Raises where the field of `owner` does not fit.
+
+    Args:
+        what: what to give instead.
+        kind: of the error: a class of `InvalidArgument`.
+    """
+    if not fits:
+        value, name = shown(getattr(owner, field)), getattr(owner, "name", "")
+        of = f" of {name!r}" if field != "name" and is_name(name) else ""
+        raise kind(f"{type(owner).__name__}({field}={value}){of}: give {what}")
+
+
+def demand_callables(owner: object, *fields: str, optional: bool = False) -> None:
+    """Raises where one of the fields can't be called, nor is None where it is `optional`."""
+    for field in fields:
+        value = getattr(owner, field)
+        what = "a function" + (", or None" if optional else "")
+        demand(owner, field, callable(value) or (optional and value is None), what)
+
+
+def is_name(value: object) -> bool:
+    """Whether it can be shown in a line: no control characters, no half of a surrogate pair."""
+    return isinstance(value, str) and 1 <= len(value) <= LONGEST_NAME and value.isprintable()
+
+
+def is_whole(value: object, least: int = 0) -> bool:
+    """Whether it is an integer of at least `least`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def is_amount(value: object) -> bool:
+    """Whether it is a positive number, of which a float can be made."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 < value < 2**62  # type: ignore[operator]
+
+
+def is_texts(value: object) -> bool:
+    """Whether it is a tuple or list of names."""
+    return isinstance(value, (tuple, list)) and all(map(is_name, value))
+
+
+def is_mapping_of(value: object, key: type, *, to: type = object) -> bool:
+    """Whether it is a mapping of such keys to such values."""
+    return isinstance(value, Mapping) and all(
+        isinstance(k, key) and isinstance(v, to) for k, v in value.items()
+    )

@@ -1,0 +1,59 @@
+"""One check's run, whatever goes wrong in it: a check's trouble is that check's."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tpcheck.errors import InvalidArgument
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.search.session import Session
+from tpcheck.search.trouble import why
+from tpcheck.spec import Check
+from tpcheck.verdict import CheckResult, Verdict
+
+
+def attempt(
+    check: Check, session: Session, options: Options, deadline: float | None = None
+) -> CheckResult:
+    """The check's result. Where its spec, its reference or its candidate can't run, or where
+    tpcheck itself fails, it is UNKNOWN with the reason, and `trouble`; a failure that was found
+    before that stays a FAIL."""
+    begun = time.monotonic()
+    search: Search | None = None
+    try:
+        if (absent := check.spec.cannot_run()) is not None:
+            raise InvalidArgument(absent)
+        search = Search(check, session.engine, options, session.confirm)
+        result = search.run(deadline)
+    except (Exception, SystemExit) as error:
+        result = _cut_short(search, check, session, why(error))
+        result.trouble, result.seconds = True, time.monotonic() - begun
+    result.address = address(check)
+    return result
+
+
+def not_run(check: Check, session: Session, reason: str) -> CheckResult:
+    """A check that did not come to its turn."""
+    result = CheckResult(check.title, Verdict.UNKNOWN, session.engine.name, reason=reason)
+    result.address = address(check)
+    return result
+
+
+def address(check: Check) -> str | None:
+    """`FILE::NAME`, as the command line takes it; relative below the working folder."""
+    if (found := check.address()) is None:
+        return None
+    file, variable = Path(found[0]), found[1]
+    below = file.is_relative_to(Path.cwd())
+    return f"{file.relative_to(Path.cwd()) if below else file}::{variable}"
+
+
+def _cut_short(search: Search | None, check: Check, session: Session, reason: str) -> CheckResult:
+    if search is not None:
+        try:
+            return search.cut_short(reason)
+        except (Exception, SystemExit):  # what it had found can't be confirmed, or told
+            pass
+    return not_run(check, session, reason)

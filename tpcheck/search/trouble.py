@@ -1,0 +1,16 @@
+"""What keeps a check from running, in one line."""
+
+from __future__ import annotations
+
+from tpcheck.comms import frames
+from tpcheck.errors import InvalidArgument
+from tpcheck.report import reasons
+
+
+def why(error: BaseException) -> str:
+    """What is wrong, where, and what to do."""
+    if isinstance(error, InvalidArgument):
+        cause = error.__cause__
+        text = " ".join(str(error).split())
+        return text + reasons.remedy(frames.through(cause) if cause is not None else ())
+    return reasons.raised(frames.in_a_line(error), frames.through(error))
