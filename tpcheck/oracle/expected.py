@@ -66,11 +66,13 @@ def expect(passes: Passes, exact: Any, low: Any, effort: Effort) -> list[Expecte
     sizes = _sizes(runs.passes, exact) if passes.case.integers else None
     unused = runs.unused()
     expected = []
-    for i, (right, own) in enumerate(zip(runs.exact, runs.own, strict=True)):
+    for i, right in enumerate(runs.exact):
         spreads = _spreads(runs.passes, i, right.values, runs.errors(i), effort)
         if sizes:
             spreads = integers.spreads(spreads, sizes[i].values, torch_dtype(passes.case))
-        expected.append(Expected(right.cotangents, right.values, spreads, own.values, unused))
+        expected.append(
+            Expected(right.cotangents, right.values, spreads, runs.own_values(i), unused)
+        )
     return expected
 
 
@@ -120,7 +122,11 @@ class Runs:
     def errors(self, i: int) -> Errors:
         """What they show of problem `i`."""
         pairs = [(up[i].values, down[i].values) for up, down in self.strained]
-        return Errors([run[i].values for run in self.noisy], self.own[i].values, pairs)
+        return Errors([run[i].values for run in self.noisy], self.own_values(i), pairs)
+
+    def own_values(self, i: int) -> Values:
+        """The results of problem `i` in the case's dtype."""
+        return _beside(self.own[i].values, self.exact[i].values)
 
     def unused(self) -> frozenset[Key]:
         """Gradients that are None in any float64 run: rounding may choose another path."""
@@ -193,7 +199,21 @@ class Noise:
 
 
 def _difference(off: Values, right: Values, times: float) -> Values:
-    return {key: (off[key].double() - value.double()) / times for key, value in right.items()}
+    beside = _beside(off, right)
+    return {key: (beside[key].double() - value.double()) / times for key, value in right.items()}
+
+
+def _beside(run: Values, right: Values) -> Values:
+    """The tensors of `right` as another run gave them; NaN where rounding sent the run another way
+    (a token to another expert, say), so that it has no such tensor, or one of another shape."""
+
+    def beside(own: Tensor | None, value: Tensor) -> Tensor:
+        if own is not None and (own.shape == value.shape or not own.is_floating_point()):
+            return own
+        dtype = torch.float64 if own is None else own.dtype
+        return torch.full(value.shape, torch.nan, dtype=dtype)
+
+    return {key: beside(run.get(key), value) for key, value in right.items()}
 
 
 def _sizes(passes: Passes, module: Any) -> Run:

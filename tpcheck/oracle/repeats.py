@@ -3,6 +3,7 @@ runs would pass for rounding, and nothing that a candidate computes would be out
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -53,8 +54,7 @@ def _differs(one: Sequence[Walked], other: Sequence[Walked]) -> str | None:
             name
             for mine, others in pairs
             for (kind, name), value in mine.items()
-            if not torch.equal(value, others[kind, name])
-            and _size(value - others[kind, name]) > allowed
+            if _apart(value, others[kind, name]) > allowed
         ),
         None,
     )
@@ -62,6 +62,12 @@ def _differs(one: Sequence[Walked], other: Sequence[Walked]) -> str | None:
 
 def _numbers(values: Values) -> Values:
     return {key: t.double() for key, t in values.items() if key[0] != Shelf.BORDER}
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    if one.shape != other.shape:
+        return math.inf
+    return 0.0 if torch.equal(one, other) else _size(one - other)
 
 
 def _size(tensor: Tensor) -> float:

@@ -20,9 +20,10 @@ _WHY = {
 
 def line(tensors: Tensors) -> str | None:
     """`judged 99.2 % of 12400 elements; least of output: 96.1 % (why)`; None where it is all."""
-    left = _incomplete(tensors)
+    left = {key: own for key, own in _incomplete(tensors).items() if not own.extra}
     if not left:
-        return None
+        extra = _incomplete(tensors)
+        return f"not judged: {each(extra)}" if extra else None
     key = min(left, key=lambda key: _share(left[key]))
     counted = [own for own in tensors.values() if not own.extra]
     whole = Judged(sum(own.elements for own in counted), sum(own.judged for own in counted))

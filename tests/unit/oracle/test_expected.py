@@ -95,3 +95,32 @@ def test_bounds_are_the_same_each_time_also_of_gradients_averaged_over_dp() -> N
     for again in others:
         pairs = zip(first, again, strict=True)
         assert all(torch.equal(a.spread.sigma, b.spread.sigma) for a, b in pairs)
+
+
+class Routed(torch.nn.Module):
+    """Rows of x above a threshold that rounding decides go through `first`, the others through
+    `second`, which are given as many rows as there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        upper = (x[:, 0] / 3 * 3 > x[:, 0]) | (torch.arange(len(x)) == 0)
+        y = torch.empty_like(x)
+        y[upper], y[~upper] = self.first(x[upper]), self.second(x[~upper])
+        return y
+
+
+def test_borders_whose_rows_rounding_decides_are_not_judged() -> None:
+    routed = Spec(
+        name="routed",
+        cases=[Case()],
+        reference=lambda case: Routed(),
+        inputs=lambda case, draw: {"x": draw("x", 16, 4)},
+        layout=lambda case: Layout(),
+    )
+    for dtype in ("float64", "bfloat16"):
+        borders = pose(routed, Case(dtype=dtype), watch=Pass(0)).problems[0].borders
+        inside = [t for t in borders if Border.of(t.name).module == "first"]
+        assert inside and all(t.spread.sigma.isinf().all() for t in inside)
