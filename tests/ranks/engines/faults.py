@@ -89,12 +89,14 @@ def leave_a_child_with_its_socket() -> None:
 
 
 def daemon() -> None:
-    """A process in a session of its own that nobody waits for."""
-    if os.fork() == 0:
+    """A process in a session of its own, and no child of the rank's."""
+    between = os.fork()
+    if between == 0:
         os.setsid()
         if os.fork() == 0:
             time.sleep(FOREVER)
         os._exit(0)
+    os.waitpid(between, 0)
 
 
 def let_a_child_go_on() -> None:
