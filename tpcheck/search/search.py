@@ -15,7 +15,7 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.evidence.judged import over
 from tpcheck.report import reasons
 from tpcheck.runner.runner import Runner
-from tpcheck.search.failures import size
+from tpcheck.search.failures import decided, size
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.options import Options
@@ -108,11 +108,21 @@ class Search:
     def _fail(self, result: CheckResult, found: CaseResult) -> None:
         """Makes the result a FAIL, with this case as its counterexample."""
         first = self.hunt.failing[0] if self.hunt.failing else found
+        found = self._settled(found, first)
         result.counterexample = self._counterexample(found, first)
         self.keeper.forget_larger(found)
         result.verdict = Verdict.FAIL
         if self._trouble is not None:
             result.trouble, result.reason = True, self._trouble
+
+    def _settled(self, found: CaseResult, first: CaseResult) -> CaseResult:
+        """The case to be told: the smallest one, if it fails on fresh ranks as the first did."""
+        alone = self.trials.apart or self.real is not None or found.timed_out
+        if alone or found.case == first.case:
+            return found
+        self.engine.renew()
+        again = decided(lambda: self.runner.run(found.case))
+        return first if again.verdict is Verdict.PASS else found
 
     # ---- before a case is drawn, and after
 

@@ -75,6 +75,22 @@ def test_a_failure_that_is_the_case_s_own_is_a_failure_whatever_ran_before(gloo:
     assert found.counterexample is not None and found.counterexample.found_after > 1
 
 
+class WrongAfterWide(WrongWhereWide):
+    """Wrong where wide, and in every case after such a one."""
+
+    spoilt = False
+
+    def __init__(self, in_features: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(in_features, *args, **kwargs)
+        self.wide = self.wide or WrongAfterWide.spoilt
+        WrongAfterWide.spoilt = self.wide
+
+
+def test_a_smaller_case_that_only_earlier_ones_explain_is_not_told(gloo: Engine) -> None:
+    found = run(WrongAfterWide, gloo).counterexample
+    assert found is not None and found.case["in_features"] > 2
+
+
 def test_a_check_starts_on_ranks_that_no_other_has_used(gloo: Engine) -> None:
     """A class that a candidate replaces for good is seen by no guard."""
     right, switches = candidates.check(RowLinear), candidates.check(Switches)
