@@ -24,6 +24,7 @@ from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
 from tpcheck.oracle import expected
 from tpcheck.protocol.messages import RankReport
+from tpcheck.runner import files
 from tpcheck.runner import runner as running
 from tpcheck.runner.runner import Runner
 
@@ -42,6 +43,7 @@ POSE = "drawing, layout, spread"
 SAVE = "writing the bundle"
 RANK = "ranks, build to compare"
 WIRE = "to the ranks and back"
+STATE = "the state of the processes"
 REST = "the rest"
 
 Laps = list[list[float]]  # [lap][case]: seconds
@@ -177,8 +179,9 @@ def _one(runner: Runner, case: Case) -> dict[str, float]:
     spans = _Spans()
 
     def sent(_: Any, outcomes: Any) -> str:
-        reports = [o.seconds["rank"] for o in outcomes if isinstance(o, RankReport)]
-        spans.add(RANK, max(reports))
+        reports = [o.seconds for o in outcomes if isinstance(o, RankReport)]
+        spans.add(RANK, max(seconds["rank"] for seconds in reports))
+        spans.add(STATE, max(seconds["state"] for seconds in reports))
         return "run"
 
     with contextlib.ExitStack() as stack:
@@ -186,8 +189,9 @@ def _one(runner: Runner, case: Case) -> dict[str, float]:
         stack.enter_context(spans.around(expected.Noise, "deviations", lambda *_: NOISE))
         stack.enter_context(spans.around(expected, "own_run", lambda *_: OWN))
         stack.enter_context(spans.around(running, "pose", lambda *_: "pose"))
-        stack.enter_context(spans.around(running, "write_bundle", lambda *_: SAVE))
+        stack.enter_context(spans.around(files, "write_bundle", lambda *_: SAVE))
         stack.enter_context(spans.around(Engine, "run", sent))
+        stack.enter_context(spans.around(running.Runner, "restore", lambda *_: "restore"))
         began = time.perf_counter()
         runner.run(case)
         whole = time.perf_counter() - began
@@ -196,8 +200,9 @@ def _one(runner: Runner, case: Case) -> dict[str, float]:
     found[POSE] = pose - sum(found.values())
     found[SAVE] = spans.seconds[SAVE]
     found[RANK] = spans.seconds[RANK]
-    found[WIRE] = run - found[RANK]
-    return found | {REST: whole - pose - run - found[SAVE]}
+    found[WIRE] = run - found[RANK] - spans.seconds[STATE]
+    found[STATE] = spans.seconds[STATE] + spans.seconds["restore"]
+    return found | {REST: whole - pose - run - found[SAVE] - spans.seconds["restore"]}
 
 
 # ---- torch's own test classes

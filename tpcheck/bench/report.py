@@ -99,7 +99,7 @@ def _starts(table: Table, start: Start) -> None:
     row("  importing torch", start.torch_import)
     if rest > 0:  # a busy machine can slow one import more than the other
         row("  importing DTensor and tpcheck", rest)
-    row("  forking the ranks", start.again, "what a recovery costs")
+    row("  forking the ranks", start.again, "for each check, and after a failure")
 
 
 def _degree(table: Table, degree: int, one: Degree) -> None:

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -194,7 +195,10 @@ def _note(ended: Ended, before: Guard, *found: Left) -> None:
     """Restores the state of before, and notes in the report what was not as it was. Ranks of a case
     that failed are not used again."""
     if isinstance(ended.outcome, RankReport):
+        start = time.perf_counter()
         ended.outcome.left += [*found, *before.restore()]
+        spent = ended.outcome.seconds
+        spent["state"] = spent.get("state", 0.0) + time.perf_counter() - start
 
 
 def serve_host(connection: int, board: int, request: dict[str, Any]) -> None:
