@@ -23,7 +23,7 @@ verify-frameworks: setup
 	$(BIN)/tpcheck verify properties/_frameworks --examples 6
 
 test: setup lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 # what starts no ranks: for every save
 test-fast: setup

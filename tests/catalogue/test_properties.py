@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from fixtures.mutants import MUTANTS
 from tests import ROOT
@@ -20,7 +17,6 @@ from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.spec import Check
-from tpcheck.strategies import quiet
 from tpcheck.verdict import CaseResult, Verdict
 
 FRAMEWORKS = ROOT / "properties" / "_frameworks"
@@ -45,23 +41,9 @@ def test_property(gloo: Engine, corpus: Corpus, name: str) -> None:
 
 def draw(check: Check, count: int) -> list[Case]:
     """`count` different random cases of a check."""
-    cases: dict[str, Case] = {}
-
-    @seed(11)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategies.of(check.spec, Space()))
-    def collect_one(case: Case) -> None:
-        cases[case.canonical()] = case
-
-    with quiet(), warnings.catch_warnings():
-        collect_one()
-    return list(cases.values())
+    cases: list[Case] = []
+    strategies.each(strategies.of(check.spec, Space()), count, "11", cases.append)
+    return list({case.canonical(): case for case in cases}.values())
 
 
 def evidence(result: CaseResult) -> list[dict[str, object]]:
