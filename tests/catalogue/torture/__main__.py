@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests import ROOT
 from tests.catalogue.torture import campaign, deaths, faults, judge, memory, permutations
-from tests.catalogue.torture.fault import KINDS
+from tests.catalogue.torture.fault import KINDS, Effect
 from tests.catalogue.torture.records import Records
 from tests.catalogue.torture.rounds import Round, rounds
 
@@ -93,6 +93,8 @@ def _faults(given: argparse.Namespace) -> bool:
         wanted = {(one.number, one.label) for one in planned} | {(-1, "when the engine is closed")}
         rows += [row for row in records.rows() if (row.number, row.label) in wanted]
     print("\n" + judge.table(rows, {name: kind.line for name, kind in KINDS.items()}))
+    leaving = {name for name, kind in KINDS.items() if kind.effect is Effect.LEAVES}
+    print("\nleft state that no report names:", ", ".join(judge.unnamed(rows, leaving)) or "none")
     wrong = judge.troubles(rows) + judge.grown(rows)
     print("\n" + "\n".join(wrong or ["nothing is wrong"]))
     return not wrong

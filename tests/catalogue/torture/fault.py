@@ -105,6 +105,8 @@ _ELSEWHERE: dict[tuple[Effect, Place], frozenset[str]] = {
     (Effect.ENDS, Place.ATEXIT): PASS,
     (Effect.KILLS, Place.ATEXIT): PASS,
     (Effect.RAISES, Place.ATEXIT): PASS,
+    # the gradients are read after it, and there may be a step and one more forward
+    (Effect.LEAVES, Place.FINALIZE): ANY,
 }
 
 

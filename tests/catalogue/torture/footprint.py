@@ -33,13 +33,17 @@ def _bytes(folder: Path) -> int:
 
 def processes(marks: Iterable[str]) -> dict[int, str]:
     """The processes that are part of the runs `marks`, with what they are."""
-    wanted = {f"{INSIDE}={mark}".encode() for mark in marks}
-    found = {}
+    return alive(pid for mark in marks for pid in with_variable(f"{INSIDE}={mark}".encode()))
+
+
+def with_variable(wanted: bytes) -> list[int]:
+    """The processes whose first environment has this variable with this value."""
+    found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                if wanted & set((entry / "environ").read_bytes().split(b"\0")):
-                    found[int(entry.name)] = _named(entry)
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
             except OSError:
                 continue
     return found

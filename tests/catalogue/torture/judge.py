@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -97,6 +97,16 @@ def grown(rows: Iterable[Row]) -> list[str]:
     return found
 
 
+def unnamed(rows: Iterable[Row], leaving: Container[str]) -> list[str]:
+    """Kinds, of those that leave state behind, of which no report named any: for information."""
+    named: dict[str, bool] = {}
+    for row in rows:
+        for one in row.seen:
+            if row.kind in leaving and one.role == "fault":
+                named[row.kind] = named.get(row.kind, False) or bool(one.left)
+    return sorted(kind for kind, ever in named.items() if not ever)
+
+
 COLUMNS = ("wrong PASS", "wrong FAIL", "wrong UNKNOWN")
 
 
@@ -107,7 +117,9 @@ def table(rows: list[Row], lines: dict[str, str]) -> str:
         lines: kind → what it does.
     """
     heads = ["kind", "faults", "follow-ups", *COLUMNS, "exceptions", "processes", "files", "what"]
-    body = [_line(kind, [r for r in rows if r.kind == kind]) for kind in sorted({r.kind for r in rows})]
+    body = [
+        _line(kind, [r for r in rows if r.kind == kind]) for kind in sorted({r.kind for r in rows})
+    ]
     body = [[*cells, lines.get(cells[0], "")] for cells in body]
     whole = [*_line(f"{len(body)} kinds", rows), ""]
     cells = [heads, *body, whole]
@@ -118,7 +130,9 @@ def table(rows: list[Row], lines: dict[str, str]) -> str:
 def _line(name: str, rows: list[Row]) -> list[str]:
     follow_ups = sum(one.role != "fault" for row in rows for one in row.seen)
     wrong = [sum(row.count(what) for row in rows) for what in COLUMNS]
-    others = [sum(len(getattr(row, of)) for row in rows) for of in ("exceptions", "processes", "files")]
+    others = [
+        sum(len(getattr(row, of)) for row in rows) for of in ("exceptions", "processes", "files")
+    ]
     return [name, *map(str, [len(rows), follow_ups, *wrong, *others])]
 
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.catalogue.torture.candidates import RIGHT, WITHIN, WRONG
 from tests.catalogue.torture.fault import KINDS, Effect, Kind, Place, Trigger
+from tests.catalogue.torture.known import RIGHT, WITHIN, WRONG
 
 #: Faults of one kind that hangs, at most: each takes the time limit, several times.
 HANGS = 1
@@ -54,7 +54,9 @@ class Round:
 def rounds(engine: str, count: int, seed: int, only: str | None = None) -> list[Round]:
     """The campaign on one engine: every kind has its turn, then each again."""
     chance = random.Random(f"{seed} {engine}")
-    kinds = [kind for kind in KINDS.values() if engine in kind.engines and only in (None, kind.name)]
+    kinds = [
+        kind for kind in KINDS.values() if engine in kind.engines and only in (None, kind.name)
+    ]
     waiting = {kind.name: _faults(kind, engine, chance) for kind in kinds}
     found: list[Round] = []
     while waiting and len(found) < count:

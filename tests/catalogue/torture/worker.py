@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.catalogue.torture import candidates, footprint
+from tests.catalogue.torture import candidates, footprint, known
 from tests.catalogue.torture.fault import FAIL, KINDS, PASS, Place
 from tests.catalogue.torture.judge import Row, Seen
 from tests.catalogue.torture.records import Records
@@ -49,7 +49,7 @@ def work(todo: Sequence[Round], records: Records, folder: Path) -> None:
             row.processes = _left(session, marks, told)
             row.driver = footprint.of_driver(engine.folder for engine in _engines(session))
             records.add(row)
-            if row.exceptions:
+            if row.exceptions and one.place is not Place.IMPORT:
                 break
     last = Row(todo[0].engine, -1, "the end", "when the engine is closed")
     _wait(lambda: footprint.processes(marks) or footprint.alive(_told(told)))
@@ -64,20 +64,18 @@ def played(one: Round, session: Session) -> Row:
     kind = KINDS[one.kind]
     row = Row(one.engine, one.number, one.kind, one.label)
     begun = time.monotonic()
-    expected = dict.fromkeys(candidates.RIGHT, PASS) | dict.fromkeys(candidates.WRONG, FAIL)
+    expected = dict.fromkeys(known.RIGHT, PASS) | dict.fromkeys(known.WRONG, FAIL)
     with _faulty(one) as check:
         own = kind.expected(one.place)
         if one.within:
-            own = PASS if one.within in candidates.RIGHT else FAIL
-        checks = [check, *(candidates.FOLLOWERS[name] for name in one.followers)]
+            own = own if one.within in known.RIGHT else FAIL
+        checks = [check, *(known.FOLLOWERS[name] for name in one.followers)]
         roles = [("fault", own), *(("follow-up", expected[name]) for name in one.followers)]
         lists = [one.order] if one.mode == "together" else [(i,) for i in range(len(checks))]
         try:
             for listed in lists:
                 results = verify_all([checks[i] for i in listed], session, OPTIONS)
-                row.seen += [
-                    _seen(*roles[i], result) for i, result in zip(listed, results, strict=True)
-                ]
+                row.seen += [seen(*roles[i], r) for i, r in zip(listed, results, strict=True)]
         except Exception:
             row.exceptions.append(traceback.format_exc())
     row.seconds = round(time.monotonic() - begun, 3)
@@ -91,12 +89,13 @@ def _faulty(one: Round) -> Iterator[Check]:
         with candidates.imported(trigger, name) as check:
             yield check
     elif one.within:
-        yield candidates.within(trigger, candidates.WITHIN[one.within], name)
+        yield candidates.within(trigger, known.WITHIN[one.within], name)
     else:
         yield candidates.faulty(trigger, name)
 
 
-def _seen(role: str, expected: frozenset[str], result: CheckResult) -> Seen:
+def seen(role: str, expected: frozenset[str], result: CheckResult) -> Seen:
+    """A result, as data."""
     reason = result.reason or ""
     if result.counterexample is not None:
         found = result.counterexample

@@ -6,6 +6,7 @@ from tests.catalogue.torture.faults import (  # noqa: F401 - each registers its 
     files,
     hangs,
     hooks,
+    interpreter,
     later,
     limits,
     modes,

@@ -63,13 +63,13 @@ def fatal_error_of_python(here: Here) -> None:
 @kind(Effect.ENDS)
 def overflows_the_c_stack(here: Here) -> None:
     """Recurses in C without end."""
-    faulthandler._stack_overflow()  # type: ignore[attr-defined]
+    faulthandler._stack_overflow()
 
 
 @kind(Effect.ENDS)
 def dies_in_a_thread_of_c(here: Here) -> None:
     """A thread that Python knows nothing of aborts."""
-    faulthandler._fatal_error_c_thread()  # type: ignore[attr-defined]
+    faulthandler._fatal_error_c_thread()
     signal.pause()
 
 

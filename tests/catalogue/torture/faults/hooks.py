@@ -81,7 +81,7 @@ def an_operator_overridden(here: Here) -> None:
 @kind(Effect.LEAVES)
 def a_tensor_class_converted(here: Here) -> None:
     """Registers itself as what parameters are made of."""
-    torch.nn.Parameter.__torch_function__ = classmethod(  # type: ignore[assignment]
+    torch.nn.Parameter.__torch_function__ = classmethod(
         lambda cls, func, types, args=(), kwargs=None: func(*args, **(kwargs or {}))
     )
 
@@ -95,6 +95,4 @@ def a_hook_on_a_shared_group(here: Here) -> None:
 @kind(Effect.LEAVES)
 def module_state_hooks(here: Here) -> None:
     """Changes what a module's `__setattr__` and `__call__` do, on the class."""
-    torch.nn.Module.__call__ = lambda module, *args: _double(  # type: ignore[assignment,method-assign]
-        module.forward(*args)
-    )
+    torch.nn.Module.__call__ = lambda module, *args: _double(module.forward(*args))

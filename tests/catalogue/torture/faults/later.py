@@ -186,7 +186,7 @@ def acts_when_a_tensor_goes(here: Here) -> None:
 def would_act_at_the_end(here: Here) -> None:
     """Registers functions to be called when the interpreter ends."""
     atexit.register(time.sleep, 3600)
-    threading._register_atexit(time.sleep, 3600)  # type: ignore[attr-defined]
+    threading._register_atexit(time.sleep, 3600)
     ctypes.CDLL(None).atexit(ctypes.CFUNCTYPE(None)(lambda: None))
 
 

@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.catalogue.torture.fault import Effect, Here, kind
 
+_kept: list[Any] = []
+
 
 @kind(Effect.LEAVES)
 def grad_mode(here: Here) -> None:
@@ -21,7 +23,9 @@ def grad_mode(here: Here) -> None:
 @kind(Effect.LEAVES)
 def inference_mode(here: Here) -> None:
     """Enters inference mode, and never leaves it."""
-    torch.inference_mode().__enter__()
+    mode = torch.inference_mode()
+    mode.__enter__()
+    _kept.append(mode)  # it ends with the object
 
 
 @kind(Effect.LEAVES, torch.float16, torch.bfloat16, torch.float64)
@@ -104,17 +108,13 @@ def threads_of_autograd(here: Here) -> None:
 
 
 class _Doubles(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         return result * 2 if func is torch.nn.functional.linear else result
 
 
 class _Zeroes(TorchDispatchMode):
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         return torch.zeros_like(result) if func is torch.ops.aten.empty.memory_format else result
 
@@ -134,11 +134,9 @@ def dispatch_mode(here: Here) -> None:
 @kind(Effect.LEAVES)
 def function_overrides_off(here: Here) -> None:
     """Switches `__torch_function__` off, and never on again."""
-    here.module.guard = None
-    _kept.append(torch._C.DisableTorchFunction().__enter__())
-
-
-_kept: list[Any] = []
+    guard = torch._C.DisableTorchFunction()
+    guard.__enter__()
+    _kept.append(guard)
 
 
 @kind(Effect.LEAVES)
@@ -174,7 +172,7 @@ def printing(here: Here) -> None:
 @kind(Effect.LEAVES)
 def default_generator(here: Here) -> None:
     """Replaces torch's generator."""
-    torch.default_generator = torch.Generator()  # type: ignore[assignment]
+    torch.default_generator = torch.Generator()
 
 
 @kind(Effect.LEAVES)

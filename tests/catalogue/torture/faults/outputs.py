@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from tests.catalogue.torture.fault import (
     ANY,
     FAIL,
-    PASS,
     Effect,
     Here,
     Place,
@@ -79,7 +78,15 @@ def another_dtype(here: Here) -> Replace:
     return Replace(here.value.to(here.variant))
 
 
-@kind(Effect.HARMLESS, "strided", "channels", "expanded", "offset", at=(Place.SUMMED,))
+@kind(
+    Effect.HARMLESS,
+    "strided",
+    "channels",
+    "expanded",
+    "offset",
+    at=(Place.SUMMED,),
+    everywhere=True,
+)
 def other_strides(here: Here) -> Replace:
     """The right values under other strides."""
     value = here.value
@@ -136,17 +143,13 @@ def a_huge_tensor(here: Here) -> Replace:
 
 class _Evil(Tensor):
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise ValueError(f"deliberate: {func}")
 
 
 class _Equal(Tensor):
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return torch.zeros(1, 1, 1, dtype=torch.float64)
 
 
@@ -163,7 +166,7 @@ def a_tensor_that_lies(here: Here) -> Replace:
 
 
 class _Pretends:
-    __class__ = Tensor  # type: ignore[assignment]
+    __class__ = Tensor
     shape, dtype, requires_grad = torch.Size([1]), torch.float64, False
 
 
@@ -201,7 +204,7 @@ def too_many(here: Here) -> Replace:
     return Replace(made[here.variant])
 
 
-@kind(Effect.HARMLESS, "neg", "grown", "requires", at=(Place.SUMMED,), expects=PASS)
+@kind(Effect.HARMLESS, "neg", "grown", "requires", at=(Place.SUMMED,), everywhere=True)
 def odd_but_right(here: Here) -> Replace:
     """The right values as a lazy negation, or through another graph."""
     value = here.value

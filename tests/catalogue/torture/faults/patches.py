@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
-from tests.catalogue.torture.fault import AT_THE_END, Effect, Here, Place, kind
+from tests.catalogue.torture.fault import ANY, AT_THE_END, Effect, Here, Place, kind
 
 #: Those that the rank needs itself to report: only when the candidate is gone.
 _GONE = (Place.DESTRUCTOR,)
@@ -155,7 +155,7 @@ def pickle_(here: Here) -> None:
     _put(pickle, here.variant, _raise)
 
 
-@kind(Effect.LEAVES, at=_GONE)
+@kind(Effect.LEAVES, at=_GONE, expects=ANY)
 def cloudpickle_(here: Here) -> None:
     """cloudpickle gives an empty message."""
     import cloudpickle
@@ -166,7 +166,7 @@ def cloudpickle_(here: Here) -> None:
 @kind(Effect.LEAVES, at=_GONE)
 def sockets_of_python(here: Here) -> None:
     """`socket.sendall` sends nothing: the case ends as hanging, or is said again."""
-    socket.socket.settimeout = _raise  # type: ignore[method-assign]
+    socket.socket.settimeout = _raise
 
 
 @kind(Effect.LEAVES, "start", "join")
@@ -230,7 +230,7 @@ def process_group(here: Here) -> None:
 @kind(Effect.LEAVES, at=AT_THE_END)
 def parameter_class(here: Here) -> None:
     """`nn.Parameter` is another class."""
-    torch.nn.Parameter = torch.Tensor  # type: ignore[misc,assignment]
+    torch.nn.Parameter = torch.Tensor
 
 
 @kind(Effect.LEAVES, "torch", "torch.distributed", "tpcheck.ranks.run", "numpy", "os")

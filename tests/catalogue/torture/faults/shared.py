@@ -42,7 +42,7 @@ def every_group_destroyed(here: Here) -> None:
 @kind(Effect.LEAVES, engines=GLOO)
 def the_world_replaced(here: Here) -> None:
     """Puts another group in the place of the default one."""
-    dist.group.WORLD = here.group  # type: ignore[misc]
+    dist.group.WORLD = here.group
 
 
 @kind(Effect.LEAVES)
@@ -80,7 +80,7 @@ def methods_of_its_library(here: Here) -> None:
 @kind(Effect.LEAVES)
 def a_class_attribute(here: Here) -> None:
     """Sets an attribute of the class that correct candidates read."""
-    region.Region.sum_output = lambda module, x: x  # type: ignore[method-assign]
+    region.Region.sum_output = lambda module, x: x
 
 
 @kind(Effect.LEAVES)

@@ -128,7 +128,7 @@ _PICKLES: dict[str, Any] = {
     "answered": lambda: Answered(0, 0, b"", None),
     "late": lambda: Ended(0, 0, RankReport(0)),
     "nobody": lambda: Ended(0, 63, RankReport(63)),
-    "empty": lambda: Ended(0, 0, None),  # type: ignore[arg-type]
+    "empty": lambda: Ended(0, 0, None),
 }
 
 

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import codecs
-import copyreg
+import contextlib
 import ctypes
-import decimal
-import faulthandler
-import gc
-import io
-import locale
-import logging
 import os
 import resource
 import signal
-import socket
-import sys
 import tempfile
-import threading
 import time
-import tracemalloc
-import warnings
 from typing import Any
 
-import numpy as np
-
-from tests.catalogue.torture.fault import ANY, GLOO, Effect, Here, Place, kind
-from tpcheck.protocol.messages import RankReport
+from tests.catalogue.torture.fault import GLOO, Effect, Here, kind
 
 
 @kind(Effect.LEAVES, "RANK", "OMP_NUM_THREADS", "PATH", "PYTHONPATH", "NEW", "LD_PRELOAD")
@@ -99,18 +84,6 @@ def a_signal_is_waiting(here: Here) -> None:
     os.kill(os.getpid(), signal.SIGUSR2)
 
 
-@kind(Effect.LEAVES, "stdout", "stderr", "stdin")
-def streams_replaced(here: Here) -> None:
-    """Replaces a standard stream of Python's."""
-    setattr(sys, here.variant, io.StringIO())
-
-
-@kind(Effect.LEAVES, "stdout", "stderr")
-def streams_taken_away(here: Here) -> None:
-    """Sets a standard stream to None."""
-    setattr(sys, here.variant, None)
-
-
 @kind(Effect.LEAVES)
 def stream_redirected(here: Here) -> None:
     """Puts a file in the place of descriptor 2."""
@@ -118,91 +91,11 @@ def stream_redirected(here: Here) -> None:
         os.dup2(file.fileno(), 2)
 
 
-@kind(Effect.LEAVES, "disable", "freeze", "debug", "threshold")
-def collector_settings(here: Here) -> None:
-    """Switches the garbage collector off, or has it keep what it finds."""
-    if here.variant == "debug":
-        gc.set_debug(gc.DEBUG_SAVEALL)
-    elif here.variant == "threshold":
-        gc.set_threshold(1)
-    else:
-        getattr(gc, here.variant)()
-
-
-@kind(Effect.LEAVES, 60, 10**6)
-def recursion_limit(here: Here) -> None:
-    """Sets the limit of recursion."""
-    depth, frame = 0, sys._getframe()
-    while frame.f_back is not None:
-        depth, frame = depth + 1, frame.f_back
-    sys.setrecursionlimit(max(here.variant, depth + 40))
-
-
-@kind(Effect.LEAVES, 1e-6, 100.0)
-def switch_interval(here: Here) -> None:
-    """Sets how long a thread keeps the interpreter."""
-    sys.setswitchinterval(here.variant)
-
-
-@kind(Effect.LEAVES, "empty", "first")
-def import_path(here: Here) -> None:
-    """Empties the path of modules, or puts a folder first."""
-    if here.variant == "empty":
-        sys.path.clear()
-    else:
-        sys.path.insert(0, "/nowhere")
-
-
-class _Refuses:
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        raise ImportError(f"deliberate: {name}")
-
-
-@kind(Effect.LEAVES, "first", "only", "none")
-def importers(here: Here) -> None:
-    """Leaves an importer that refuses everything, or none at all."""
-    if here.variant != "first":
-        sys.meta_path.clear()
-    if here.variant != "none":
-        sys.meta_path.insert(0, _Refuses())
-
-
-@kind(Effect.LEAVES)
-def import_caches(here: Here) -> None:
-    """Empties the caches of importers."""
-    sys.path_importer_cache.clear()
-    sys.path_hooks.clear()
-
-
-@kind(Effect.LEAVES, "excepthook", "displayhook", "unraisablehook", "breakpointhook")
-def hooks_of_python(here: Here) -> None:
-    """Replaces a hook of the interpreter."""
-    setattr(sys, here.variant, lambda *args: os._exit(0))
-
-
-@kind(Effect.LEAVES, "error", "always")
-def warning_filters(here: Here) -> None:
-    """Makes every warning an error."""
-    warnings.simplefilter(here.variant)
-
-
-@kind(Effect.LEAVES, "C", "C.UTF-8", "POSIX")
-def locale_(here: Here) -> None:
-    """Sets the locale."""
-    locale.setlocale(locale.LC_ALL, here.variant)
-
-
 @kind(Effect.LEAVES)
 def time_zone(here: Here) -> None:
     """Sets the time zone."""
     os.environ["TZ"] = "Asia/Tokyo"
     time.tzset()
-
-
-@kind(Effect.LEAVES)
-def decimal_context(here: Here) -> None:
-    """Lowers decimal's precision."""
-    decimal.getcontext().prec = 1
 
 
 @kind(Effect.LEAVES, 0x400, 0x800, 0xC00)
@@ -216,48 +109,6 @@ def rounding_mode(here: Here) -> None:
 def floating_point_traps(here: Here) -> None:
     """Has the processor trap on invalid operations."""
     ctypes.CDLL("libm.so.6").feenableexcept(0x01 | 0x04)
-
-
-@kind(Effect.LEAVES)
-def numpy_errors(here: Here) -> None:
-    """Has numpy raise where numbers overflow."""
-    np.seterr(all="raise")
-
-
-@kind(Effect.LEAVES)
-def default_timeout(here: Here) -> None:
-    """Sets the timeout of new sockets."""
-    socket.setdefaulttimeout(0.001)
-
-
-@kind(Effect.LEAVES, "disable", "handler")
-def logging_(here: Here) -> None:
-    """Switches logging off, or leaves a handler that raises."""
-    if here.variant == "disable":
-        logging.disable(logging.CRITICAL)
-    else:
-        handler = logging.Handler()
-        handler.emit = lambda record: os._exit(0)  # type: ignore[method-assign]
-        logging.getLogger().addHandler(handler)
-
-
-@kind(Effect.LEAVES)
-def fault_handler(here: Here) -> None:
-    """Switches the handler of faults off, and that of stacks."""
-    faulthandler.disable()
-    faulthandler.unregister(signal.SIGUSR1)
-
-
-@kind(Effect.LEAVES)
-def fault_handler_later(here: Here) -> None:
-    """Has the handler of faults end the process in two seconds."""
-    faulthandler.dump_traceback_later(2, exit=True)
-
-
-@kind(Effect.LEAVES)
-def memory_tracing(here: Here) -> None:
-    """Traces memory."""
-    tracemalloc.start(5)
 
 
 @kind(Effect.LEAVES, {0}, {1})
@@ -291,9 +142,16 @@ def another_name(here: Here) -> None:
 
 
 @kind(Effect.LEAVES)
-def another_session(here: Here) -> None:
-    """Moves to the zygote's process group."""
-    os.setpgid(0, 0) if os.getpid() != os.getpgid(0) else os.umask(os.umask(0o022))
+def another_group(here: Here) -> None:
+    """Has a child in a process group of its own, and joins it."""
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)
+        time.sleep(5)
+        os._exit(0)
+    time.sleep(0.05)
+    with contextlib.suppress(OSError):  # a session's leader may not
+        os.setpgid(0, child)
 
 
 @kind(Effect.LEAVES)
@@ -302,24 +160,6 @@ def new_user(here: Here) -> None:
     if os.getuid() == 0:
         os.setegid(65534)
         os.seteuid(65534)
-
-
-@kind(Effect.LEAVES)
-def stack_of_threads(here: Here) -> None:
-    """Sets a tiny stack for new threads."""
-    threading.stack_size(32768 * 2)
-
-
-@kind(Effect.MEDDLES, at=(Place.FINALIZE, Place.DESTRUCTOR), expects=ANY)
-def pickled_otherwise(here: Here) -> None:
-    """Registers how reports are pickled."""
-    copyreg.pickle(RankReport, lambda report: (RankReport, (report.rank,)))
-
-
-@kind(Effect.LEAVES)
-def codec_errors(here: Here) -> None:
-    """Replaces what happens to characters that can't be encoded."""
-    codecs.register_error("replace", lambda error: ("", error.end))  # type: ignore[attr-defined]
 
 
 @kind(Effect.LEAVES)
