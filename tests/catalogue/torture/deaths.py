@@ -176,7 +176,8 @@ def _wrong(death: Death, status: int, said: str, folder: Path, kept: set[str]) -
         wrong.append(f"found, not kept: {', '.join(sorted(lost))}")
     if death.signal == signal.SIGKILL:
         return wrong
-    codes = {128 + death.signal}
+    # one that died before it could hear: a shell says the same code of both
+    codes = {128 + death.signal} | (set() if said.strip() else {-death.signal})
     if death.command == "pytest":
         codes |= {2, -signal.SIGINT} if death.signal == signal.SIGINT else set()
     if status not in codes:
