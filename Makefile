@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup verify verify-frameworks test test-fast lint format bench wheel clean
+.PHONY: setup verify verify-frameworks test test-fast torture lint format bench wheel clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,10 @@ test: setup lint
 # what starts no ranks: for every save
 test-fast: setup
 	$(BIN)/python -m pytest --numprocesses 2 tests/unit
+
+# faults, deaths and small disks, and what becomes of others' verdicts: half an hour
+torture: setup
+	$(BIN)/python -m tests.catalogue.torture
 
 lint: setup
 	$(BIN)/ruff check .

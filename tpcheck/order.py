@@ -154,7 +154,9 @@ def refused(error: BaseException) -> Row | None:
     """The row that torch refused while a model was built: `distribute_tensor` was given what is a
     DTensor already, on another mesh. The plan came after FSDP."""
     link: BaseException | None = error
-    while link is not None:
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:  # causes may be a circle
+        seen.add(id(link))
         if any(_distributes_again(frame) for frame in _frames(link)):
             return Row.FSDP_BEFORE_TP
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)

@@ -77,3 +77,9 @@ def test_routed_layers_on_a_mesh_with_stages() -> None:
         "weight: tokens are routed by their data, stages are cut once for all"
     )
     assert order.broken(nn.Linear(2, 2), cut={"weight": ["ep"]}, mesh={"pp": 1}) == []
+
+
+def test_an_error_that_causes_itself_is_looked_at_once() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert order.refused(first) is None
