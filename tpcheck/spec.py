@@ -116,7 +116,9 @@ class Spec:
             return None
         try:
             reason = self.unavailable()
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             said = f"raised {type(error).__name__}: {error}"
         else:
             if reason is None or isinstance(reason, str):
