@@ -68,7 +68,9 @@ class KnownFinding:
                 )
         try:
             covered = self.covers(self.case)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise InvalidArgument(
                 f"KnownFinding({self.page}): `when` raised {type(error).__name__} of its own case"
             ) from error

@@ -95,7 +95,7 @@ class Spec:
         demand_callables(self, "reference", "inputs", "layout")
         optional = ("forward", "init", "finalize", "budget", "requires", "unavailable")
         demand_callables(self, *optional, optional=True)
-        demand(self, "preload", is_texts(self.preload), "a tuple of names of modules")
+        demand(self, "preload", _are_modules(self.preload), "a tuple of names of modules")
         demand(self, "linear", isinstance(self.linear, bool), "True or False")
         if self.dp_gradients not in DP_GRADIENTS:
             given = shown(self.dp_gradients)
@@ -116,7 +116,9 @@ class Spec:
             return None
         try:
             reason = self.unavailable()
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             said = f"raised {type(error).__name__}: {error}"
         else:
             if reason is None or isinstance(reason, str):
@@ -194,6 +196,11 @@ class Check:
                 raise InvalidArgument(f"overrides[{shown(name)}]{hint}")
         if self.overrides:
             object.__setattr__(self, "spec", replace(self.spec, **self.overrides))
+        if self.communication and self.spec.budget is None:
+            raise InvalidArgument(
+                f"Check(communication=True): spec {self.spec.name!r} has no budget to hold the "
+                "candidate to; give Spec(budget=…)"
+            )
 
     def named(self, name: str) -> Check:
         """The same check under another name."""
@@ -222,3 +229,12 @@ class Check:
             getattr(other, part) is getattr(self, part)
             for part in ("spec", "candidate", "load", "plan", "schedule")
         )
+
+
+def _are_modules(value: object) -> bool:
+    """Whether it is a tuple or list of names that an import statement takes."""
+    return is_texts(value) and all(
+        part.isidentifier()
+        for name in value  # type: ignore[attr-defined]
+        for part in name.split(".")
+    )

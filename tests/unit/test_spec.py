@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
@@ -86,3 +86,19 @@ def test_specs_and_checks_cannot_be_changed() -> None:
 def test_two_checks_of_the_same_parts_are_two_checks() -> None:
     assert Check(SPEC, build) != Check(SPEC, build)
     assert len({Check(SPEC, build), Check(SPEC, build)}) == 2
+
+
+@pytest.mark.parametrize("name", ["", "..torch", "torch.", "torch nn", "a/b", "torch..nn"])
+def test_what_is_no_modules_name_is_not_preloaded(name: str) -> None:
+    """It would pass for a package that is not installed, and the check would be skipped."""
+    with pytest.raises(InvalidArgument, match="a tuple of names of modules"):
+        replace(SPEC, preload=(name,))
+
+
+def test_a_budget_that_is_not_there_is_not_asked_for() -> None:
+    """Nothing would be compared, and the check would pass."""
+    bare = replace(SPEC, budget=None)
+    with pytest.raises(InvalidArgument, match=r"communication=True.*row_linear.*has no budget"):
+        Check(bare, build, communication=True)
+    assert Check(bare, build, communication=True, overrides={"budget": SPEC.budget}).communication
+    assert not Check(bare, build).communication

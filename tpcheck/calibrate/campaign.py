@@ -89,7 +89,9 @@ class Campaign:
                 break
             try:
                 ran = self._run(*unit)
-            except (Exception, SystemExit) as error:  # of one check: the others go on
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # of one check: the others go on
                 self.troubled[unit[0]] = why(error)
                 if len(self.troubled) == len(self.checks) or self._gone():
                     break

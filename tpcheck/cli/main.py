@@ -81,7 +81,9 @@ def _run(arguments: list[str] | None) -> None:
         sys.exit(signals.exit_code())
     except BrokenPipeError:
         leave()
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help, of many lines
             print(error, file=sys.stderr)
             sys.exit(TROUBLE)

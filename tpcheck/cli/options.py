@@ -67,6 +67,8 @@ def _writable(path: Path | None) -> Path | None:
     """A report is written when all is done: whether it can be is asked before."""
     if path is None:
         return None
+    if path.suffix.lower() == ".py":  # a file of checks: the report's own name was forgotten
+        raise InvalidArgument(f"can't write the report {path}: it is a Python file")
     try:
         fits = _takes_a_report(path)
     except (OSError, ValueError):  # too long a name, a NUL byte

@@ -77,7 +77,9 @@ def resolve(target: str) -> Any:
             sys.path.append(str(Path.cwd()))
         try:
             module = importlib.import_module(module_name)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             said = f"{type(error).__name__}: {frames.text_of(error)}"
             raise InvalidArgument(f"{module_name} does not import: {said}") from error
     value: Any = module
@@ -109,9 +111,9 @@ def _call(target: str, function: Any, *given: Any) -> Any:
     """Calls what the user named; what it raises is theirs to fix: one line."""
     try:
         return function(*given)
-    except InvalidArgument:
+    except (InvalidArgument, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise InvalidArgument(f"{target} {frames.in_a_line(error)}") from error
 
 

@@ -53,9 +53,9 @@ def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
     try:
         diagnosis, seen, mismatches = _explained(runner, failed)
         return _told(diagnosis, seen, mismatches)
-    except InvalidArgument:  # the spec's author must fix it
+    except (InvalidArgument, KeyboardInterrupt):  # the spec's author must fix it
         raise
-    except (Exception, SystemExit) as error:  # of tpcheck's, or of a reference in this case
+    except BaseException as error:  # of tpcheck's, or of a reference in this case
         diagnosis = Diagnosis(Code.UNCLASSIFIED, _own_failure(error))
         return _told(diagnosis, diagnose.first_divergence(failed), failed.mismatches)
 

@@ -27,7 +27,9 @@ def attempt(
             raise InvalidArgument(absent)
         search = Search(check, session.engine, options, session.confirm)
         result = search.run(deadline)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         result = _cut_short(search, check, session, why(error))
         result.trouble, result.seconds = True, time.monotonic() - begun
     result.address = address(check)
@@ -54,6 +56,8 @@ def _cut_short(search: Search | None, check: Check, session: Session, reason: st
     if search is not None:
         try:
             return search.cut_short(reason)
-        except (Exception, SystemExit):  # what it had found can't be confirmed, or told
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # what it had found can't be confirmed, or told
             pass
     return not_run(check, session, reason)

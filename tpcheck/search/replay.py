@@ -68,7 +68,9 @@ def replay(
         command = kept.command(id_or_file, check=check, trust=trust)
         try:
             return _replayed(saved, session, Runner(found, session.engine), dump, command)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise InvalidArgument(f"{found.title}: {why(error)}") from error
 
 

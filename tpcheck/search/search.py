@@ -148,9 +148,9 @@ class Search:
             assert corpus is not None
             try:
                 result = self.trials.run(saved.case)
-            except StateLeft:
+            except (StateLeft, KeyboardInterrupt):
                 raise
-            except (Exception, SystemExit) as error:  # it is no longer a case of this check
+            except BaseException as error:  # it is no longer a case of this check
                 corpus.set_aside(saved.id, why(error))
                 continue
             if self.trials.fails(result):

@@ -37,6 +37,14 @@ def stop(*_: Any) -> Any:
     sys.exit(0)
 
 
+class Skipped(BaseException):
+    """As pytest's own, which is no `Exception` either."""
+
+
+def skip(*_: Any) -> Any:
+    raise Skipped("not here")
+
+
 def fail(*_: Any) -> Any:
     raise ZeroDivisionError("not today")
 
@@ -92,12 +100,15 @@ TROUBLES: dict[str, tuple[Callable[[], Check], str]] = {
     "init raises": (lambda: broken(init=fail), "ZeroDivisionError"),
     "layout is none": (lambda: broken(layout=lambda case: None), "not a Layout"),
     "cases raises": (lambda: broken(cases=fail), "ZeroDivisionError"),
+    "cases skips": (lambda: broken(cases=skip), "Skipped: not here"),
+    "cases skips when drawn": (lambda: broken(cases=lambda s: st.integers().map(skip)), "Skipped"),
     "cases draws ints": (lambda: broken(cases=lambda space: st.integers()), "not a Case"),
     "cases exits when drawn": (
         lambda: broken(cases=lambda space: st.integers().map(stop)),
         "SystemExit",
     ),
     "unavailable raises": (lambda: broken(unavailable=fail), "unavailable raised ZeroDiv"),
+    "unavailable skips": (lambda: broken(unavailable=skip), "unavailable raised Skipped"),
     "unavailable is odd": (lambda: broken(unavailable=lambda: 3), "unavailable returned a int"),
     "candidate not to be sent": (lambda: replace(RIGHT, candidate=Held()), "can't be sent"),
     "candidate not to be imported": (

@@ -46,6 +46,10 @@ def exits():
     raise SystemExit(3)
 
 
+def skips():
+    raise type("Skipped", (BaseException,), {})("not here")
+
+
 def lazy():
     return nn.ModuleDict({"up": nn.LazyLinear(8), "down": nn.LazyLinear(8)})
 
@@ -119,6 +123,7 @@ def test_plans_of_objects_functions_and_parallelized_models(
         (["{own}:biuld"], "did you mean 'build'"),
         (["{own}:fails"], "raised RuntimeError: no such model"),
         (["{own}:exits"], "raised SystemExit: 3"),
+        (["{own}:skips"], "raised Skipped: not here"),
         (["{own}:lazy", "--plan", "{own}:PLAN"], "up.weight has no shape before a first forward"),
         (["{own}:number"], "returned a int"),
         (["{own}:NOT_A_PLAN"], "is a int"),

@@ -1,0 +1,27 @@
+"""What leaves a command, and the exit code that it becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tpcheck.cli import main as entry
+
+
+class Skipped(BaseException):
+    """As pytest's own, which is no `Exception` either."""
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, GeneratorExit, Skipped])
+def test_a_fault_of_tpchecks_own_decides_nothing(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(**_: Any) -> None:
+        raise kind("no such thing")
+
+    monkeypatch.setattr(entry, "app", fails)
+    with pytest.raises(SystemExit) as left:
+        entry.main(["verify"])
+    assert left.value.code == 3
+    assert "no such thing" in capsys.readouterr().err
