@@ -31,7 +31,14 @@ def complain(message: str) -> None:
 
 
 def can_write_anything() -> None:
-    """What stdout and stderr can't encode (`LANG=C`) is spelled out, and nothing is lost."""
+    """What stdout and stderr can't encode (`LANG=C`) is spelled out, and nothing is lost. Where a
+    standard stream is closed its descriptor is taken: the next socket would get it, and lose it to
+    the redirections of the processes that are started."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -92,6 +92,11 @@ def of_all_threads() -> Guard:
     return Guard([aspect for aspect in _every() if not aspect.of_thread], functions=True)
 
 
+def of_modes() -> Guard:
+    """Torch's modes and defaults alone."""
+    return Guard(of_torch())
+
+
 def of_driver() -> Guard:
     """What a spec's callables may change in the driver. What it holds is tpcheck's own affair, and
     its user's."""

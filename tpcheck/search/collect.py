@@ -15,6 +15,7 @@ from types import ModuleType
 
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
+from tpcheck.process import guard
 from tpcheck.spec import Check
 
 
@@ -27,7 +28,9 @@ def collect(targets: Iterable[str]) -> list[Check]:
     """
     found: list[Check] = []
     for target in targets:
-        path, _, name = target.partition("::")
+        path, given, name = target.partition("::")
+        if given and not name:
+            raise InvalidArgument(f"{target} names no check: give FILE::NAME, or the file alone")
         chosen = _select([load(file) for file in _files(path)], path, name)
         known = {(check.title, check.address()) for check in found}
         found += [check for check in chosen if (check.title, check.address()) not in known]
@@ -139,7 +142,7 @@ def load(file: Path) -> ModuleType:
     for folder in (str(Path.cwd()), str(file.parent)):
         if folder not in sys.path:
             sys.path.append(folder)  # last: a file called like a standard module must not win
-    name = ""
+    name, modes = "", guard.of_modes()
     try:
         name = _module_name(file)  # imports the packages that it is in
         if "." in name:
@@ -150,6 +153,8 @@ def load(file: Path) -> ModuleType:
     except BaseException as error:
         sys.modules.pop(name, None)
         raise InvalidArgument(f"{file} does not import: {_where(error, file)}") from None
+    finally:
+        modes.restore()  # of torch, in the driver: the next file's checks are not to begin in them
 
 
 def _required(module: object, file: Path) -> ModuleType:

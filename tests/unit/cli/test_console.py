@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import shlex
+import subprocess
+import sys
 
 import pytest
 
+from tests import ROOT
 from tpcheck.cli.console import Console, complain, console
 
 
@@ -49,3 +53,15 @@ def test_escape_sequences_are_spelled_out(text: str, capsys: pytest.CaptureFixtu
     shown = text.encode("unicode_escape").decode()
     assert printed.get() == f"{shown}\n"
     assert capsys.readouterr().err == f"tpcheck: {shown}\n"
+
+
+def test_no_socket_gets_the_descriptor_of_a_stream_that_is_closed() -> None:
+    """In a process of its own: pytest's streams are open."""
+    source = (
+        "from tpcheck.cli.console import can_write_anything\n"
+        "import os, socket\n"
+        "can_write_anything()\n"
+        "os._exit(min(s.fileno() for s in socket.socketpair()))\n"
+    )
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(source)} <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode > 2

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tpcheck.errors import InvalidArgument
 from tpcheck.search.collect import checks_in, collect, heavy_imports, load
@@ -276,3 +277,15 @@ def test_an_object_that_answers_for_another_class_stops_nothing(folder: Path) ->
     path = write(folder / "odd_checks.py", source)
     assert [c.title for c in collect([path])] == ["only"]
     assert checks_in(path) == {"only"}
+
+
+def test_what_a_file_sets_of_torch_when_it_is_imported_ends_with_it(folder: Path) -> None:
+    """The checks of the next file are not to begin in it."""
+    source = "import torch\ntorch.set_default_dtype(torch.float64)\ntorch.set_grad_enabled(False)\n"
+    collect([write(folder / "sets.py", source + SOURCE.format(name="one"))])
+    assert torch.get_default_dtype() is torch.float32 and torch.is_grad_enabled()
+
+
+def test_an_empty_name_is_refused(folder: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"checks\.py:: names no check"):
+        collect([f"{write(folder / 'checks.py', SOURCE.format(name='one'))}::"])
