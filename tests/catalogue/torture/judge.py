@@ -102,7 +102,7 @@ def unnamed(rows: Iterable[Row], leaving: Container[str]) -> list[str]:
     named: dict[str, bool] = {}
     for row in rows:
         for one in row.seen:
-            if row.kind in leaving and one.role == "fault":
+            if row.kind in leaving and one.role == "fault" and one.verdict == "PASS":
                 named[row.kind] = named.get(row.kind, False) or bool(one.left)
     return sorted(kind for kind, ever in named.items() if not ever)
 

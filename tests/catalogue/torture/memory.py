@@ -66,6 +66,10 @@ def _crashed(size: str, count: int, temporary: bool, label: str) -> Row:
         row.seconds = round(time.monotonic() - begun, 1)
         row.driver = {"exit": ended.returncode}
         said = ended.stdout + ended.stderr
+        if temporary:  # no disk at all: a run can't find anything, and says so
+            fine = ended.returncode in (2, 3) and "no room" in said and "Traceback" not in said
+            row.exceptions = [] if fine else [f"exit {ended.returncode}: {said[-1000:]}"]
+            return row
         if ended.returncode == 3 and size != "64m":
             row.exceptions = [] if len(said.strip().splitlines()) == 1 else [said[-1000:]]
             return row

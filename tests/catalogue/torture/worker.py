@@ -67,8 +67,8 @@ def played(one: Round, session: Session) -> Row:
     expected = dict.fromkeys(known.RIGHT, PASS) | dict.fromkeys(known.WRONG, FAIL)
     with _faulty(one) as check:
         own = kind.expected(one.place)
-        if one.within:
-            own = own if one.within in known.RIGHT else FAIL
+        if one.within and one.within not in known.RIGHT:
+            own = (own | FAIL) - PASS  # where the first case may have any verdict, too
         checks = [check, *(known.FOLLOWERS[name] for name in one.followers)]
         roles = [("fault", own), *(("follow-up", expected[name]) for name in one.followers)]
         lists = [one.order] if one.mode == "together" else [(i,) for i in range(len(checks))]
