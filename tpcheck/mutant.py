@@ -71,7 +71,7 @@ class Mutant:
             self.candidate,
             name=self.name,
             load=self.load,
-            communication=True,
+            communication=self.spec.budget is not None,
             plan=self.plan,
             schedule=self.schedule,
         )
