@@ -176,6 +176,7 @@ class Engine:
             status_of=self.world.status_of,
         )
         outcomes = wait.outcomes()
+        self.world.loaded.update(*(o.loaded for o in outcomes if not isinstance(o, Mismatch)))
         if wait.spoilt:
             self.kill()
             self.world.folder.require_room()

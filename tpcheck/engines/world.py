@@ -38,6 +38,7 @@ class World:
         self.hosts: list[Host] = []
         self.board: Board | None = None
         self.folder = RunFolder()
+        self.loaded: set[str] = set()  # torch's packages that ranks have imported
         self.ran = 0  # cases on the ranks that are up
         self._begun: float | None = None  # when ranks were forked that have not met yet
         self._memory: int | None = None  # the descriptor of their board
@@ -106,7 +107,7 @@ class World:
         world = {"size": self.size, "engine": self.kind.name, "store": str(self._store)}
         try:
             for index, ranks in enumerate(groups):
-                request = {**world, "cpu": self._cpu(index)}
+                request = {**world, "cpu": self._cpu(index), "load": sorted(self.loaded)}
                 self.hosts.append(zygote.fork(index, ranks, request, self._memory))
         except BaseException:
             self.kill()

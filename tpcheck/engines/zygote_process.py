@@ -18,6 +18,7 @@ from tpcheck.engines.folder import RunFolder
 from tpcheck.engines.hosts import Host
 from tpcheck.engines.logs import Log
 from tpcheck.errors import EngineUnavailable
+from tpcheck.process.loaded import parts_of_torch
 from tpcheck.protocol.leftovers import INSIDE, end_marked
 
 #: Seconds in which ranks must be up and have met: importing torch takes 2 s on an idle machine and
@@ -84,7 +85,11 @@ class ZygoteProcess:
         mine, theirs = socket.socketpair()
         reads, writes = os.pipe()
         log = Log(reads)
-        what = {"host": index, "ranks": ranks, "load": _parts_of_torch()}
+        what = {
+            "host": index,
+            "ranks": ranks,
+            "load": [*parts_of_torch(), *request.get("load", ())],
+        }
         self._forked = True
         try:
             with theirs:
@@ -182,10 +187,3 @@ def _environment(mark: str) -> dict[str, str]:
     """Of ranks: one thread each, no port beyond loopback, and the mark of their run."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return os.environ | threads | {INSIDE: mark, "GLOO_SOCKET_IFNAME": "lo"}
-
-
-def _parts_of_torch() -> list[str]:
-    """Torch's packages that the driver has loaded, since a candidate imports them: the zygote loads
-    them once, where each new rank would take a second for it."""
-    loaded = [(name, module) for name, module in list(sys.modules.items()) if name.count(".") < 3]
-    return [name for name, module in loaded if name[:6] == "torch." and hasattr(module, "__path__")]

@@ -58,6 +58,7 @@ class RankReport:
     uncompiled: bool = False  # what the candidate compiles ran eagerly
     alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
     seconds: dict[str, float] = field(default_factory=dict)
+    loaded: list[str] = field(default_factory=list)  # torch's packages, where there are new ones
     left: list[Left] = field(default_factory=list)  # state that the candidate left changed
 
 

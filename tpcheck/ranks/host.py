@@ -29,6 +29,7 @@ from tpcheck.comms.trace import Recorder
 from tpcheck.process import guard
 from tpcheck.process.aspects import Left
 from tpcheck.process.guard import Guard
+from tpcheck.process.loaded import parts_of_torch
 from tpcheck.protocol import wire
 from tpcheck.protocol.messages import (
     Answered,
@@ -78,6 +79,7 @@ class Host:
         self.finder = FileFinder()
         sys.meta_path.append(self.finder)
         self._lock = threading.Lock()
+        self._imported = 0
         self._guards: dict[int | None, Guard] = {}  # rank → of its thread; None: of the process
         self.worlds: dict[int, Any] = {}
         if self.engine == "threads":
@@ -178,6 +180,8 @@ class Host:
             stack = "".join(traceback.format_exception(error))
             outcome = rank_side.raised(error, recorder, stack)
         self.board.done(rank)
+        if isinstance(outcome, RankReport) and len(sys.modules) != self._imported:
+            self._imported, outcome.loaded = len(sys.modules), parts_of_torch()
         ended = Ended(work.epoch, rank, outcome)
         if before is not None:
             _note(ended, before, *world.left())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,3 +240,23 @@ def test_no_port_is_open_beyond_loopback(gloo: Engine) -> None:
                 local, state, inode = row.split()[1], row.split()[3], row.split()[9]
                 if inode in inodes and state == "0A":  # listening
                     assert local.startswith(("0100007F", "0" * 24 + "01000000")), local
+
+
+class ImportsAtLast(candidates.Row):
+    """Imports a part of torch when it is built."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        importlib.import_module("torch.ao.pruning")
+
+
+def is_there(mesh: Any) -> bool:
+    return "torch.ao.pruning" in sys.modules
+
+
+def test_what_ranks_import_of_torch_is_there_for_those_to_come() -> None:
+    with Engine("gloo", 2) as engine:
+        assert engine.call(is_there, mesh={"tp": 2}) == [False, False]
+        assert run(engine, ImportsAtLast).verdict is Verdict.PASS
+        engine.renew()
+        assert engine.call(is_there, mesh={"tp": 2}) == [True, True]
