@@ -10,10 +10,10 @@ import resource
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 from tpcheck.process.aspects import Aspect
+from tpcheck.process.children import children
 
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
@@ -88,19 +88,12 @@ def _threads() -> dict[str, int]:
     return {thread.name: thread.ident or 0 for thread in own}
 
 
-def _children() -> dict[str, list[str]]:
-    """Child processes, alive or not yet waited for: what they are called → their numbers."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # none, as a rule; the files say which, and take longer
-        return {}
-    found: dict[str, list[str]] = {}
-    for listed in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for number in listed.read_text().split():
-                name = Path(f"/proc/{number}/comm").read_text().strip()
-                found.setdefault(name, []).append(number)
-    return found or {"unknown": []}
+def _children() -> dict[str, list[int]]:
+    """What child processes are called → their numbers."""
+    found: dict[str, list[int]] = {}
+    for number, name in children().items():
+        found.setdefault(name, []).append(number)
+    return found
 
 
 def _streams() -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tpcheck.process.children import children
 from tpcheck.protocol.leftovers import INSIDE, end_marked, remove_unheld
 
 #: Seconds between two looks at whether the driver lives, while there is nothing else to do.
@@ -53,7 +54,7 @@ class Zygote:
         """Loads what ranks need, then answers."""
         try:
             self._load(json.loads(imports))
-            self._own = set(_children())
+            self._own = set(children())
             while self._driver_lives():
                 descriptors = [self.control.fileno(), self._wake]
                 ready, _, _ = select.select(descriptors, [], [], LOOK)
@@ -122,7 +123,7 @@ class Zygote:
     def _end_orphans(self, keep: set[int]) -> None:
         """Kills children that are not ours: of hosts that have ended, and theirs in turn."""
         for _ in range(ROUNDS):
-            orphans = set(_children()) - keep
+            orphans = set(children()) - keep
             if not orphans:
                 return
             for pid in orphans:
@@ -195,18 +196,6 @@ def _prctl(option: int, value: int) -> None:
 def die_with_parent() -> None:
     """The kernel kills this process when the one that forked it ends, however that ends."""
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _children() -> list[int]:
-    """The processes whose parent this one is."""
-    own = os.getpid()
-    found = []
-    for name in os.listdir("/proc") if sys.platform == "linux" else []:
-        with contextlib.suppress(OSError, ValueError):
-            after_name = Path(f"/proc/{int(name)}/stat").read_text().rpartition(")")[2]
-            if int(after_name.split()[1]) == own:
-                found.append(int(name))
-    return found
 
 
 if __name__ == "__main__":
