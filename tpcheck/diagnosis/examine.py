@@ -40,19 +40,23 @@ SHOWN = 200
 
 @dataclass(frozen=True)
 class Examined:
-    """What became of a failure: its cause, where it is seen first, and the evidence to show."""
+    """What became of a failure: its cause, where it is seen first, and the evidence to show.
+
+    Args:
+        passed: whether the case passed when it was run again.
+    """
 
     diagnosis: Diagnosis
     first_divergence: str | None
     mismatches: list[Mismatch]
+    passed: bool = False
 
 
 def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
     """Runs a failing case once more, to say where it starts and why it fails. Whatever goes wrong
     with that: the verdict and its evidence stand."""
     try:
-        diagnosis, seen, mismatches = _explained(runner, failed)
-        return _told(diagnosis, seen, mismatches)
+        return _explained(runner, failed)
     except (InvalidArgument, KeyboardInterrupt):  # the spec's author must fix it
         raise
     except BaseException as error:  # of tpcheck's, or of a reference in this case
@@ -68,10 +72,16 @@ def unexplained(failed: CaseResult) -> Examined:
     return _told(diagnosis, diagnose.first_divergence(failed), failed.mismatches)
 
 
-def _told(diagnosis: Diagnosis, seen: FirstSeen | None, mismatches: list[Mismatch]) -> Examined:
+def _told(
+    diagnosis: Diagnosis,
+    seen: FirstSeen | None,
+    mismatches: list[Mismatch],
+    *,
+    passed: bool = False,
+) -> Examined:
     """With the sentences of the cause and of the place."""
     diagnosis = replace(diagnosis, message=sentence(diagnosis.cause))
-    return Examined(diagnosis, first_seen(seen), mismatches)
+    return Examined(diagnosis, first_seen(seen), mismatches, passed)
 
 
 def _own_failure(error: BaseException) -> DiagnosisFailed:
@@ -80,12 +90,12 @@ def _own_failure(error: BaseException) -> DiagnosisFailed:
     return DiagnosisFailed(type(error).__name__, text, at.name, file)
 
 
-def _explained(
-    runner: Runner, failed: CaseResult
-) -> tuple[Diagnosis, FirstSeen | None, list[Mismatch]]:
+def _explained(runner: Runner, failed: CaseResult) -> Examined:
     """The cause, where it is seen first, and the evidence that shows both best."""
     if failed.timed_out and (named := by_structure(failed)) is not None:
-        return named, None, failed.mismatches  # it has run twice, to its limit: that is enough
+        return _told(
+            named, None, failed.mismatches
+        )  # it has run twice, to its limit: that is enough
     # inside a module only the layout along tp is known: on other axes nothing can be compared
     at = watched_pass(failed) if set(failed.case.mesh) <= {"dp", "tp"} else None
     posed = pose(runner.check.spec, failed.case, CONFIRM, watch=at)
@@ -105,7 +115,8 @@ def _explained(
         seen = seen or _at_module(place)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
     diagnosis = diagnose.diagnose(Facts(posed, shown, again, dumps, *asked))
-    return diagnosis, seen or diagnose.first_divergence(shown), shown.mismatches
+    seen = seen or diagnose.first_divergence(shown)
+    return _told(diagnosis, seen, shown.mismatches, passed=again.verdict is Verdict.PASS)
 
 
 def _spec(runner: Runner, case: Case) -> Spec:

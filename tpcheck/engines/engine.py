@@ -155,8 +155,13 @@ class Engine:
                 f"{self.ranks}; give --ranks {size} or a smaller mesh"
             )
 
-    def run(self, key: str, work: Work) -> list[RankReport | Mismatch]:
+    def run(
+        self, key: str, work: Work, meanwhile: Callable[[], object] | None = None
+    ) -> list[RankReport | Mismatch]:
         """Runs one case; returns one outcome per rank, whatever happens to the ranks.
+
+        Args:
+            meanwhile: what the driver does while they work; limits count from its end.
 
         Raises:
             EngineUnavailable: the case needs more ranks than the engine has.
@@ -167,6 +172,8 @@ class Engine:
         self.world.ran += 1
         for host in hosts:
             host.send_framed(message)
+        if meanwhile is not None:
+            meanwhile()
         assert self.world.board is not None, "teach() starts the ranks"
         wait = Collection(
             hosts,

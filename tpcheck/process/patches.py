@@ -50,35 +50,31 @@ class Namespace:
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
-        named = vars(owner).items()
-        held = {name: value for name, value in named if callable(value) or _is_method(value)}
+        named = vars(owner)
+        held = {
+            name: value for name, value in named.items() if callable(value) or _is_method(value)
+        }
         held.pop("Storage", None)  # torch's follows the default dtype
         self.names = tuple(held)
         self.values = tuple(held.values())
-        self._get = operator.itemgetter(*held) if len(held) > 1 else self._one_by_one
-
-    def _one_by_one(self, space: Any) -> tuple[Any, ...]:
-        return tuple(space.get(name) for name in self.names)
+        self._whole = tuple(named.values())
 
     def restore(self) -> list[Left]:
         """Puts back what was replaced or taken away; says what."""
         space = vars(self.owner)
-        try:
-            now = self._get(space)
-        except KeyError:
-            now = self._one_by_one(space)
-        # `is`, element by element: in C, and no `__eq__` of a user's is called
-        if all(map(operator.is_, now, self.values)):
+        # nearly always nothing is new; `is` calls no `__eq__` of a user's, and `map` stays in C
+        if len(space) == len(self._whole) and all(map(operator.is_, space.values(), self._whole)):
             return []
         found = []
-        for name, old, new in zip(self.names, self.values, now, strict=True):
-            if old is not new:
+        for name, old in zip(self.names, self.values, strict=True):
+            if space.get(name) is not old:
                 with contextlib.suppress(TypeError, AttributeError):  # of a type made in C
                     setattr(self.owner, name, old)
                 whose = self.owner.__name__
                 if isinstance(self.owner, type):
                     whose = f"{self.owner.__module__}.{self.owner.__qualname__}"
                 found.append(Left(f"{whose}.{name}", vars(self.owner).get(name) is old))
+        self._whole = tuple(vars(self.owner).values())
         return found
 
 

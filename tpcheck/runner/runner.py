@@ -8,6 +8,7 @@ import os
 import sys
 import sysconfig
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import cloudpickle
 from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.effort import CONFIRM
+from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
 from tpcheck.oracle.pose import LIMIT, Posed, in_time, pose
 from tpcheck.oracle.reference import ask
 from tpcheck.plan.findings import mismatches
@@ -24,6 +25,7 @@ from tpcheck.process import guard
 from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.report import reasons
+from tpcheck.runner.ahead import Ahead
 from tpcheck.runner.files import written
 from tpcheck.runner.judge import alarms, judge, left_changed, lost_messages, still_building
 from tpcheck.runner.judged import judged
@@ -56,14 +58,22 @@ class Runner:
         self._files = _own_modules()
         self._plans: dict[str, Planned | None] = {}
         self._guard = guard.of_driver()
+        self._ahead = Ahead(self._pose, self.restore)
         self._slow: str | None = None  # why no case can be decided: `build` met its limit
 
     def run(
-        self, case: Case, *, dump: Path | None = None, ones: bool = False, others: bool = False
+        self,
+        case: Case,
+        *,
+        then: Case | None = None,
+        dump: Path | None = None,
+        ones: bool = False,
+        others: bool = False,
     ) -> CaseResult:
         """Poses the case, runs it on the ranks, judges.
 
         Args:
+            then: the case that is likely to be next: it is posed while the ranks work.
             dump: a folder for every rank's tensors.
             ones: cotangents of ones, in place of random ones.
             others: say also which other rules alarm (`CaseResult.alarms`).
@@ -73,13 +83,19 @@ class Runner:
                 is too small; nothing of the candidate has run then.
         """
         self.engine.require(case)
-        posed = pose(self.check.spec, case, ones=ones, limit=self.limit)
-        return self.execute(posed, dump=dump, others=others)
+        if ones:
+            posed, left = self._pose(case, ones=True), self.restore()
+        else:
+            posed, left = self._ahead.take(case)
+        result = self.execute(posed, then=then, dump=dump, others=others)
+        result.left = left + result.left
+        return result
 
     def execute(
         self,
         posed: Posed,
         *,
+        then: Case | None = None,
         dump: Path | None = None,
         watch: Pass | None = None,
         follow: bool = False,
@@ -89,6 +105,7 @@ class Runner:
         """Runs a posed case: the same one may run on several engines.
 
         Args:
+            then: the case that is likely to be next: it is posed while the ranks work.
             dump: a folder for every rank's tensors.
             watch: the pass whose module boundaries are dumped, too.
             follow: note the module of collectives in backward, too (those in forward always do).
@@ -121,10 +138,11 @@ class Runner:
                 rules=others,
                 epoch=epoch,
             )
-            outcomes = self.engine.run(self._key, work)
+            meanwhile = None if then is None else partial(self._ahead.prepare, then)
+            outcomes = self.engine.run(self._key, work, meanwhile)
             reports = [o for o in outcomes if isinstance(o, RankReport)]
             if len(reports) == len(outcomes) and doubtful(posed, reports):
-                confirmed = self._confirmed(posed)
+                confirmed = self._pose(posed.case, CONFIRM, ones=posed.problems[0].ones)
                 look_again(confirmed, reports, files.suspects)
         if (late := still_building(outcomes)) is not None:
             self._slow = reasons.slow_build(late)
@@ -151,9 +169,8 @@ class Runner:
         """Seconds that the reference may take."""
         return max(LIMIT, 2 * self.engine.time_limit)
 
-    def _confirmed(self, posed: Posed) -> Posed:
-        ones = posed.problems[0].ones
-        return pose(self.check.spec, posed.case, CONFIRM, ones=ones, limit=self.limit)
+    def _pose(self, case: Case, effort: Effort = SCREEN, *, ones: bool = False) -> Posed:
+        return pose(self.check.spec, case, effort, ones=ones, limit=self.limit)
 
     def _asked(self, case: Case) -> tuple[Budget | None, Planned | None]:
         """What the spec allows to communicate, where that is audited, and the check's plan."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterable
 
@@ -112,8 +113,8 @@ class Hunt:
             cases = stream.take(count)
         except HypothesisException as error:
             raise InvalidArgument(f"{self.check.title}: {str(error).splitlines()[0]}") from None
-        for case in cases:
-            if self._result(case) is None:
+        for case, then in itertools.zip_longest(cases, cases[1:]):
+            if self._result(case, then) is None:
                 return False
             if self._fails_alike(case):
                 with contextlib.suppress(InvalidArgument):  # of a duller case: the failure stands
@@ -132,14 +133,14 @@ class Hunt:
             self._note(result)
         return True
 
-    def _result(self, case: Case) -> CaseResult | None:
+    def _result(self, case: Case, then: Case | None = None) -> CaseResult | None:
         """The case's result; None once the search is over (known results stay)."""
         known = self.trials.result(case)
         if known is not None:
             return known
         if self._over():
             return None
-        result = self.trials.run(case)
+        result = self.trials.run(case, then)
         if self._left is not None:
             self._left -= _cost(result)
         return result

@@ -15,7 +15,7 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.evidence.judged import over
 from tpcheck.report import reasons
 from tpcheck.runner.runner import Runner
-from tpcheck.search.failures import decided, size
+from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.options import Options
@@ -108,21 +108,12 @@ class Search:
     def _fail(self, result: CheckResult, found: CaseResult) -> None:
         """Makes the result a FAIL, with this case as its counterexample."""
         first = self.hunt.failing[0] if self.hunt.failing else found
-        found = self._settled(found, first)
-        result.counterexample = self._counterexample(found, first)
+        found, examined = self._settled(found, first)
+        result.counterexample = self._counterexample(found, first, examined)
         self.keeper.forget_larger(found)
         result.verdict = Verdict.FAIL
         if self._trouble is not None:
             result.trouble, result.reason = True, self._trouble
-
-    def _settled(self, found: CaseResult, first: CaseResult) -> CaseResult:
-        """The case to be told: the smallest one, if it fails on fresh ranks as the first did."""
-        alone = self.trials.apart or self.real is not None or found.timed_out
-        if alone or found.case == first.case:
-            return found
-        self.engine.renew()
-        again = decided(lambda: self.runner.run(found.case))
-        return first if again.verdict is Verdict.PASS else found
 
     # ---- before a case is drawn, and after
 
@@ -176,8 +167,20 @@ class Search:
 
     # ---- telling
 
-    def _counterexample(self, found: CaseResult, first: CaseResult) -> Counterexample:
+    def _settled(self, found: CaseResult, first: CaseResult) -> tuple[CaseResult, Examined]:
+        """The case to be told, and why it fails: the smallest, if it fails on fresh ranks, too."""
+        shrunk = found.case != first.case and not self.trials.apart and self.real is None
+        if shrunk:
+            self.engine.renew()
         examined = self._examined(found)
+        if shrunk and examined.passed:
+            self.engine.renew()
+            return first, self._examined(first)
+        return found, examined
+
+    def _counterexample(
+        self, found: CaseResult, first: CaseResult, examined: Examined
+    ) -> Counterexample:
         identity = self.keeper.save(found, examined.diagnosis)
         return Counterexample(
             id=identity,
@@ -235,5 +238,7 @@ class Search:
         for finding, row in zip(ledger.findings, rows, strict=True):
             if finding in ledger.failed:
                 failed = ledger.failed[finding]
-                row.counterexample = self._counterexample(min(failed, key=size), failed[0])
+                dullest = min(failed, key=size)
+                told = dullest, failed[0], self._examined(dullest)
+                row.counterexample = self._counterexample(*told)
         return rows

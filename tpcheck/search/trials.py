@@ -58,24 +58,29 @@ class Trials:
         """What the case came to, where it has run."""
         return self.results.get(case.canonical())
 
-    def run(self, case: Case) -> CaseResult:
+    def run(self, case: Case, then: Case | None = None) -> CaseResult:
         """The case's result. Where a known finding covers it and it fails, it is diagnosed, too.
+
+        Args:
+            then: the case that is likely to be next.
 
         Raises:
             StateLeft: it fails for what the cases before it have left behind.
         """
         if (known := self.result(case)) is not None:
             return known
-        result = self._on_fit_ranks(case)
+        if then is not None and self.result(then) is not None:
+            then = None
+        result = self._on_fit_ranks(case, then)
         self.results[case.canonical()] = result
         self.ledger.enter(result, self._code(result) if self.ledger.asks_why(result) else None)
         return result
 
-    def _on_fit_ranks(self, case: Case) -> CaseResult:
+    def _on_fit_ranks(self, case: Case, then: Case | None) -> CaseResult:
         if self.apart:
             self.runner.engine.renew()
         before = self.runner.engine.ran
-        result = decided(lambda: self.runner.run(case))
+        result = decided(lambda: self.runner.run(case, then=then))
         # one that met the time limit twice has met it on fresh ranks
         if result.verdict is not Verdict.FAIL or self._confirmed or result.timed_out:
             return result

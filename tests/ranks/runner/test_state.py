@@ -20,7 +20,10 @@ from torch import nn
 from fixtures.parallel.linear import RowLinear
 from tests import candidates
 from tests.candidates import CASE, check
+from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
+from tpcheck.errors import CaseError
+from tpcheck.placement import Layout
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Kind
@@ -182,3 +185,30 @@ def test_modules_of_a_reference_are_no_longer_changed_in_the_driver(gloo: Engine
         ("torch.get_default_dtype", True, True),
         ("os.environ", True, True),
     }
+
+
+def test_what_posing_the_next_case_changes_is_that_case_s(gloo: Engine) -> None:
+    after = replace(CASE, seed=CASE.seed + 1)
+
+    def layout(case: Case) -> Layout:
+        if case == after:
+            os.environ["TPCHECK_LEFT"] = "1"
+        return right.spec.layout(case)
+
+    right = check(RowLinear)
+    runner = Runner(replace(right, spec=replace(right.spec, layout=layout)), gloo)
+    runner.run(CASE)  # what it imports may set the environment
+    first, second = runner.run(CASE, then=after), runner.run(after)
+    assert (first.verdict, first.left) == (Verdict.PASS, [])
+    assert second.verdict is Verdict.PASS
+    assert [(left.name, left.driver) for left in second.left] == [("os.environ", True)]
+
+
+def test_a_next_case_that_can_not_be_posed_costs_this_one_nothing(gloo: Engine) -> None:
+    after = replace(CASE, seed=CASE.seed + 1)
+    right = check(RowLinear)
+    odd = replace(right.spec, requires=lambda case: "not this one" if case == after else None)
+    runner = Runner(replace(right, spec=odd), gloo)
+    assert runner.run(CASE, then=after).verdict is Verdict.PASS
+    with pytest.raises(CaseError, match="not this one"):
+        runner.run(after)

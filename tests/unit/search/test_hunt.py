@@ -37,7 +37,7 @@ class FakeTrials:
     def result(self, case: Case) -> CaseResult | None:
         return self.results.get(case.canonical())
 
-    def run(self, case: Case) -> CaseResult:
+    def run(self, case: Case, then: Case | None = None) -> CaseResult:
         found = self.wrong(case)
         result = CaseResult(case, "gloo", [found] if found else [])
         self.results[case.canonical()] = result
