@@ -25,11 +25,11 @@ from tpcheck.process import guard
 from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.report import reasons
-from tpcheck.runner.ahead import Ahead
 from tpcheck.runner.files import written
 from tpcheck.runner.judge import alarms, judge, left_changed, lost_messages, still_building
 from tpcheck.runner.judged import judged
 from tpcheck.runner.planned import Planned, planned
+from tpcheck.runner.posing import Posing
 from tpcheck.runner.second_look import doubtful, look_again
 from tpcheck.spec import Check
 from tpcheck.tensors.names import Pass
@@ -58,7 +58,7 @@ class Runner:
         self._files = _own_modules()
         self._plans: dict[str, Planned | None] = {}
         self._guard = guard.of_driver()
-        self._ahead = Ahead(self._pose, self.restore)
+        self._posing = Posing(self._pose, self.restore)
         self._slow: str | None = None  # why no case can be decided: `build` met its limit
 
     def run(
@@ -86,7 +86,7 @@ class Runner:
         if ones:
             posed, left = self._pose(case, ones=True), self.restore()
         else:
-            posed, left = self._ahead.take(case)
+            posed, left = self._posing.take(case)
         result = self.execute(posed, then=then, dump=dump, others=others)
         result.left = left + result.left
         return result
@@ -138,11 +138,11 @@ class Runner:
                 rules=others,
                 epoch=epoch,
             )
-            meanwhile = None if then is None else partial(self._ahead.prepare, then)
+            meanwhile = None if then is None else partial(self._posing.prepare, then)
             outcomes = self.engine.run(self._key, work, meanwhile)
             reports = [o for o in outcomes if isinstance(o, RankReport)]
             if len(reports) == len(outcomes) and doubtful(posed, reports):
-                confirmed = self._pose(posed.case, CONFIRM, ones=posed.problems[0].ones)
+                confirmed = self._closely(posed)
                 look_again(confirmed, reports, files.suspects)
         if (late := still_building(outcomes)) is not None:
             self._slow = reasons.slow_build(late)
@@ -168,6 +168,11 @@ class Runner:
     def limit(self) -> float:
         """Seconds that the reference may take."""
         return max(LIMIT, 2 * self.engine.time_limit)
+
+    def _closely(self, posed: Posed) -> Posed:
+        if posed.problems[0].ones:
+            return self._pose(posed.case, CONFIRM, ones=True)
+        return self._posing.closely(posed.case)
 
     def _pose(self, case: Case, effort: Effort = SCREEN, *, ones: bool = False) -> Posed:
         return pose(self.check.spec, case, effort, ones=ones, limit=self.limit)

@@ -1,0 +1,93 @@
+"""Cases are posed once, the next one ahead, with whatever goes wrong kept for its turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.candidates import CASE
+from tpcheck.case import Case
+from tpcheck.errors import CaseError
+from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
+from tpcheck.oracle.pose import Posed
+from tpcheck.process.aspects import Left
+from tpcheck.runner.posing import Posing
+
+OTHER = replace(CASE, seed=CASE.seed + 1)
+CHANGED = Left("torch.get_default_dtype", restored=True)
+
+
+class Fake:
+    """Poses by name, and says what it was asked for."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.asked: list[tuple[Case, Effort]] = []
+        self.error = error
+        self.posing = Posing(self.pose, self.restore)
+
+    def pose(self, case: Case, effort: Effort) -> Posed:
+        self.asked.append((case, effort))
+        if self.error is not None:
+            raise self.error
+        return cast(Any, SimpleNamespace(case=case))
+
+    def restore(self) -> list[Left]:
+        return [CHANGED]
+
+
+def test_a_case_that_was_prepared_is_posed_once() -> None:
+    fake = Fake()
+    fake.posing.prepare(CASE)
+    fake.posing.prepare(CASE)
+    posed, left = fake.posing.take(CASE)
+    assert posed.case == CASE and left == [CHANGED]
+    assert fake.asked == [(CASE, SCREEN)]
+
+
+def test_a_case_that_runs_again_is_not_posed_again_and_has_changed_nothing_more() -> None:
+    fake = Fake()
+    first, _ = fake.posing.take(CASE)
+    fake.posing.prepare(OTHER)
+    assert fake.posing.take(CASE) == (first, [])
+    assert fake.posing.take(OTHER)[1] == [CHANGED]
+    assert fake.asked == [(CASE, SCREEN), (OTHER, SCREEN)]
+
+
+def test_an_older_case_is_posed_anew() -> None:
+    fake = Fake()
+    for case in (CASE, OTHER, CASE):
+        assert fake.posing.take(case)[0].case == case
+    assert [case for case, _ in fake.asked] == [CASE, OTHER, CASE]
+
+
+def test_another_case_than_the_one_prepared_is_posed_in_its_turn() -> None:
+    fake = Fake()
+    fake.posing.prepare(CASE)
+    assert fake.posing.take(OTHER)[0].case == OTHER
+    assert fake.posing.take(CASE)[0].case == CASE
+    assert [case for case, _ in fake.asked] == [CASE, OTHER]
+
+
+def test_a_case_is_looked_at_closely_once() -> None:
+    fake = Fake()
+    assert fake.posing.closely(CASE) is fake.posing.closely(CASE)
+    assert fake.posing.closely(OTHER).case == OTHER
+    assert fake.asked == [(CASE, CONFIRM), (OTHER, CONFIRM)]
+
+
+def test_what_goes_wrong_is_raised_in_its_turn() -> None:
+    fake = Fake(CaseError("not this one"))
+    fake.posing.prepare(CASE)
+    with pytest.raises(CaseError, match="not this one"):
+        fake.posing.take(CASE)
+
+
+def test_an_interrupt_is_not_kept() -> None:
+    fake = Fake(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        fake.posing.prepare(CASE)
+    fake.error = None
+    assert fake.posing.take(CASE)[0].case == CASE

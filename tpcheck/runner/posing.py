@@ -1,0 +1,74 @@
+"""Cases as a runner poses them: the next one while the ranks work, and none twice in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tpcheck.case import Case
+from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
+from tpcheck.oracle.pose import Posed
+from tpcheck.process.aspects import Left
+
+
+@dataclass
+class _Kept:
+    """A case that was posed, or why it can't be, and what that has changed of the process."""
+
+    case: Case
+    posed: Posed | Exception
+    left: list[Left] = field(default_factory=list)
+
+
+class Posing:
+    """Keeps the case that was asked for last, which may run once more, and the one after it.
+
+    Args:
+        pose: poses a case.
+        restore: puts back what posing has changed of the process; returns what.
+    """
+
+    def __init__(
+        self, pose: Callable[[Case, Effort], Posed], restore: Callable[[], list[Left]]
+    ) -> None:
+        self._pose, self._restore = pose, restore
+        self._last: _Kept | None = None
+        self._next: _Kept | None = None
+        self._close: Posed | None = None  # the last one, under CONFIRM
+
+    def prepare(self, case: Case) -> None:
+        """Poses a case before its turn. What goes wrong is raised when that comes."""
+        if self._next is None or self._next.case != case:
+            self._next = None  # two cases are kept, and not three
+            self._next = self._new(case)
+
+    def take(self, case: Case) -> tuple[Posed, list[Left]]:
+        """The case, posed now if it was not before, and what that has changed of the process.
+
+        Raises:
+            Exception: what posing it raised.
+        """
+        if self._next is not None and self._next.case == case:
+            self._last, self._next = self._next, None
+        elif self._last is None or self._last.case != case:
+            self._last = None
+            self._last = self._new(case)
+        posed, left, self._last.left = self._last.posed, self._last.left, []
+        if isinstance(posed, Exception):
+            self._last = None
+            raise posed
+        return posed, left
+
+    def closely(self, case: Case) -> Posed:
+        """The case under CONFIRM."""
+        if self._close is None or self._close.case != case:
+            self._close = None
+            self._close = self._pose(case, CONFIRM)
+        return self._close
+
+    def _new(self, case: Case) -> _Kept:
+        try:
+            posed: Posed | Exception = self._pose(case, SCREEN)
+        except Exception as error:
+            posed = error
+        return _Kept(case, posed, self._restore())
