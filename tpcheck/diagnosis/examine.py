@@ -43,13 +43,13 @@ class Examined:
     """What became of a failure: its cause, where it is seen first, and the evidence to show.
 
     Args:
-        passed: whether the case passed when it was run again.
+        again: what the case came to when it was run again; None where it was not.
     """
 
     diagnosis: Diagnosis
     first_divergence: str | None
     mismatches: list[Mismatch]
-    passed: bool = False
+    again: Verdict | None = None
 
 
 def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
@@ -76,12 +76,11 @@ def _told(
     diagnosis: Diagnosis,
     seen: FirstSeen | None,
     mismatches: list[Mismatch],
-    *,
-    passed: bool = False,
+    again: Verdict | None = None,
 ) -> Examined:
     """With the sentences of the cause and of the place."""
     diagnosis = replace(diagnosis, message=sentence(diagnosis.cause))
-    return Examined(diagnosis, first_seen(seen), mismatches, passed)
+    return Examined(diagnosis, first_seen(seen), mismatches, again)
 
 
 def _own_failure(error: BaseException) -> DiagnosisFailed:
@@ -116,7 +115,7 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
     diagnosis = diagnose.diagnose(Facts(posed, shown, again, dumps, *asked))
     seen = seen or diagnose.first_divergence(shown)
-    return _told(diagnosis, seen, shown.mismatches, passed=again.verdict is Verdict.PASS)
+    return _told(diagnosis, seen, shown.mismatches, again.verdict)
 
 
 def _spec(runner: Runner, case: Case) -> Spec:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tpcheck.diagnosis.examine import Examined, examine_failure, unexplained
-from tpcheck.errors import InvalidArgument
+from tpcheck.diagnosis.examine import Examined
 from tpcheck.evidence.judged import over
-from tpcheck.report import reasons
 from tpcheck.runner.runner import Runner
+from tpcheck.search.confirmation import Confirmation
 from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
@@ -63,7 +62,7 @@ class Search:
         keep = self.keeper.save_at_once
         self.hunt = Hunt(self.check, self.engine.ranks, self.options, self.trials, keep)
         self._before = 0  # cases that ran before the first was drawn
-        self._trouble: str | None = None  # why a failure could not be examined
+        self.confirmation = Confirmation(self.trials)
 
     def run(self, deadline: float | None = None) -> CheckResult:
         """Replays what is saved, then draws; returns the check's verdict."""
@@ -71,22 +70,26 @@ class Search:
         if self.real is not None:
             self.real.engine.renew()
         try:
-            found = self._find(deadline)
+            result = self._run(deadline)
         except StateLeft as left:
             self._effect = LeftBehind(left.case, None, left.after)
             self._prepare(apart=True)
-            found = self._find(deadline)
+            result = self._run(deadline)
         finally:
             self.runner.restore()
-        refuted = None
+        result.seconds = time.monotonic() - start
+        return result
+
+    def _run(self, deadline: float | None) -> CheckResult:
+        """As `run`. Raises `StateLeft`, unless each case has ranks of its own."""
+        found, refuted = self._find(deadline), None
         if self.real is not None:
-            found, refuted = self._confirmed(self.real, found)
-        result = self._summary(time.monotonic() - start)
+            found, refuted = self.confirmation.on_real_ranks(self.real, found)
+        result = self._summary()
         if refuted is not None:
             result.verdict, result.reason = Verdict.UNKNOWN, refuted
         if found is not None:
             self._fail(result, found)
-            result.seconds = time.monotonic() - start
         return result
 
     def _find(self, deadline: float | None) -> CaseResult | None:
@@ -96,11 +99,11 @@ class Search:
 
     def cut_short(self, reason: str) -> CheckResult:
         """What is known of a check that can't go on: UNKNOWN and why, unless it failed before."""
-        result = self._summary(0.0)
+        result = self._summary()
         result.verdict, result.reason = Verdict.UNKNOWN, reason
         found = min(self.hunt.failing, key=size, default=None)
         if found is not None and self.real is not None:
-            found, _ = self._confirmed(self.real, found)
+            found, _ = self.confirmation.on_real_ranks(self.real, found)
         if found is not None:
             self._fail(result, found)
         return result
@@ -108,12 +111,12 @@ class Search:
     def _fail(self, result: CheckResult, found: CaseResult) -> None:
         """Makes the result a FAIL, with this case as its counterexample."""
         first = self.hunt.failing[0] if self.hunt.failing else found
-        found, examined = self._settled(found, first)
+        found, examined = self.confirmation.settled(found, first)
         result.counterexample = self._counterexample(found, first, examined)
         self.keeper.forget_larger(found)
         result.verdict = Verdict.FAIL
-        if self._trouble is not None:
-            result.trouble, result.reason = True, self._trouble
+        if (trouble := self.confirmation.trouble) is not None:
+            result.trouble, result.reason = True, trouble
 
     # ---- before a case is drawn, and after
 
@@ -139,7 +142,7 @@ class Search:
             assert corpus is not None
             try:
                 result = self.trials.run(saved.case)
-            except (StateLeft, KeyboardInterrupt):
+            except KeyboardInterrupt:
                 raise
             except BaseException as error:  # it is no longer a case of this check
                 corpus.set_aside(saved.id, why(error))
@@ -150,33 +153,7 @@ class Search:
                 corpus.remove(saved.id)
         return None
 
-    def _confirmed(
-        self, real: Runner, found: CaseResult | None
-    ) -> tuple[CaseResult | None, str | None]:
-        """The counterexample as real ranks see it, or why there is no verdict."""
-        if found is None:
-            passed = (r for r in self.trials.results.values() if r.verdict is not Verdict.FAIL)
-            sample = {result.case.tp: result.case for result in passed}
-            ran = [real.run(case) for case in sample.values()]
-            return next((r for r in ran if r.verdict is Verdict.FAIL), None), None
-        again = real.run(found.case)
-        if again.verdict is Verdict.FAIL:
-            return again, None
-        by, on = self.engine.name, real.engine.name
-        return None, reasons.not_confirmed(found.case, by=by, real=on)
-
     # ---- telling
-
-    def _settled(self, found: CaseResult, first: CaseResult) -> tuple[CaseResult, Examined]:
-        """The case to be told, and why it fails: the smallest, if it fails on fresh ranks, too."""
-        shrunk = found.case != first.case and not self.trials.apart and self.real is None
-        if shrunk:
-            self.engine.renew()
-        examined = self._examined(found)
-        if shrunk and examined.passed:
-            self.engine.renew()
-            return first, self._examined(first)
-        return found, examined
 
     def _counterexample(
         self, found: CaseResult, first: CaseResult, examined: Examined
@@ -193,21 +170,13 @@ class Search:
             found_after=self._found_after(first),
         )
 
-    def _examined(self, found: CaseResult) -> Examined:
-        """Why it fails; where that can't be said (its budget raises, say) the failure stands."""
-        try:
-            return examine_failure(self.trials.examiner, found)
-        except InvalidArgument as error:
-            self._trouble = why(error)
-            return unexplained(found)
-
     def _found_after(self, first: CaseResult) -> int:
         """How many cases were drawn up to the first that failed, and with it; those drawn later,
         to shrink it or at lower degrees, don't count. 0 for a case that was not drawn."""
         order = list(self.trials.results)
         return max(0, order.index(first.case.canonical()) + 1 - self._before)
 
-    def _summary(self, seconds: float) -> CheckResult:
+    def _summary(self) -> CheckResult:
         """What ran, with the verdict that it comes to where no counterexample was found."""
         ran = [result for result in self.trials.results.values() if result.counts]
         usage: dict[str, float] = {}
@@ -221,7 +190,6 @@ class Search:
             verdict=verdict,
             engine=self.engine.name,
             examples=len(ran),
-            seconds=seconds,
             dtypes=sorted({r.case.dtype for r in ran}),
             tp_degrees=sorted({r.case.tp for r in ran}),
             reason=reason,
@@ -239,6 +207,6 @@ class Search:
             if finding in ledger.failed:
                 failed = ledger.failed[finding]
                 dullest = min(failed, key=size)
-                told = dullest, failed[0], self._examined(dullest)
+                told = dullest, failed[0], self.confirmation.examined(dullest)
                 row.counterexample = self._counterexample(*told)
         return rows

@@ -14,7 +14,7 @@ from tpcheck.verdict import CaseResult, Verdict
 
 
 class StateLeft(Exception):
-    """A case that failed after others passes on fresh ranks: they left something behind.
+    """A case that failed after others does not fail on fresh ranks: they left something behind.
 
     Args:
         after: how many had run before it on the same ranks.
@@ -26,8 +26,8 @@ class StateLeft(Exception):
 
 
 class Trials:
-    """Runs the cases of one check. What Hypothesis replays is not run again. The first case that
-    fails is run once more on fresh ranks, where others ran before it.
+    """Runs the cases of one check. What Hypothesis replays is not run again. A failure after other
+    cases is one once it is seen on fresh ranks (`Search` sees to that).
 
     Args:
         runner: on the engine of the search.
@@ -45,9 +45,9 @@ class Trials:
         apart: bool = False,
     ) -> None:
         self.runner, self.real, self.apart = runner, real, apart
-        self._confirmed = False  # whether a case has failed on fresh ranks
         self.ledger = Ledger(known)
         self.results: dict[str, CaseResult] = {}  # canonical case → result, in the order they ran
+        self._before: dict[str, int] = {}  # canonical case → cases before it on the same ranks
 
     @property
     def examiner(self) -> Runner:
@@ -58,38 +58,28 @@ class Trials:
         """What the case came to, where it has run."""
         return self.results.get(case.canonical())
 
+    def before(self, result: CaseResult) -> int:
+        """How many cases had run before this one on the same ranks."""
+        return self._before[result.case.canonical()]
+
     def run(self, case: Case, then: Case | None = None) -> CaseResult:
         """The case's result. Where a known finding covers it and it fails, it is diagnosed, too.
 
         Args:
             then: the case that is likely to be next.
-
-        Raises:
-            StateLeft: it fails for what the cases before it have left behind.
         """
         if (known := self.result(case)) is not None:
             return known
         if then is not None and self.result(then) is not None:
             then = None
-        result = self._on_fit_ranks(case, then)
-        self.results[case.canonical()] = result
-        self.ledger.enter(result, self._code(result) if self.ledger.asks_why(result) else None)
-        return result
-
-    def _on_fit_ranks(self, case: Case, then: Case | None) -> CaseResult:
         if self.apart:
             self.runner.engine.renew()
         before = self.runner.engine.ran
         result = decided(lambda: self.runner.run(case, then=then))
+        self.results[case.canonical()] = result
         # one that met the time limit twice has met it on fresh ranks
-        if result.verdict is not Verdict.FAIL or self._confirmed or result.timed_out:
-            return result
-        if before:
-            self.runner.engine.kill()
-            result = decided(lambda: self.runner.run(case))
-            if result.verdict is Verdict.PASS:
-                raise StateLeft(case, before)
-        self._confirmed = result.verdict is Verdict.FAIL
+        self._before[case.canonical()] = 0 if result.timed_out else before
+        self.ledger.enter(result, self._code(result) if self.ledger.asks_why(result) else None)
         return result
 
     def fails(self, result: CaseResult) -> bool:
@@ -97,9 +87,12 @@ class Trials:
         return result.verdict is Verdict.FAIL and not self.ledger.explains(result)
 
     def _code(self, result: CaseResult) -> str | None:
-        """The diagnosis of a failing case; None where real ranks don't see the failure."""
+        """The diagnosis of a failing case; None where fresh ranks, or real ones, don't see it."""
         if self.real is not None:
             result = self.real.run(result.case)
             if result.verdict is not Verdict.FAIL:
                 return None
-        return examine_failure(self.examiner, result).diagnosis.code
+        elif self.before(result):
+            self.runner.engine.renew()
+        examined = examine_failure(self.examiner, result)
+        return None if examined.again is Verdict.PASS else examined.diagnosis.code

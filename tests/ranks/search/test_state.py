@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
+import pytest
 import torch
 
 from fixtures.parallel.linear import RowLinear
 from tests import candidates
+from tpcheck.diagnosis import examine
 from tpcheck.engines.engine import Engine
 from tpcheck.report import as_json, text
+from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
@@ -67,6 +71,24 @@ def test_a_failure_that_earlier_cases_explain_is_a_note(gloo: Engine) -> None:
     assert "state-left-behind" in line and "passes on fresh ones" in line
     (row,) = as_json.check(found)["state_left_behind"]
     assert row["what"] is None and row["case"] == note.case.to_dict()
+
+
+def test_a_failure_that_earlier_cases_explain_is_not_kept(gloo: Engine, tmp_path: Path) -> None:
+    """It was saved at once, before anything else could go wrong."""
+    saves = replace(OPTIONS, corpus=Corpus(tmp_path))
+    assert Search(candidates.check(Counts), gloo, saves).run().verdict is Verdict.PASS
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+def test_a_failure_that_can_not_be_examined_is_run_again_as_it_is(
+    gloo: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(*_: object, **__: object) -> NoReturn:
+        raise RuntimeError("examining")
+
+    monkeypatch.setattr(examine, "pose", raises)
+    assert run(Counts, gloo).verdict is Verdict.PASS
+    assert run(WrongWhereWide, gloo).verdict is Verdict.FAIL
 
 
 def test_a_failure_that_is_the_case_s_own_is_a_failure_whatever_ran_before(gloo: Engine) -> None:

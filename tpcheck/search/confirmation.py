@@ -1,0 +1,79 @@
+"""What a failure rests on before it is told: ranks on which nothing else has run, and real ones."""
+
+from __future__ import annotations
+
+from tpcheck.diagnosis.examine import Examined, examine_failure, unexplained
+from tpcheck.errors import InvalidArgument
+from tpcheck.report import reasons
+from tpcheck.runner.runner import Runner
+from tpcheck.search.failures import decided
+from tpcheck.search.trials import StateLeft, Trials
+from tpcheck.search.trouble import why
+from tpcheck.verdict import CaseResult, Verdict
+
+
+class Confirmation:
+    """Of the failures that one search has seen.
+
+    Args:
+        trials: the cases that it ran.
+    """
+
+    def __init__(self, trials: Trials) -> None:
+        self.trials, self.runner = trials, trials.runner
+        self.trouble: str | None = None  # why a failure could not be examined
+
+    def settled(self, found: CaseResult, first: CaseResult) -> tuple[CaseResult, Examined]:
+        """The case to be told, and why it fails: the smallest that fails on fresh ranks.
+
+        Args:
+            found: the smallest one.
+            first: the one that was met first.
+
+        Raises:
+            StateLeft: neither of them does.
+        """
+        for result in [found] if found.case == first.case else [found, first]:
+            # a case of real ranks has run on nothing else
+            after = 0 if self.trials.real is not None else self.trials.before(result)
+            if after:
+                self.runner.engine.renew()
+            examined = self.examined(result)
+            if not after or self._again(result, examined) is Verdict.FAIL:
+                return result, examined
+        raise StateLeft(first.case, self.trials.before(first))
+
+    def _again(self, result: CaseResult, examined: Examined) -> Verdict:
+        """What the case comes to on fresh ranks, on which nothing but its examination has run."""
+        return examined.again or decided(lambda: self.runner.run(result.case)).verdict
+
+    def examined(self, found: CaseResult) -> Examined:
+        """Why it fails; where that can't be said (its budget raises, say) the failure stands."""
+        try:
+            return examine_failure(self.trials.examiner, found)
+        except InvalidArgument as error:
+            self.trouble = why(error)
+            return unexplained(found)
+
+    def on_real_ranks(
+        self, real: Runner, found: CaseResult | None
+    ) -> tuple[CaseResult | None, str | None]:
+        """The counterexample as real ranks see it, or why there is no verdict.
+
+        Raises:
+            StateLeft: simulated ones do not see it either, once they are fresh.
+        """
+        if found is None:
+            passed = [r for r in self.trials.results.values() if r.verdict is not Verdict.FAIL]
+            sample = {result.case.tp: result.case for result in passed}
+            ran = [real.run(case) for case in sample.values()]
+            return next((r for r in ran if r.verdict is Verdict.FAIL), None), None
+        again = real.run(found.case)
+        if again.verdict is Verdict.FAIL:
+            return again, None
+        if before := self.trials.before(found):
+            self.runner.engine.renew()
+            if self.runner.run(found.case).verdict is not Verdict.FAIL:
+                raise StateLeft(found.case, before)
+        by, on = self.runner.engine.name, real.engine.name
+        return None, reasons.not_confirmed(found.case, by=by, real=on)
