@@ -12,10 +12,14 @@ from typing import TypeVar
 from tpcheck.comms.board import Board
 from tpcheck.engines import Kind
 from tpcheck.engines.folder import RunFolder
+from tpcheck.engines.forks import START_LIMIT, Awaited, Forks
 from tpcheck.engines.hosts import Host, watch
-from tpcheck.engines.zygote_process import START_LIMIT, ZygoteProcess
+from tpcheck.engines.template_process import TemplateProcess
+from tpcheck.engines.templates import Templates
+from tpcheck.engines.zygote_process import ZygoteProcess
 from tpcheck.errors import EngineUnavailable
-from tpcheck.protocol.messages import Ready
+from tpcheck.process.loaded import parts_of_torch
+from tpcheck.protocol.messages import Ready, Teach
 
 #: Seconds between two looks at hosts that have been asked something.
 LOOK = 0.2
@@ -40,10 +44,12 @@ class World:
         self.folder = RunFolder()
         self.loaded: set[str] = set()  # torch's packages that ranks have imported
         self.ran = 0  # cases on the ranks that are up
-        self._begun: float | None = None  # when ranks were forked that have not met yet
+        self.templates = Templates(kind)
+        self._awaited: list[Awaited] = []  # hosts that were asked for, and have not met yet
         self._memory: int | None = None  # the descriptor of their board
         self._store: Path | None = None
         self._zygote: ZygoteProcess | None = None
+        self._source: Forks | None = None  # what the ranks are forked from
         self.warm_up()
 
     def warm_up(self) -> ZygoteProcess:
@@ -56,36 +62,50 @@ class World:
             self._zygote = ZygoteProcess(self.kind.name, self.preload, self.folder)
         return self._zygote
 
-    def start(self) -> None:
+    def start(self, candidate: Teach | None = None) -> None:
         """Forks the hosts and waits until they have met; does nothing when they are up and fit.
+
+        Args:
+            candidate: what new ones are to have loaded, where that can be.
 
         Raises:
             EngineUnavailable: they can't be forked here, or don't come up.
         """
         if self.folder.is_full:
             self._move()
-        if self._begun:
+        if self._awaited:
             with contextlib.suppress(EngineUnavailable):  # begun once more below
                 self._meet()
         if self.hosts and self._fit():
             return
         self.kill()
         try:
-            self._begin()
+            self._begin(candidate)
             self._meet()
         except EngineUnavailable:
             if self.starts == 1:
                 raise
             self._end_zygote()  # it has forked before: a candidate may have harmed it since
-            self._begin()
+            self._begin(None)
             self._meet()
 
-    def renew(self) -> None:
-        """Ends all ranks and forks new ones, without waiting until they have met: the next case's
-        numbers are drawn meanwhile."""
-        self.kill()
-        with contextlib.suppress(EngineUnavailable):  # `start` tries again, and says why
-            self._begin()
+    def renew(self, candidate: Teach | None = None) -> None:
+        """Has the next case run on ranks on which nothing has run, nor been loaded but the
+        candidate. Forks them, where these are not such, without waiting until they have met: the
+        next case's numbers are drawn meanwhile."""
+        if not self._is_new(candidate):
+            self.kill()
+            with contextlib.suppress(EngineUnavailable):  # `start` tries again, and says why
+                self._begin(candidate)
+
+    def _is_new(self, candidate: Teach | None) -> bool:
+        if self.ran:
+            return False
+        if self._awaited or self.hosts:
+            wanted = self.templates.of(candidate)
+            untaught = not any(host.parts for host in self.hosts)
+            return self._source is wanted if wanted else self._source is self._zygote and untaught
+        return candidate is None
 
     def _move(self) -> None:
         """To another folder, where the disk of this one is full."""
@@ -93,7 +113,7 @@ class World:
         self.folder = RunFolder()
         self.folder.require_room()
 
-    def _begin(self) -> None:
+    def _begin(self, candidate: Teach | None) -> None:
         zygote = self.warm_up()
         self.starts += 1
         self._store = self.folder.path / f"store{self.starts}"
@@ -102,22 +122,43 @@ class World:
         except OSError as error:
             why = f"no memory for the board of {self.size} ranks: {error.strerror}"
             raise EngineUnavailable(f"engine {self.kind.name!r} could not start: {why}") from None
+        needed = sorted({*parts_of_torch(), *self.loaded})
+        zygote.load(needed)
+        template = self.templates.begun(zygote, candidate)
+        if template is not None:
+            template.load(needed)
+        self._ask(template or zygote)
+
+    def _ask(self, source: Forks) -> None:
+        """Asks for all hosts, without waiting for them."""
+        self._source = source
         threads = not self.kind.processes
         groups = [list(range(self.size))] if threads else [[r] for r in range(self.size)]
         world = {"size": self.size, "engine": self.kind.name, "store": str(self._store)}
+        assert self._memory is not None, "`_begin` makes the board"
         try:
             for index, ranks in enumerate(groups):
-                request = {**world, "cpu": self._cpu(index), "load": sorted(self.loaded)}
-                self.hosts.append(zygote.fork(index, ranks, request, self._memory))
+                request = {**world, "cpu": self._cpu(index)}
+                self._awaited.append(source.ask(index, ranks, request, self._memory, self._name))
         except BaseException:
             self.kill()
             raise
-        self._begun = time.monotonic()
+
+    @property
+    def _name(self) -> str:
+        """Of the ranks that are up, for what they are forked from."""
+        return f"world {self.starts}"
 
     def _meet(self) -> None:
-        """Waits until the ranks that were forked have met."""
-        deadline, self._begun = (self._begun or 0.0) + START_LIMIT, None
+        """Waits until the ranks that were asked for have met."""
         try:
+            if isinstance(self._source, TemplateProcess) and not self._source.fit():
+                self._do_without(self._source)
+            assert self._source is not None, "`_ask` has it"
+            deadline = time.monotonic() + START_LIMIT
+            while self._awaited:
+                self.hosts.append(self._source.host(self._awaited[0], deadline))
+                del self._awaited[0]
             for host in self.hosts:
                 self.expect(host, Ready, deadline, "start")
             assert self._memory is not None, "it is kept from `_begin` on"
@@ -129,12 +170,19 @@ class World:
             self.kill()
             raise
 
+    def _do_without(self, template: TemplateProcess) -> None:
+        """Has the ranks forked from the zygote: no template of this candidate can be used."""
+        self.templates.refuse(template)
+        self._forget_awaited()
+        self._ask(self.warm_up())
+
     def _fit(self) -> bool:
         """Whether the next case can run on the ranks as they are: what one left running, or did to
         the run's files, may have ended them since."""
         watch(self.hosts, 0.0)
         whole = self._store is None or self._store.exists()
         forks = self._zygote is not None and self._zygote.alive
+        forks = forks and self._source is not None and self._source.alive
         return (
             whole
             and forks
@@ -154,12 +202,21 @@ class World:
         """Ends all ranks at once; the next case starts new ones."""
         for host in self.hosts:
             host.kill()
-        self.hosts, self.ran, self._begun = [], 0, None
+        self.hosts, self.ran = [], 0
+        if self._awaited and self._source is not None:
+            with contextlib.suppress(EngineUnavailable):  # they have ended with it
+                self._source.end(self._name)
+        self._forget_awaited()
         self._forget_memory()
         if self._store is not None:
             with contextlib.suppress(OSError):
                 self._store.unlink()
             self._store = None
+
+    def _forget_awaited(self) -> None:
+        for awaited in self._awaited:
+            awaited.forget()
+        self._awaited = []
 
     def _forget_memory(self) -> None:
         if self._memory is not None:
@@ -174,6 +231,7 @@ class World:
             self.folder.remove()
 
     def _end_zygote(self) -> None:
+        self.templates.end()
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
@@ -197,5 +255,5 @@ class World:
             watch(self.hosts, min(LOOK, deadline - time.monotonic()))
 
     def status_of(self, host: Host) -> int | None:
-        """How a dead host ended (`ZygoteProcess.status_of`)."""
-        return self._zygote.status_of(host) if self._zygote else None
+        """How a dead host ended (`Forks.status_of`)."""
+        return self._source.status_of(host) if self._source else None

@@ -58,7 +58,7 @@ class Search:
 
     def _prepare(self, *, apart: bool = False) -> None:
         """Nothing has run yet; no case of another check on these ranks either."""
-        self.engine.renew()
+        self.runner.renew()
         self.trials = Trials(self.runner, self.check.known, self.real, apart=apart)
         keep = self.keeper.save_at_once
         self.hunt = Hunt(self.check, self.engine.ranks, self.options, self.trials, keep)
@@ -69,7 +69,7 @@ class Search:
         """Replays what is saved, then draws; returns the check's verdict."""
         start = time.monotonic()
         if self.real is not None:
-            self.real.engine.renew()
+            self.real.renew()
         try:
             found = self._find(deadline)
         except StateLeft as left:
@@ -120,7 +120,7 @@ class Search:
         alone = self.trials.apart or self.real is not None or found.timed_out
         if alone or found.case == first.case:
             return found
-        self.engine.renew()
+        self.runner.renew()
         again = decided(lambda: self.runner.run(found.case))
         return first if again.verdict is Verdict.PASS else found
 

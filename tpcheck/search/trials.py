@@ -73,7 +73,7 @@ class Trials:
 
     def _on_fit_ranks(self, case: Case) -> CaseResult:
         if self.apart:
-            self.runner.engine.renew()
+            self.runner.renew()
         before = self.runner.engine.ran
         result = decided(lambda: self.runner.run(case))
         # one that met the time limit twice has met it on fresh ranks
