@@ -20,10 +20,14 @@ class Templates:
 
     def __init__(self, kind: Kind) -> None:
         # elsewhere a process that is killed leaves what it has forked; CUDA does not survive a fork
-        self._possible = sys.platform == "linux" and kind.name != "nccl"
+        self._here = sys.platform == "linux" and kind.name != "nccl"
         self._current: TemplateProcess | None = None
         self._refused: set[str] = set()
         self._begun = 0
+
+    def possible(self, candidate: Teach | None) -> bool:
+        """Whether the candidate may have one, as far as is known."""
+        return self._here and candidate is not None and candidate.key not in self._refused
 
     def of(self, candidate: Teach | None) -> TemplateProcess | None:
         """The one of this candidate, where there is one."""
@@ -38,7 +42,7 @@ class Templates:
         Raises:
             EngineUnavailable: the zygote is gone.
         """
-        if candidate is None or candidate.key in self._refused or not self._possible:
+        if candidate is None or not self.possible(candidate):
             return None
         found = self.of(candidate)
         if found is None:

@@ -101,11 +101,11 @@ class World:
     def _is_new(self, candidate: Teach | None) -> bool:
         if self.ran:
             return False
-        if self._awaited or self.hosts:
-            wanted = self.templates.of(candidate)
-            untaught = not any(host.parts for host in self.hosts)
-            return self._source is wanted if wanted else self._source is self._zygote and untaught
-        return candidate is None
+        if not (self._awaited or self.hosts):
+            return candidate is None
+        if self.templates.possible(candidate):
+            return self._source is self.templates.of(candidate)
+        return self._source is self._zygote and not any(host.parts for host in self.hosts)
 
     def _move(self) -> None:
         """To another folder, where the disk of this one is full."""

@@ -208,6 +208,10 @@ def serve_host(
 ) -> None:
     """Entry of a forked host process, with the descriptors that the driver gave it, once it is
     prepared."""
+    # torch replaces its pool of threads at the first use after a fork: here, not in two ranks at
+    # once that are threads of this process, of which one would find none
+    with warnings.catch_warnings(action="ignore"):
+        torch.set_num_threads(torch.get_num_threads())
     if request["cpu"] is not None:
         os.sched_setaffinity(0, [request["cpu"]])
     Host(socket.socket(fileno=connection), board, request, candidates).serve()

@@ -45,7 +45,7 @@ class Zygote(Forker):
         """Imports; a module that takes for ever does not outlive the driver."""
         signal.signal(signal.SIGALRM, lambda *_: self._end() if not self.parent_lives() else None)
         signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
-        preload(["torch.distributed.tensor", "tpcheck.ranks.template"])
+        preload(["torch.distributed.tensor", "tpcheck.ranks.template", "tpcheck.specs"])
         sys.path[:] = wanted["path"]
         preload(wanted["preload"])
         signal.setitimer(signal.ITIMER_REAL, 0)

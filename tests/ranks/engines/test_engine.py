@@ -187,12 +187,18 @@ def test_a_candidate_that_the_ranks_cannot_import(gloo: Engine) -> None:
 
 DRIVER = """
 import sys, time
+from pathlib import Path
 from tests import candidates
 from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
 engine = Engine("gloo", 2)
-engine.start()
-print(engine.folder, engine.world._zygote.pid, *[h.pid for h in engine.hosts], flush=True)
+runner = Runner(candidates.check(candidates.Row), engine)
+runner.renew()
+runner.run(candidates.CASE)
+parent = Path(f"/proc/{engine.hosts[0].pid}/stat").read_text().rpartition(")")[2].split()[1]
+pids = {engine.world.warm_up().pid, int(parent), *[h.pid for h in engine.hosts]}
+assert len(pids) == 4, "zygote, template, two ranks"
+print(engine.folder, *pids, flush=True)
 if sys.argv[1] == "busy":
     Runner(candidates.check(candidates.OneRankSpins), engine).run(candidates.CASE)
 time.sleep(60)
