@@ -39,6 +39,7 @@ class TemplateProcess(Forks):
         self.key, self._zygote, self._of = candidate.key, zygote, of
         reads, writes = os.pipe()
         self._log = Log(reads)
+        self.pid: int | None = None  # once it is known
         self._process: int | None = None
         self._fit: bool | None = None
         try:
@@ -94,7 +95,8 @@ class TemplateProcess(Forks):
         answer = self._zygote.answer(self._number, time.monotonic() + START_LIMIT)
         if answer is None or "pid" not in answer:
             return False
-        self._process, _ = opened(answer["pid"])
+        self.pid = int(answer["pid"])
+        self._process, _ = opened(self.pid)
         deadline = time.monotonic() + PARTS_LIMIT
         while self._fit is None and self.alive and (left := deadline - time.monotonic()) > 0:
             news = [self._control.fileno(), self._process, self._log.descriptor]

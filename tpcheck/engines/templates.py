@@ -25,6 +25,11 @@ class Templates:
         self._refused: set[str] = set()
         self._begun = 0
 
+    @property
+    def pid(self) -> int | None:
+        """The number of the current one's process, where it is known."""
+        return self._current.pid if self._current else None
+
     def possible(self, candidate: Teach | None) -> bool:
         """Whether the candidate may have one, as far as is known."""
         return self._here and candidate is not None and candidate.key not in self._refused

@@ -12,8 +12,9 @@ from typing import TypeVar
 from tpcheck.comms.board import Board
 from tpcheck.engines import Kind
 from tpcheck.engines.folder import RunFolder
-from tpcheck.engines.forks import START_LIMIT, Awaited, Forks
+from tpcheck.engines.forks import START_LIMIT, Forks
 from tpcheck.engines.hosts import Host, watch
+from tpcheck.engines.muster import Muster
 from tpcheck.engines.template_process import TemplateProcess
 from tpcheck.engines.templates import Templates
 from tpcheck.engines.zygote_process import ZygoteProcess
@@ -45,12 +46,18 @@ class World:
         self.loaded: set[str] = set()  # torch's packages that ranks have imported
         self.ran = 0  # cases on the ranks that are up
         self.templates = Templates(kind)
-        self._awaited: list[Awaited] = []  # hosts that were asked for, and have not met yet
+        self._muster = Muster(kind, size)
         self._memory: int | None = None  # the descriptor of their board
         self._store: Path | None = None
         self._zygote: ZygoteProcess | None = None
-        self._source: Forks | None = None  # what the ranks are forked from
         self.warm_up()
+
+    @property
+    def processes(self) -> set[int]:
+        """The numbers of its own: of zygote, template and hosts, as far as they are known."""
+        zygote = self._zygote.pid if self._zygote else None
+        found = {zygote, self.templates.pid, *(host.pid for host in self.hosts)}
+        return {pid for pid in found if pid is not None}
 
     def warm_up(self) -> ZygoteProcess:
         """Starts loading torch in the zygote, without waiting for it; a new one where the old one
@@ -73,7 +80,7 @@ class World:
         """
         if self.folder.is_full:
             self._move()
-        if self._awaited:
+        if self._muster.open:
             with contextlib.suppress(EngineUnavailable):  # begun once more below
                 self._meet()
         if self.hosts and self._fit():
@@ -101,11 +108,11 @@ class World:
     def _is_new(self, candidate: Teach | None) -> bool:
         if self.ran:
             return False
-        if not (self._awaited or self.hosts):
+        if not (self._muster.open or self.hosts):
             return candidate is None
         if self.templates.possible(candidate):
-            return self._source is self.templates.of(candidate)
-        return self._source is self._zygote and not any(host.parts for host in self.hosts)
+            return self._muster.source is self.templates.of(candidate)
+        return self._muster.source is self._zygote and not any(host.parts for host in self.hosts)
 
     def _move(self) -> None:
         """To another folder, where the disk of this one is full."""
@@ -123,42 +130,29 @@ class World:
             why = f"no memory for the board of {self.size} ranks: {error.strerror}"
             raise EngineUnavailable(f"engine {self.kind.name!r} could not start: {why}") from None
         needed = sorted({*parts_of_torch(), *self.loaded})
-        zygote.load(needed)
-        template = self.templates.begun(zygote, candidate)
-        if template is not None:
-            template.load(needed)
-        self._ask(template or zygote)
-
-    def _ask(self, source: Forks) -> None:
-        """Asks for all hosts, without waiting for them."""
-        self._source = source
-        threads = not self.kind.processes
-        groups = [list(range(self.size))] if threads else [[r] for r in range(self.size)]
-        world = {"size": self.size, "engine": self.kind.name, "store": str(self._store)}
-        assert self._memory is not None, "`_begin` makes the board"
         try:
-            for index, ranks in enumerate(groups):
-                request = {**world, "cpu": self._cpu(index)}
-                self._awaited.append(source.ask(index, ranks, request, self._memory, self._name))
+            zygote.load(needed)
+            template = self.templates.begun(zygote, candidate)
+            if template is not None:
+                template.load(needed)
+            self._ask(template or zygote)
         except BaseException:
             self.kill()
             raise
 
-    @property
-    def _name(self) -> str:
-        """Of the ranks that are up, for what they are forked from."""
-        return f"world {self.starts}"
+    def _ask(self, source: Forks) -> None:
+        assert self._memory is not None, "`_begin` makes the board"
+        self._muster.ask(source, str(self._store), self._memory, f"world {self.starts}")
 
     def _meet(self) -> None:
         """Waits until the ranks that were asked for have met."""
         try:
-            if isinstance(self._source, TemplateProcess) and not self._source.fit():
-                self._do_without(self._source)
-            assert self._source is not None, "`_ask` has it"
+            template = self._muster.source
+            if isinstance(template, TemplateProcess) and not template.fit():
+                self.templates.refuse(template)
+                self._ask(self.warm_up())
             deadline = time.monotonic() + START_LIMIT
-            while self._awaited:
-                self.hosts.append(self._source.host(self._awaited[0], deadline))
-                del self._awaited[0]
+            self.hosts += self._muster.taken(deadline)
             for host in self.hosts:
                 self.expect(host, Ready, deadline, "start")
             assert self._memory is not None, "it is kept from `_begin` on"
@@ -170,19 +164,13 @@ class World:
             self.kill()
             raise
 
-    def _do_without(self, template: TemplateProcess) -> None:
-        """Has the ranks forked from the zygote: no template of this candidate can be used."""
-        self.templates.refuse(template)
-        self._forget_awaited()
-        self._ask(self.warm_up())
-
     def _fit(self) -> bool:
         """Whether the next case can run on the ranks as they are: what one left running, or did to
         the run's files, may have ended them since."""
         watch(self.hosts, 0.0)
         whole = self._store is None or self._store.exists()
         forks = self._zygote is not None and self._zygote.alive
-        forks = forks and self._source is not None and self._source.alive
+        forks = forks and self._muster.source is not None and self._muster.source.alive
         return (
             whole
             and forks
@@ -190,33 +178,17 @@ class World:
             and not any(host.lost for host in self.hosts)
         )
 
-    def _cpu(self, index: int) -> int | None:
-        """Ranks are pinned round-robin: it halves the time of small collectives. Several runs
-        side by side each start at another core."""
-        if not hasattr(os, "sched_getaffinity") or not self.kind.processes:
-            return None
-        allowed = sorted(os.sched_getaffinity(0))
-        return allowed[(index + os.getpid()) % len(allowed)]
-
     def kill(self) -> None:
         """Ends all ranks at once; the next case starts new ones."""
         for host in self.hosts:
             host.kill()
         self.hosts, self.ran = [], 0
-        if self._awaited and self._source is not None:
-            with contextlib.suppress(EngineUnavailable):  # they have ended with it
-                self._source.end(self._name)
-        self._forget_awaited()
+        self._muster.give_up()
         self._forget_memory()
         if self._store is not None:
             with contextlib.suppress(OSError):
                 self._store.unlink()
             self._store = None
-
-    def _forget_awaited(self) -> None:
-        for awaited in self._awaited:
-            awaited.forget()
-        self._awaited = []
 
     def _forget_memory(self) -> None:
         if self._memory is not None:
@@ -256,4 +228,4 @@ class World:
 
     def status_of(self, host: Host) -> int | None:
         """How a dead host ended (`Forks.status_of`)."""
-        return self._source.status_of(host) if self._source else None
+        return self._muster.source.status_of(host) if self._muster.source else None

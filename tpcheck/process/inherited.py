@@ -22,7 +22,7 @@ def not_inherited() -> dict[str, Any]:
     """By name, to be held against the same at another time. Known on Linux alone. No wakeup
     descriptor for signals is set afterwards."""
     return {
-        "threads": len(os.listdir("/proc/self/task")),
+        "threads": sorted(os.listdir("/proc/self/task")),
         "child processes": sorted(children()),
         "timers": [signal.getitimer(timer)[0] > 0 for timer in _TIMERS],
         "SIGCHLD": (signal.getsignal(signal.SIGCHLD), signal.set_wakeup_fd(-1)),
