@@ -47,7 +47,7 @@ def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A warm engine for the whole session (one per worker under pytest-xdist)."""
     from tpcheck.cli import signals
     from tpcheck.errors import InvalidArgument
-    from tpcheck.ranks.zygote import die_with_parent
+    from tpcheck.ranks.forker import die_with_parent
     from tpcheck.report.visible import one_line
     from tpcheck.search.session import open_session
 

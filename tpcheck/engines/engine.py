@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import cloudpickle
 
 from tpcheck import engines
 from tpcheck.engines.hosts import Host
+from tpcheck.engines.template_process import PARTS_LIMIT
 from tpcheck.engines.waiting import Collection
 from tpcheck.engines.world import World
 from tpcheck.errors import EngineUnavailable, InvalidArgument
@@ -30,9 +30,6 @@ from tpcheck.verdict import Mismatch
 if TYPE_CHECKING:
     from tpcheck.case import Case
     from tpcheck.protocol.messages import RankReport, Work
-
-#: Seconds for the ranks to import a candidate, which may import a framework for the first time.
-PARTS_LIMIT = 180.0
 
 
 class Engine:
@@ -109,10 +106,14 @@ class Engine:
         """How many cases have run on the ranks that are up."""
         return self.world.ran
 
-    def renew(self) -> None:
-        """Has the next case run on ranks on which none has run; does not wait for them."""
-        if self.ran:
-            self.world.renew()
+    def renew(self, candidate: Teach | None = None) -> None:
+        """Has the next case run on ranks on which none has run, and on which no other candidate was
+        loaded; does not wait for them.
+
+        Args:
+            candidate: the one of that case: it is imported meanwhile, once for all ranks.
+        """
+        self.world.renew(candidate)
 
     def kill(self) -> None:
         """Ends all ranks at once; the next case starts new ones."""
@@ -124,18 +125,18 @@ class Engine:
 
     # ---- cases
 
-    def teach(self, key: str, blob: bytes, files: dict[str, str]) -> None:
-        """Gives every rank the candidate `key` (cloudpickled), once.
+    def teach(self, candidate: Teach) -> None:
+        """Gives every rank the candidate, once.
 
         Raises:
             InvalidArgument: the ranks can't import it.
             EngineUnavailable: they can't be started, or don't outlive it.
         """
-        self.start()
-        new = [host for host in self.hosts if key not in host.parts]
+        self.world.start(candidate)
+        new = [host for host in self.hosts if candidate.key not in host.parts]
         if not new:
             return
-        message = wire.framed(Teach(key, blob, list(sys.path), files))  # once for all
+        message = wire.framed(candidate)  # once for all
         for host in new:
             host.send_framed(message)  # one that does not take it is not heard of either
         deadline = time.monotonic() + PARTS_LIMIT
@@ -144,7 +145,7 @@ class Engine:
             if answer.error:
                 raise InvalidArgument(f"the ranks can't import the candidate: {answer.error}")
         for host in new:
-            host.parts.add(key)
+            host.parts.add(candidate.key)
 
     def require(self, case: Case) -> None:
         """Raises `EngineUnavailable` where the case needs more ranks than the engine has."""

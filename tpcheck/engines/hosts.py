@@ -50,7 +50,7 @@ class Host:
         self._connection = connection
         connection.setblocking(False)
         self._inbox = wire.Inbox()
-        self._process, self._ended = _opened(pid)
+        self._process, self._ended = opened(pid)
         self._open = True
         self._garbled = False
         self._closed_at: float | None = None
@@ -109,7 +109,7 @@ class Host:
     def look(self) -> None:
         """Takes what has come, without waiting."""
         self.log.read()
-        ended = self._process is not None and bool(_readable([self._process], 0.0))
+        ended = self._process is not None and bool(readable([self._process], 0.0))
         self._read()  # after the question: what it sent before it ended is there now
         self._ended = self._ended or ended
 
@@ -160,7 +160,7 @@ class Host:
 def watch(hosts: Iterable[Host], timeout: float) -> None:
     """Waits until one of the hosts has news, or `timeout` seconds; takes what has come."""
     hosts = list(hosts)
-    _readable([fd for host in hosts for fd in host.descriptors()], timeout)
+    readable([fd for host in hosts for fd in host.descriptors()], timeout)
     for host in hosts:
         host.look()
 
@@ -175,7 +175,7 @@ def stacks(hosts: Iterable[Host]) -> dict[int, str]:
     moved = True
     while moved or (len(found) < len(asked) and time.monotonic() < deadline):
         logs = [host.log.descriptor for host in asked if host.log.descriptor is not None]
-        moved = bool(_readable(logs, STACKS_PAUSE)) and time.monotonic() < deadline
+        moved = bool(readable(logs, STACKS_PAUSE)) and time.monotonic() < deadline
         for host, before in asked.items():
             host.log.read()
             text = host.log.since(before)
@@ -184,14 +184,15 @@ def stacks(hosts: Iterable[Host]) -> dict[int, str]:
     return found
 
 
-def _readable(descriptors: list[int], timeout: float) -> list[int]:
+def readable(descriptors: list[int], timeout: float) -> list[int]:
+    """Those that have news, after at most `timeout` seconds."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     return [descriptor for descriptor, _ in poll.poll(max(0.0, timeout) * 1000)]
 
 
-def _opened(pid: int) -> tuple[int | None, bool]:
+def opened(pid: int) -> tuple[int | None, bool]:
     """A descriptor of the process, which becomes readable when it ends and never names a later one
     of the same number, or None where the system has no such thing; and whether it has ended."""
     try:

@@ -49,6 +49,11 @@ class Log:
         if len(self._kept) > KEPT:
             del self._kept[:-KEPT]
 
+    def follow(self, earlier: Log) -> None:
+        """Begins with what another log has."""
+        self._kept[:0] = earlier._kept
+        self.written += len(earlier._kept)
+
     def since(self, written: int) -> str:
         """What came after the first `written` bytes, as far as it is kept."""
         new = self.written - written

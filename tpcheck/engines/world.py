@@ -12,10 +12,15 @@ from typing import TypeVar
 from tpcheck.comms.board import Board
 from tpcheck.engines import Kind
 from tpcheck.engines.folder import RunFolder
+from tpcheck.engines.forks import START_LIMIT, Forks
 from tpcheck.engines.hosts import Host, watch
-from tpcheck.engines.zygote_process import START_LIMIT, ZygoteProcess
+from tpcheck.engines.muster import Muster
+from tpcheck.engines.template_process import TemplateProcess
+from tpcheck.engines.templates import Templates
+from tpcheck.engines.zygote_process import ZygoteProcess
 from tpcheck.errors import EngineUnavailable
-from tpcheck.protocol.messages import Ready
+from tpcheck.process.loaded import parts_of_torch
+from tpcheck.protocol.messages import Ready, Teach
 
 #: Seconds between two looks at hosts that have been asked something.
 LOOK = 0.2
@@ -40,11 +45,19 @@ class World:
         self.folder = RunFolder()
         self.loaded: set[str] = set()  # torch's packages that ranks have imported
         self.ran = 0  # cases on the ranks that are up
-        self._begun: float | None = None  # when ranks were forked that have not met yet
+        self.templates = Templates(kind)
+        self._muster = Muster(kind, size)
         self._memory: int | None = None  # the descriptor of their board
         self._store: Path | None = None
         self._zygote: ZygoteProcess | None = None
         self.warm_up()
+
+    @property
+    def processes(self) -> set[int]:
+        """The numbers of its own: of zygote, template and hosts, as far as they are known."""
+        zygote = self._zygote.pid if self._zygote else None
+        found = {zygote, self.templates.pid, *(host.pid for host in self.hosts)}
+        return {pid for pid in found if pid is not None}
 
     def warm_up(self) -> ZygoteProcess:
         """Starts loading torch in the zygote, without waiting for it; a new one where the old one
@@ -56,36 +69,50 @@ class World:
             self._zygote = ZygoteProcess(self.kind.name, self.preload, self.folder)
         return self._zygote
 
-    def start(self) -> None:
+    def start(self, candidate: Teach | None = None) -> None:
         """Forks the hosts and waits until they have met; does nothing when they are up and fit.
+
+        Args:
+            candidate: what new ones are to have loaded, where that can be.
 
         Raises:
             EngineUnavailable: they can't be forked here, or don't come up.
         """
         if self.folder.is_full:
             self._move()
-        if self._begun:
+        if self._muster.open:
             with contextlib.suppress(EngineUnavailable):  # begun once more below
                 self._meet()
         if self.hosts and self._fit():
             return
         self.kill()
         try:
-            self._begin()
+            self._begin(candidate)
             self._meet()
         except EngineUnavailable:
             if self.starts == 1:
                 raise
             self._end_zygote()  # it has forked before: a candidate may have harmed it since
-            self._begin()
+            self._begin(None)
             self._meet()
 
-    def renew(self) -> None:
-        """Ends all ranks and forks new ones, without waiting until they have met: the next case's
-        numbers are drawn meanwhile."""
-        self.kill()
-        with contextlib.suppress(EngineUnavailable):  # `start` tries again, and says why
-            self._begin()
+    def renew(self, candidate: Teach | None = None) -> None:
+        """Has the next case run on ranks on which nothing has run, nor been loaded but the
+        candidate. Forks them, where these are not such, without waiting until they have met: the
+        next case's numbers are drawn meanwhile."""
+        if not self._is_new(candidate):
+            self.kill()
+            with contextlib.suppress(EngineUnavailable):  # `start` tries again, and says why
+                self._begin(candidate)
+
+    def _is_new(self, candidate: Teach | None) -> bool:
+        if self.ran:
+            return False
+        if not (self._muster.open or self.hosts):
+            return candidate is None
+        if self.templates.possible(candidate):
+            return self._muster.source is self.templates.of(candidate)
+        return self._muster.source is self._zygote and not any(host.parts for host in self.hosts)
 
     def _move(self) -> None:
         """To another folder, where the disk of this one is full."""
@@ -93,7 +120,7 @@ class World:
         self.folder = RunFolder()
         self.folder.require_room()
 
-    def _begin(self) -> None:
+    def _begin(self, candidate: Teach | None) -> None:
         zygote = self.warm_up()
         self.starts += 1
         self._store = self.folder.path / f"store{self.starts}"
@@ -102,22 +129,30 @@ class World:
         except OSError as error:
             why = f"no memory for the board of {self.size} ranks: {error.strerror}"
             raise EngineUnavailable(f"engine {self.kind.name!r} could not start: {why}") from None
-        threads = not self.kind.processes
-        groups = [list(range(self.size))] if threads else [[r] for r in range(self.size)]
-        world = {"size": self.size, "engine": self.kind.name, "store": str(self._store)}
+        needed = sorted({*parts_of_torch(), *self.loaded})
         try:
-            for index, ranks in enumerate(groups):
-                request = {**world, "cpu": self._cpu(index), "load": sorted(self.loaded)}
-                self.hosts.append(zygote.fork(index, ranks, request, self._memory))
+            zygote.load(needed)
+            template = self.templates.begun(zygote, candidate)
+            if template is not None:
+                template.load(needed)
+            self._ask(template or zygote)
         except BaseException:
             self.kill()
             raise
-        self._begun = time.monotonic()
+
+    def _ask(self, source: Forks) -> None:
+        assert self._memory is not None, "`_begin` makes the board"
+        self._muster.ask(source, str(self._store), self._memory, f"world {self.starts}")
 
     def _meet(self) -> None:
-        """Waits until the ranks that were forked have met."""
-        deadline, self._begun = (self._begun or 0.0) + START_LIMIT, None
+        """Waits until the ranks that were asked for have met."""
         try:
+            template = self._muster.source
+            if isinstance(template, TemplateProcess) and not template.fit():
+                self.templates.refuse(template)
+                self._ask(self.warm_up())
+            deadline = time.monotonic() + START_LIMIT
+            self.hosts += self._muster.taken(deadline)
             for host in self.hosts:
                 self.expect(host, Ready, deadline, "start")
             assert self._memory is not None, "it is kept from `_begin` on"
@@ -135,6 +170,7 @@ class World:
         watch(self.hosts, 0.0)
         whole = self._store is None or self._store.exists()
         forks = self._zygote is not None and self._zygote.alive
+        forks = forks and self._muster.source is not None and self._muster.source.alive
         return (
             whole
             and forks
@@ -142,19 +178,12 @@ class World:
             and not any(host.lost for host in self.hosts)
         )
 
-    def _cpu(self, index: int) -> int | None:
-        """Ranks are pinned round-robin: it halves the time of small collectives. Several runs
-        side by side each start at another core."""
-        if not hasattr(os, "sched_getaffinity") or not self.kind.processes:
-            return None
-        allowed = sorted(os.sched_getaffinity(0))
-        return allowed[(index + os.getpid()) % len(allowed)]
-
     def kill(self) -> None:
         """Ends all ranks at once; the next case starts new ones."""
         for host in self.hosts:
             host.kill()
-        self.hosts, self.ran, self._begun = [], 0, None
+        self.hosts, self.ran = [], 0
+        self._muster.give_up()
         self._forget_memory()
         if self._store is not None:
             with contextlib.suppress(OSError):
@@ -174,6 +203,7 @@ class World:
             self.folder.remove()
 
     def _end_zygote(self) -> None:
+        self.templates.end()
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
@@ -197,5 +227,5 @@ class World:
             watch(self.hosts, min(LOOK, deadline - time.monotonic()))
 
     def status_of(self, host: Host) -> int | None:
-        """How a dead host ended (`ZygoteProcess.status_of`)."""
-        return self._zygote.status_of(host) if self._zygote else None
+        """How a dead host ended (`Forks.status_of`)."""
+        return self._muster.source.status_of(host) if self._muster.source else None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tpcheck.errors import InvalidArgument, TpcheckError
 from tpcheck.figures.kills import Matrix, Row
 from tpcheck.mutant import Mutant
-from tpcheck.ranks.zygote import die_with_parent
+from tpcheck.ranks.forker import die_with_parent
 from tpcheck.search.attempt import attempt
 from tpcheck.search.options import Options
 from tpcheck.search.session import Session

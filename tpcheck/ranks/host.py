@@ -4,8 +4,6 @@ are those of `protocol.messages`."""
 from __future__ import annotations
 
 import faulthandler
-import importlib.abc
-import importlib.util
 import math
 import os
 import signal
@@ -15,9 +13,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
-from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -43,22 +39,9 @@ from tpcheck.protocol.messages import (
     Work,
 )
 from tpcheck.ranks import run as rank_side
+from tpcheck.ranks.candidates import Candidates
 from tpcheck.ranks.worlds import ProcessWorlds, ThreadWorlds, set_recorder
 from tpcheck.verdict import Mismatch
-
-
-class FileFinder(importlib.abc.MetaPathFinder):
-    """Finds by file the driver's modules that no path leads to: a user's check file, a test
-    module that pytest imported by path. Consulted last."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, str] = {}
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> Any:
-        file = self.files.get(name)
-        return importlib.util.spec_from_file_location(name, file) if file else None
 
 
 class Host:
@@ -66,30 +49,33 @@ class Host:
 
     Args:
         board: the descriptor of the board's memory, closed here.
+        candidates: those that are there already.
     """
 
-    def __init__(self, connection: socket.socket, board: int, request: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        board: int,
+        request: dict[str, Any],
+        candidates: Candidates,
+    ) -> None:
         self.connection, self._inbox = connection, wire.Inbox()
         self._pid = os.getpid()
         self.ranks: list[int] = request["ranks"]
         self.engine: str = request["engine"]
         self.board = Board(board, request["size"])
         os.close(board)
-        self.parts: dict[str, Any] = {}
-        self.finder = FileFinder()
-        sys.meta_path.append(self.finder)
+        self.candidates = candidates
         self._lock = threading.Lock()
         self._imported = 0
         self._guards: dict[int | None, Guard] = {}  # rank → of its thread; None: of the process
         self.worlds: dict[int, Any] = {}
         if self.engine == "threads":
-            ThreadWorlds.install()
             self.worlds = {rank: ThreadWorlds(rank) for rank in self.ranks}
             # one thread per rank, for good: torch registers groups by thread
             self.threads = {rank: ThreadPoolExecutor(1, f"rank{rank}") for rank in self.ranks}
             wait([thread.submit(int) for thread in self.threads.values()])  # all are up
         else:
-            watch_reduce_ops()
             for rank in self.ranks:
                 self.worlds[rank] = ProcessWorlds(
                     self.engine, rank, request["size"], request["store"]
@@ -118,14 +104,9 @@ class Host:
                     self._case(key, work)
 
     def _learn(self, given: Teach) -> str | None:
-        """Unpickles a candidate and its spec's callables; an error becomes a line."""
-        sys.path[:] = given.paths
-        self.finder.files.update(given.files)
-        try:
-            self.parts[given.key] = cloudpickle.loads(given.blob)
-        except Exception as error:
-            traceback.print_exc()
-            return f"{type(error).__name__}: {error}".split("\n")[0]
+        """Loads a candidate; an error becomes a line."""
+        if error := self.candidates.learn(given):
+            return error
         self._guards.clear()  # what an import sets is there to stay
         return None
 
@@ -175,7 +156,7 @@ class Host:
             if self.engine == "threads":
                 set_recorder(recorder)
             before = self._guard(rank)
-            outcome = rank_side.run_case(work, self.parts[key], mesh, recorder)
+            outcome = rank_side.run_case(work, self.candidates.parts[key], mesh, recorder)
         except BaseException as error:
             stack = "".join(traceback.format_exception(error))
             outcome = rank_side.raised(error, recorder, stack)
@@ -205,8 +186,8 @@ def _note(ended: Ended, before: Guard, *found: Left) -> None:
         spent["state"] = spent.get("state", 0.0) + time.perf_counter() - start
 
 
-def serve_host(connection: int, board: int, request: dict[str, Any]) -> None:
-    """Entry of a forked host process, with the descriptors that the driver gave it."""
+def prepare(engine: str) -> Candidates:
+    """Makes a process one in which candidates are loaded."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     warnings.simplefilter("ignore")
@@ -215,6 +196,22 @@ def serve_host(connection: int, board: int, request: dict[str, Any]) -> None:
     # Set directly: `torch.use_deterministic_algorithms` loads the compiler, a second a rank.
     torch._C._set_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    if engine == "threads":
+        ThreadWorlds.install()
+    else:
+        watch_reduce_ops()
+    return Candidates()
+
+
+def serve_host(
+    connection: int, board: int, request: dict[str, Any], candidates: Candidates
+) -> None:
+    """Entry of a forked host process, with the descriptors that the driver gave it, once it is
+    prepared."""
+    # torch replaces its pool of threads at the first use after a fork: here, not in two ranks at
+    # once that are threads of this process, of which one would find none
+    with warnings.catch_warnings(action="ignore"):
+        torch.set_num_threads(torch.get_num_threads())
     if request["cpu"] is not None:
         os.sched_setaffinity(0, [request["cpu"]])
-    Host(socket.socket(fileno=connection), board, request).serve()
+    Host(socket.socket(fileno=connection), board, request, candidates).serve()

@@ -13,7 +13,7 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -77,6 +77,25 @@ def _left(worlds: Iterable[Any], current: Any) -> list[Left]:
     if dist.group.WORLD is not current:  # the next case puts its own in place
         return [Left("torch.distributed.group.WORLD", restored=True)]
     return []
+
+
+@contextlib.contextmanager
+def asked_for_the_world() -> Iterator[list[bool]]:
+    """Fills the list where anything asks meanwhile for the default group, which processes of ranks
+    have and others do not."""
+    asked: list[bool] = []
+    held: Any = c10d._World
+    found = held.default_pg
+
+    def read(world: Any) -> Any:
+        asked.append(True)
+        return found.fget(world)
+
+    held.default_pg = property(read, found.fset)
+    try:
+        yield asked
+    finally:
+        held.default_pg = found
 
 
 def _environment(rank: int, size: int) -> None:

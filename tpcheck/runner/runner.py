@@ -23,7 +23,7 @@ from tpcheck.oracle.reference import ask
 from tpcheck.plan.findings import mismatches
 from tpcheck.process import guard
 from tpcheck.process.aspects import Left
-from tpcheck.protocol.messages import RankReport, Work
+from tpcheck.protocol.messages import RankReport, Teach, Work
 from tpcheck.report import reasons
 from tpcheck.runner.files import written
 from tpcheck.runner.judge import alarms, judge, left_changed, lost_messages, still_building
@@ -48,14 +48,14 @@ class Runner:
         parts: dict[str, Any] = {"candidate": check.candidate, "forward": spec.forward}
         parts |= {"load": check.load, "schedule": check.schedule, "finalize": spec.finalize}
         try:
-            self._blob = cloudpickle.dumps(parts)
+            blob = cloudpickle.dumps(parts)
         except Exception as error:
             raise InvalidArgument(
                 f"{check.title}: the candidate can't be sent to the ranks: {error}; let it close "
                 "over nothing that can't be pickled"
             ) from None
-        self._key = hashlib.sha256(self._blob).hexdigest()[:16]
-        self._files = _own_modules()
+        self._key = hashlib.sha256(blob).hexdigest()[:16]
+        self._taught = Teach(self._key, blob, list(sys.path), _own_modules())
         self._plans: dict[str, Planned | None] = {}
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)
@@ -115,7 +115,7 @@ class Runner:
         if self._slow is not None:
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
         left = self.restore()
-        self.engine.teach(self._key, self._blob, self._files)
+        self.engine.teach(self._taught)
         allowed, plan = self._asked(posed.case)
         confirmed = None
         epoch = self.engine.next_epoch()
@@ -159,6 +159,10 @@ class Runner:
         if not result.counts:
             result.unknown = reasons.nothing_judged(result.judged)
         return result
+
+    def renew(self) -> None:
+        """Has the next case run on ranks on which nothing has run; does not wait for them."""
+        self.engine.renew(self._taught)
 
     def restore(self) -> list[Left]:
         """Puts back what the spec's own code has changed of this process since; returns what."""

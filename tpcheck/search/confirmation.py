@@ -37,7 +37,7 @@ class Confirmation:
             # a case of real ranks has run on nothing else
             after = 0 if self.trials.real is not None else self.trials.before(result)
             if after:
-                self.runner.engine.renew()
+                self.runner.renew()
             examined = self.examined(result)
             if not after or self._again(result, examined) is Verdict.FAIL:
                 return result, examined
@@ -72,7 +72,7 @@ class Confirmation:
         if again.verdict is Verdict.FAIL:
             return again, None
         if before := self.trials.before(found):
-            self.runner.engine.renew()
+            self.runner.renew()
             if self.runner.run(found.case).verdict is not Verdict.FAIL:
                 raise StateLeft(found.case, before)
         by, on = self.runner.engine.name, real.engine.name

@@ -57,7 +57,7 @@ class Search:
 
     def _prepare(self, *, apart: bool = False) -> None:
         """Nothing has run yet; no case of another check on these ranks either."""
-        self.engine.renew()
+        self.runner.renew()
         self.trials = Trials(self.runner, self.check.known, self.real, apart=apart)
         keep = self.keeper.save_at_once
         self.hunt = Hunt(self.check, self.engine.ranks, self.options, self.trials, keep)
@@ -68,7 +68,7 @@ class Search:
         """Replays what is saved, then draws; returns the check's verdict."""
         start = time.monotonic()
         if self.real is not None:
-            self.real.engine.renew()
+            self.real.renew()
         try:
             result = self._run(deadline)
         except StateLeft as left:

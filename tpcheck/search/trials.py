@@ -73,7 +73,7 @@ class Trials:
         if then is not None and self.result(then) is not None:
             then = None
         if self.apart:
-            self.runner.engine.renew()
+            self.runner.renew()
         before = self.runner.engine.ran
         result = decided(lambda: self.runner.run(case, then=then))
         self.results[case.canonical()] = result
@@ -93,6 +93,6 @@ class Trials:
             if result.verdict is not Verdict.FAIL:
                 return None
         elif self.before(result):
-            self.runner.engine.renew()
+            self.runner.renew()
         examined = examine_failure(self.examiner, result)
         return None if examined.again is Verdict.PASS else examined.diagnosis.code

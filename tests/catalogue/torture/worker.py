@@ -110,13 +110,12 @@ def _engines(session: Session) -> list[Any]:
 
 
 def _left(session: Session, marks: Sequence[str], told: Path) -> list[str]:
-    """Processes that are neither zygotes nor ranks; those that were told of are forgotten."""
+    """Processes that no engine needs; those that were told of are forgotten."""
 
     def others() -> dict[int, str]:
         own: set[int] = {os.getpid()}
         for engine in _engines(session):
-            zygote = engine.world._zygote
-            own |= {host.pid for host in engine.hosts} | ({zygote.pid} if zygote else set())
+            own |= engine.world.processes
         stems = footprint.descendants(os.getpid())
         found = footprint.processes(marks) | footprint.alive(_told(told)) | stems
         return {pid: what for pid, what in footprint.alive(set(found) - own).items()}

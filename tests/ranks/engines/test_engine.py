@@ -191,8 +191,11 @@ from tests import candidates
 from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
 engine = Engine("gloo", 2)
-engine.start()
-print(engine.folder, engine.world._zygote.pid, *[h.pid for h in engine.hosts], flush=True)
+runner = Runner(candidates.check(candidates.Row), engine)
+runner.renew()
+runner.run(candidates.CASE)
+assert len(engine.world.processes) == 4, "zygote, template, two ranks"
+print(engine.folder, *engine.world.processes, flush=True)
 if sys.argv[1] == "busy":
     Runner(candidates.check(candidates.OneRankSpins), engine).run(candidates.CASE)
 time.sleep(60)

@@ -92,9 +92,9 @@ def test_what_candidates_started_ends_with_their_ranks() -> None:
     with Engine("gloo", 2) as engine:
         mark = engine.folder.name
         assert come_to(engine, faults.daemon).verdict is Verdict.PASS
-        assert len(marked(mark)) == 4, "the zygote, two hosts, and what one of them left"
+        assert len(marked(mark)) == 5, "zygote, template, two hosts, and what one of them left"
         engine.kill()
-        assert left(mark, 1) == 1, "the zygote"
+        assert left(mark, 2) == 2, "the zygote, the template"
         come_to(engine, faults.kill_the_zygote)
         assert passes(engine)
         folder = engine.folder

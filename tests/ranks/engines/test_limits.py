@@ -48,9 +48,9 @@ def counted(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ran: list[Any] = []
     run = runner.engine.run
 
-    def noted(key: str, work: Any) -> Any:
+    def noted(key: str, work: Any, *more: Any) -> Any:
         ran.append(work)
-        return run(key, work)
+        return run(key, work, *more)
 
     monkeypatch.setattr(runner.engine, "run", noted)
     return ran

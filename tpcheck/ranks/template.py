@@ -1,0 +1,77 @@
+"""A process that has loaded one candidate, and that its ranks are forked from: one import for all
+of them, and for those that replace them.
+
+The zygote forks one per check, so that what a candidate does when it is imported reaches no other.
+Where ranks would not be what they are when each imports the candidate by itself, it says so and
+ends, and they are forked from the zygote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from tpcheck.process.inherited import not_inherited
+from tpcheck.protocol.messages import Teach
+from tpcheck.ranks.candidates import Candidates
+from tpcheck.ranks.forker import Forker, take_orphans
+from tpcheck.ranks.host import prepare, serve_host
+from tpcheck.ranks.worlds import asked_for_the_world
+
+
+class Template(Forker):
+    """Forks hosts that have the candidate until the driver or the zygote is gone."""
+
+    def __init__(self, control: socket.socket, zygote: int, candidates: Candidates) -> None:
+        super().__init__(control, zygote)
+        self.candidates = candidates
+
+    def become(self, request: dict[str, Any], talks: int, memory: int) -> None:
+        serve_host(talks, memory, request, self.candidates)
+
+
+def serve_template(control: int, memory: int, engine: str) -> None:
+    """Entry of the process: loads the candidate, says whether ranks can be forked, forks them.
+
+    Args:
+        control: the descriptor of its socket to the driver.
+        memory: that of a file with a `Teach`, pickled.
+    """
+    zygote, talks = os.getppid(), socket.socket(fileno=control)
+    take_orphans()
+    candidates = prepare(engine)
+    given: Teach = cloudpickle.loads(Path(f"/proc/self/fd/{memory}").read_bytes())
+    os.close(memory)
+    unfit = _loaded(candidates, given)
+    _print_nowhere()
+    template = Template(talks, zygote, candidates)
+    try:
+        template.send({"unfit": unfit})
+        if not unfit:
+            template.answer()
+    finally:
+        template.end_children()
+
+
+def _loaded(candidates: Candidates, given: Teach) -> list[str]:
+    """Loads the candidate; what keeps its ranks from being forked from here."""
+    before = not_inherited()
+    with asked_for_the_world() as asked:
+        error = candidates.learn(given)
+    after = not_inherited()
+    unfit = [name for name in before if before[name] != after[name]]
+    return [*unfit, *(["an error"] if error else []), *(["the world"] if asked else [])]
+
+
+def _print_nowhere() -> None:
+    """What the import printed has been said; nobody reads on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError):
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+    os.close(nowhere)
