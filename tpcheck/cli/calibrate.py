@@ -74,7 +74,7 @@ def alarms(
     Goes on where an earlier run with the same options stopped. A case that fails is kept for
     `tpcheck replay`. Exit code 1 where any did.
     """
-    with signals.held():
+    with signals.loading():
         from tpcheck.calibrate.state import STATE, Grid, State
         from tpcheck.case import Space
         from tpcheck.engines import ranks_for
@@ -154,7 +154,7 @@ def sensitivity(
     json: JsonFile = None,
 ) -> None:
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
-    with signals.held():
+    with signals.loading():
         from tpcheck.calibrate.sensitivity import SUBJECTS, Subject, measure
         from tpcheck.case import Space
         from tpcheck.report import calibration, machine

@@ -56,7 +56,7 @@ def mutants(
     json: JsonFile = None,
 ) -> None:
     """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
-    with signals.held():
+    with signals.loading():
         from tpcheck.report import machine
         from tpcheck.report import mutants as report
         from tpcheck.search.options import Options

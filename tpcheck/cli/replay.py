@@ -25,7 +25,7 @@ def replay(
     ] = False,
 ) -> None:
     """Runs one saved case again, bit for bit."""
-    with signals.held():
+    with signals.loading():
         from tpcheck.report.replay import text
         from tpcheck.search.replay import replay as run
 

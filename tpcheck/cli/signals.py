@@ -1,19 +1,26 @@
 """What ends a run from outside: Ctrl-C, `timeout` and CI runners (SIGTERM), a closed terminal
 (SIGHUP). Each arrives as a `KeyboardInterrupt`; reports are written, and the exit code is 128 and
-the signal's number. Imports next to nothing.
+the signal's number. While torch is being loaded there is nothing to report, and the process ends
+at once. Imports next to nothing.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
 import stat
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Seconds after which an interrupt that has not arrived is raised again. Code that it comes through
+#: may catch all there is and go on; one that is on its way is left alone, however long it takes.
+AGAIN = 1.0
 
 
 class Signals:
@@ -21,13 +28,15 @@ class Signals:
 
     Args:
         first: the one that ended the run, None while it goes on.
-        held: whether the first has to wait.
+        loading: whether torch is being loaded.
         deaf: whether none is heard any more.
+        arrived: whether the interrupt has come to where it is told.
     """
 
     def __init__(self) -> None:
         self.first: int | None = None
-        self.held = self.deaf = False
+        self.loading = self.deaf = self.arrived = self._reminded = False
+        self._reminding = _thread.allocate_lock()
 
     def hear(self, number: int, frame: FrameType | None) -> None:
         """The first of all ends the run. What follows (a runner sends several) would cost its
@@ -36,13 +45,48 @@ class Signals:
         self.first = self.first or number
         if number == signal.SIGHUP:
             _leave_terminal()
-        if not self.deaf and (number == signal.SIGINT if again else not self.held):
+        if self.deaf:
+            return
+        if self.loading:
+            os._exit(self.exit_code)  # half of torch loaded, what cleans up would crash
+        if self._reminded:
+            self._reminded = False
+            if not self.arrived and not _is_on_its_way():
+                raise KeyboardInterrupt
+        elif not again:
+            _thread.start_new_thread(self._remind, ())  # a handler must not wait for any lock
             raise KeyboardInterrupt
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    def _remind(self) -> None:
+        """Has the main thread hear the first signal again, until it arrives."""
+        while True:
+            time.sleep(AGAIN)
+            with self._reminding:
+                if self.arrived or self.deaf:
+                    return
+                self._reminded = True
+                main = threading.main_thread().ident
+                signal.pthread_kill(main or 0, self.first or signal.SIGINT)
+
+    def end(self) -> None:
+        """Nobody is reminded from here on."""
+        with self._reminding:
+            self.arrived = True
 
     @property
     def exit_code(self) -> int:
         """As a shell says it."""
         return 128 + (self.first or signal.SIGINT)
+
+
+def _is_on_its_way() -> bool:
+    """Whether what runs now cleans up after an interrupt."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 _signals = Signals()
@@ -64,32 +108,36 @@ def heard() -> Iterator[Signals]:
     try:
         yield _signals
     finally:
+        _signals.end()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextlib.contextmanager
-def held() -> Iterator[None]:
-    """The first signal waits for the end of the block, which loads torch: half of it loaded, what
-    writes the reports would crash."""
-    _signals.held = True
+def loading() -> Iterator[None]:
+    """The block loads torch, for seconds, and nothing was found before it: a signal ends the
+    process there and then."""
+    _signals.loading = True
     try:
         yield
     finally:
-        _signals.held = False
-    if _signals.first is not None:
-        raise KeyboardInterrupt
+        _signals.loading = False
 
 
 @contextlib.contextmanager
 def as_interrupt() -> Iterator[None]:
-    """An interrupt leaves the block as one. Libraries that it comes through may turn it into an
-    error of their own: Hypothesis' engine asserts what an interrupt leaves undone."""
+    """An interrupt leaves the block as one, and has arrived. Libraries that it comes through may
+    turn it into an error of their own: Hypothesis' engine asserts what an interrupt leaves undone.
+    """
     try:
         yield
+    except KeyboardInterrupt:
+        _signals.arrived = True
+        raise
     except Exception as error:
         if _signals.first is None:
             raise
+        _signals.arrived = True
         raise KeyboardInterrupt from error
 
 
