@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tpcheck.given import number, whole
+
 if TYPE_CHECKING:
     from tpcheck.cli.signals import Signals
     from tpcheck.engines.engine import Engine
@@ -25,9 +27,9 @@ WORKERS_LIMIT = 1
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tpcheck", "verification of tensor-parallel code")
     group.addoption("--tpcheck-engine", default="gloo", help="gloo (default), nccl or threads")
-    group.addoption("--tpcheck-ranks", type=int, default=4, help="size of the world (default 4)")
+    group.addoption("--tpcheck-ranks", type=whole, default=4, help="size of the world (default 4)")
     group.addoption(
-        "--tpcheck-time-limit", type=float, default=30.0, help="seconds that one case may take"
+        "--tpcheck-time-limit", type=number, default=30.0, help="seconds that one case may take"
     )
 
 

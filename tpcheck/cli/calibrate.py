@@ -22,6 +22,7 @@ from tpcheck.cli.options import (
     TimeLimit,
     duration,
     integers,
+    path,
     whole_number,
 )
 from tpcheck.cli.reports import Reports
@@ -62,7 +63,8 @@ def alarms(
         str | None, typer.Option(help="Stop after 90s, 10m; go on later.")
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Where finished cases are noted: .tpcheck/campaign.jsonl.")
+        Path | None,
+        typer.Option(parser=path, help="Where finished cases are noted: .tpcheck/campaign.jsonl."),
     ] = None,
     ranks: Ranks = None,
     time_limit: TimeLimit = 30.0,
