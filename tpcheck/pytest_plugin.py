@@ -35,6 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "tpcheck: a verification that runs on ranks")
+    if hasattr(config, "workerinput"):
+        # of pytest-xdist, which would first finish what it imports, and its test
+        from tpcheck.ranks.zygote import die_with_parent
+
+        die_with_parent()
     if getattr(config.option, "numprocesses", None):
         # of pytest-xdist, which has the engines in its workers: they end with this process
         from tpcheck.cli import signals
@@ -49,14 +54,11 @@ def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A warm engine for the whole session (one per worker under pytest-xdist)."""
     from tpcheck.cli import signals
     from tpcheck.errors import InvalidArgument
-    from tpcheck.ranks.zygote import die_with_parent
     from tpcheck.report.visible import one_line
     from tpcheck.search.session import open_session
 
     option = request.config.getoption
     kind, ranks = option("--tpcheck-engine"), option("--tpcheck-ranks")
-    if hasattr(request.config, "workerinput"):
-        die_with_parent()  # a worker of pytest-xdist would first finish its test
     with contextlib.ExitStack() as stack:
         # SIGTERM and SIGHUP end the session as Ctrl-C does: reports are written, ranks are gone
         request.config.stash[_SIGNALS] = stack.enter_context(signals.heard())
