@@ -193,7 +193,7 @@ def _wrong(death: Death, status: int, said: str, folder: Path, kept: set[str]) -
         if lost := _found(said) - told:
             wrong.append(f"found, not in the report: {', '.join(sorted(lost))}")
     if "Traceback" in said and death.command != "pytest":
-        wrong.append(f"a traceback: {said[-600:]}")
+        wrong.append(f"a traceback: {said[max(0, said.index('Traceback') - 200) :][:2000]}")
     return wrong
 
 
