@@ -58,7 +58,7 @@ def mutants(
 ) -> None:
     """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
     with signals.loading():
-        from tpcheck.report import machine
+        from tpcheck.report import machine, text
         from tpcheck.report import mutants as report
         from tpcheck.search.options import Options
         from tpcheck.search.session import open_session, preload_of
@@ -85,7 +85,7 @@ def mutants(
     if found.survivors():
         reports.end(1)
     if troubled:
-        complain(report.troubles(troubled))
+        complain(text.together(troubled))
     reports.end(TROUBLE if troubled else 0)
 
 

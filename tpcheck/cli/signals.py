@@ -1,5 +1,5 @@
 """What ends a run from outside: Ctrl-C, `timeout` and CI runners (SIGTERM), a closed terminal
-(SIGHUP). Each arrives as a `KeyboardInterrupt`; reports are written, and the exit code is 128 and
+(SIGHUP). Each arrives as an `Interrupted`; reports are written, and the exit code is 128 and
 the signal's number. While torch is being loaded there is nothing to report, and the process ends
 at once. Imports next to nothing.
 """
@@ -16,6 +16,9 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
+
+from tpcheck.errors import Interrupted
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds after which an interrupt that has not arrived is raised again. Code that it comes through
@@ -52,12 +55,12 @@ class Signals:
         if self._reminded:
             self._reminded = False
             if not self.arrived and not _is_on_its_way():
-                raise KeyboardInterrupt
+                raise Interrupted
         elif not again:
             _thread.start_new_thread(self._remind, ())  # a handler must not wait for any lock
-            raise KeyboardInterrupt
+            raise Interrupted
         elif number == signal.SIGINT:
-            raise KeyboardInterrupt
+            raise Interrupted
 
     def _remind(self) -> None:
         """Has the main thread hear the first signal again, until it arrives."""
@@ -138,7 +141,24 @@ def as_interrupt() -> Iterator[None]:
         if _signals.first is None:
             raise
         _signals.arrived = True
-        raise KeyboardInterrupt from error
+        raise Interrupted from error
+
+
+@contextlib.contextmanager
+def untold() -> Iterator[None]:
+    """Where an interrupt comes in a destructor, say, Python prints a traceback and goes on. In the
+    block it prints none: the interrupt comes again."""
+    before = sys.unraisablehook
+
+    def tell(given: Any) -> None:
+        if _signals.first is None or not isinstance(given.exc_value, KeyboardInterrupt):
+            before(given)
+
+    sys.unraisablehook = tell
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def exit_code() -> int:

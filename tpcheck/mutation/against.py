@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tpcheck import strategies
 from tpcheck.case import Case, Space
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.evidence import OfRank
 from tpcheck.figures.rules import Against
 from tpcheck.known import covering
@@ -71,9 +71,8 @@ def _its_own_trouble(name: str, engine: Engine, out: Against) -> Iterator[None]:
     """What goes wrong in the block is that mutant's or candidate's."""
     try:
         yield
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        let_through(error)
         if (gone := Session(engine).why_gone()) is not None:
             raise InvalidArgument(gone) from error
         out.troubled[name] = why(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from typing import Any
 
 from tpcheck.figures.kills import Matrix, Row
@@ -47,13 +47,6 @@ def matrix(found: Matrix) -> str:
         elif not row.killed or not row.named:
             lines.append(f"  {kill_line(row)}  [{row.case}] {row.message}")
     return "\n".join(lines)
-
-
-def troubles(found: Mapping[str, str]) -> str:
-    """The first of those that can't run, and how many more there are."""
-    name, reason = next(iter(found.items()))
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{name}: {reason}{more}"
 
 
 def missed(mutant: str, killed_by: Set[Rule]) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tpcheck.cli import signals
+from tpcheck.errors import Interrupted
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +32,7 @@ def come(number: int) -> None:
 )
 def test_the_first_signal_interrupts_and_says_the_exit_code(number: int, code: int) -> None:
     with signals.heard():
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Interrupted):
             come(number)
         assert signals.exit_code() == code
 
@@ -70,6 +73,24 @@ def test_an_interrupt_that_is_caught_comes_again(monkeypatch: pytest.MonkeyPatch
         goes_on()
         waits.wait(60)
     assert heard.arrived and heard.exit_code == 143
+
+
+@pytest.mark.parametrize(("number", "told"), [(signal.SIGTERM, 0), (None, 1)])
+def test_python_tells_nothing_of_an_interrupt_that_it_ignores(
+    number: int | None, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Collected:
+        def __del__(self) -> None:
+            if number is None:
+                raise ZeroDivisionError
+            come(number)
+
+    lines: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lines.append)
+    with signals.heard() as heard, signals.untold():
+        Collected()
+    assert (heard.first, len(lines)) == (number, told)
+    lines.clear()
 
 
 def test_one_that_is_on_its_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
