@@ -50,7 +50,8 @@ def against(
     `checks` that have one) as often.
 
     Raises:
-        InvalidArgument: none of `checks` is of a spec that a mutant has.
+        InvalidArgument: none of `checks` is of a spec that a mutant has, or the ranks can't be
+            started again.
     """
     specs = {mutant.spec.name for mutant in mutants}
     correct = [check for check in checks if check.spec.name in specs]
@@ -60,8 +61,8 @@ def against(
     for mutant in mutants:
         with _its_own_trouble(mutant.name, engine, out):
             _kill(mutant, engine, options, out)
-            if finished:
-                finished(mutant.name, out.kills[mutant.name])
+        if finished and mutant.name in out.kills:
+            finished(mutant.name, out.kills[mutant.name])
     _alarm(correct, engine, options, out)
     return out
 
