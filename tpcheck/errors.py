@@ -8,6 +8,7 @@ tpcheck.
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 from typing import Any
 
@@ -47,6 +48,18 @@ class CollectiveMismatch(TpcheckError):
     def __init__(self, refused: Any) -> None:
         super().__init__(refused)
         self.refused = refused
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ends the run."""
+
+
+def let_through(error: BaseException) -> None:
+    """Raises it again where a signal has raised it, as far as can be told: while Python's own
+    handler of Ctrl-C is set, every `KeyboardInterrupt` may be of that. Any other is code's own."""
+    unknown = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if isinstance(error, Interrupted) or (isinstance(error, KeyboardInterrupt) and unknown):
+        raise error
 
 
 #: Characters of a value that are shown. More, and a value from a file fills the terminal.

@@ -52,6 +52,31 @@ def is_amount(value: object) -> bool:
     return number and 0 < value < 2**62  # type: ignore[operator]
 
 
+def whole(text: str) -> int:
+    """A whole number as it is typed.
+
+    Raises:
+        ValueError: it is something else. So are digits of other scripts and `1_000`, which Python
+            reads.
+    """
+    return int(_plain(text))
+
+
+def number(text: str) -> float:
+    """A number as it is typed.
+
+    Raises:
+        ValueError: as `whole` does.
+    """
+    return float(_plain(text))
+
+
+def _plain(text: str) -> str:
+    if not text.isascii() or "_" in text:
+        raise ValueError(shown(text))
+    return text
+
+
 def is_texts(value: object) -> bool:
     """Whether it is a tuple or list of names."""
     return isinstance(value, (tuple, list)) and all(map(is_name, value))

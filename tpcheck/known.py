@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from tpcheck.case import Case
-from tpcheck.errors import InvalidArgument, did_you_mean, shown
+from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
 from tpcheck.given import A_NAME, demand, demand_callables, is_name
 from tpcheck.vocabulary import Code
 
@@ -68,9 +68,8 @@ class KnownFinding:
                 )
         try:
             covered = self.covers(self.case)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            let_through(error)
             raise InvalidArgument(
                 f"KnownFinding({self.page}): `when` raised {type(error).__name__} of its own case"
             ) from error

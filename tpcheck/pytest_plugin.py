@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tpcheck.given import number, whole
+
 if TYPE_CHECKING:
     from tpcheck.cli.signals import Signals
     from tpcheck.engines.engine import Engine
@@ -25,14 +27,19 @@ WORKERS_LIMIT = 1
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tpcheck", "verification of tensor-parallel code")
     group.addoption("--tpcheck-engine", default="gloo", help="gloo (default), nccl or threads")
-    group.addoption("--tpcheck-ranks", type=int, default=4, help="size of the world (default 4)")
+    group.addoption("--tpcheck-ranks", type=whole, default=4, help="size of the world (default 4)")
     group.addoption(
-        "--tpcheck-time-limit", type=float, default=30.0, help="seconds that one case may take"
+        "--tpcheck-time-limit", type=number, default=30.0, help="seconds that one case may take"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "tpcheck: a verification that runs on ranks")
+    if hasattr(config, "workerinput"):
+        # of pytest-xdist, which would first finish what it imports, and its test
+        from tpcheck.ranks.forker import die_with_parent
+
+        die_with_parent()
     if getattr(config.option, "numprocesses", None):
         # of pytest-xdist, which has the engines in its workers: they end with this process
         from tpcheck.cli import signals
@@ -47,14 +54,11 @@ def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A warm engine for the whole session (one per worker under pytest-xdist)."""
     from tpcheck.cli import signals
     from tpcheck.errors import InvalidArgument
-    from tpcheck.ranks.forker import die_with_parent
     from tpcheck.report.visible import one_line
     from tpcheck.search.session import open_session
 
     option = request.config.getoption
     kind, ranks = option("--tpcheck-engine"), option("--tpcheck-ranks")
-    if hasattr(request.config, "workerinput"):
-        die_with_parent()  # a worker of pytest-xdist would first finish its test
     with contextlib.ExitStack() as stack:
         # SIGTERM and SIGHUP end the session as Ctrl-C does: reports are written, ranks are gone
         request.config.stash[_SIGNALS] = stack.enter_context(signals.heard())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
-from tpcheck.errors import InvalidArgument, did_you_mean, shown
+from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
 from tpcheck.given import A_NAME, demand, demand_callables, is_name, is_texts
 from tpcheck.known import KnownFinding
 from tpcheck.placement import Layout
@@ -116,9 +116,8 @@ class Spec:
             return None
         try:
             reason = self.unavailable()
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            let_through(error)
             said = f"raised {type(error).__name__}: {error}"
         else:
             if reason is None or isinstance(reason, str):

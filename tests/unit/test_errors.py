@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpcheck import errors
+from tpcheck.cli import signals
 from tpcheck.errors import InvalidArgument, TpcheckError, did_you_mean
 from tpcheck.verdict import CheckFailed
 
@@ -45,3 +48,24 @@ def test_a_name_that_is_known_is_always_among_the_suggestions(name: str, known: 
     if name in known and name:
         assert repr(name) in did_you_mean(name, known)
     assert did_you_mean(name, iter(known)) == did_you_mean(name, known)
+
+
+@pytest.mark.parametrize("error", [errors.Interrupted(), KeyboardInterrupt(), SystemExit()])
+def test_code_that_raises_an_interrupt_is_no_signal(error: BaseException) -> None:
+    """Where signals are heard, what they raise is `Interrupted`."""
+    with signals.heard():
+        if isinstance(error, errors.Interrupted):
+            with pytest.raises(errors.Interrupted):
+                errors.let_through(error)
+        else:
+            errors.let_through(error)
+
+
+def test_under_pythons_own_handler_an_interrupt_may_be_ctrl_c() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            errors.let_through(KeyboardInterrupt())
+        errors.let_through(SystemExit())
+    finally:
+        signal.signal(signal.SIGINT, before)

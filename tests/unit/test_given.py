@@ -27,6 +27,7 @@ from tpcheck import (
 )
 from tpcheck.case import Space
 from tpcheck.errors import InvalidArgument
+from tpcheck.given import number, whole
 from tpcheck.search.options import Options
 
 SPEC = specs.row_linear()
@@ -175,3 +176,11 @@ def test_a_case_of_deep_json_is_refused() -> None:
     deep: Any = json.loads("[" * 500 + "]" * 500)
     with pytest.raises(InvalidArgument):
         Case.from_dict({"dims": {"n": deep}})
+
+
+@pytest.mark.parametrize("text", ["\u0662", "\uff12", "1_000", "", "two", "\u00b2"])
+def test_a_typed_number_is_of_plain_digits(text: str) -> None:
+    for read in (whole, number):
+        with pytest.raises(ValueError):
+            read(text)
+    assert (whole(" -2"), number("2.5e3")) == (-2, 2500.0)

@@ -18,7 +18,7 @@ from hypothesis.errors import HypothesisException
 from tpcheck import strategies
 from tpcheck.calibrate.state import State
 from tpcheck.case import Case, Space
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.figures.alarms import Summary, Unit, summary
 from tpcheck.known import covering
 from tpcheck.runner.runner import Runner
@@ -89,9 +89,8 @@ class Campaign:
                 break
             try:
                 ran = self._run(*unit)
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:  # of one check: the others go on
+                let_through(error)
                 self.troubled[unit[0]] = why(error)
                 if len(self.troubled) == len(self.checks) or self._gone():
                     break

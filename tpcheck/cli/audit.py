@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tpcheck.cli import signals
 from tpcheck.cli.console import console
 from tpcheck.cli.options import JsonFile, whole_number
 from tpcheck.cli.reports import Reports
@@ -28,9 +29,10 @@ def audit(
     json: JsonFile = None,
 ) -> None:
     """What a plan matches, what it skips, what is sharded; needs no ranks."""
-    from tpcheck.cli.target import audit_target
-    from tpcheck.report import machine
-    from tpcheck.report import plan as report
+    with signals.loading():
+        from tpcheck.cli.target import audit_target
+        from tpcheck.report import machine
+        from tpcheck.report import plan as report
 
     found = audit_target(factory, plan=plan, tp=tp, whole=whole or (), optional=optional or ())
     reports = Reports()

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tpcheck.cli import signals
 from tpcheck.cli.console import Console, console
 from tpcheck.cli.options import JsonFile
 from tpcheck.cli.reports import Reports
@@ -20,9 +21,10 @@ def bench(
     json: JsonFile = None,
 ) -> None:
     """Throughput against the bare loop and against torch's own test harnesses."""
-    from tpcheck.bench import bench as run
-    from tpcheck.bench import render
-    from tpcheck.report import machine
+    with signals.loading():
+        from tpcheck.bench import bench as run
+        from tpcheck.bench import render
+        from tpcheck.report import machine
 
     reports = Reports()
     report = run(quick=quick)

@@ -22,17 +22,21 @@ from tpcheck.cli.options import (
     TimeLimit,
     duration,
     integers,
+    path,
     whole_number,
 )
 from tpcheck.cli.reports import Reports
-from tpcheck.errors import InvalidArgument, shown
+from tpcheck.errors import InvalidArgument, let_through, shown
 from tpcheck.verdict import TROUBLE
 
 if TYPE_CHECKING:
     from tpcheck.calibrate.campaign import Campaign
+    from tpcheck.calibrate.sensitivity import Subject
     from tpcheck.calibrate.state import State
     from tpcheck.figures.alarms import Summary
+    from tpcheck.figures.thresholds import Threshold
     from tpcheck.search.session import Session
+    from tpcheck.spec import Check
 
 calibrate = typer.Typer(
     name="calibrate",
@@ -62,7 +66,8 @@ def alarms(
         str | None, typer.Option(help="Stop after 90s, 10m; go on later.")
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Where finished cases are noted: .tpcheck/campaign.jsonl.")
+        Path | None,
+        typer.Option(parser=path, help="Where finished cases are noted: .tpcheck/campaign.jsonl."),
     ] = None,
     ranks: Ranks = None,
     time_limit: TimeLimit = 30.0,
@@ -74,7 +79,7 @@ def alarms(
     Goes on where an earlier run with the same options stopped. A case that fails is kept for
     `tpcheck replay`. Exit code 1 where any did.
     """
-    with signals.held():
+    with signals.loading():
         from tpcheck.calibrate.state import STATE, Grid, State
         from tpcheck.case import Space
         from tpcheck.engines import ranks_for
@@ -114,7 +119,7 @@ def _tell(summary: Summary, troubled: dict[str, str], json: Path | None) -> None
         console.print(text.undecided(name, reason))
     console.print("\n" + calibration.campaign(summary))
     if troubled and not summary.alarms:
-        complain("; ".join(f"{name}: {reason}" for name, reason in troubled.items()))
+        complain(text.together(troubled))
     reports.end(1 if summary.alarms else TROUBLE if troubled else 0)
 
 
@@ -154,12 +159,13 @@ def sensitivity(
     json: JsonFile = None,
 ) -> None:
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
-    with signals.held():
+    with signals.loading():
         from tpcheck.calibrate.sensitivity import SUBJECTS, Subject, measure
         from tpcheck.case import Space
-        from tpcheck.report import calibration, machine
+        from tpcheck.report import calibration, machine, text
         from tpcheck.search.collect import heavy_imports
         from tpcheck.search.session import open_session
+        from tpcheck.search.trouble import why
 
     if (target is None) != (dims is None):
         raise InvalidArgument("give a check and its --dims together, or neither")
@@ -167,29 +173,44 @@ def sensitivity(
     degrees, dtypes = integers(tp, "--tp"), tuple(dtype.split(","))
     Space(degrees, dtypes, max(degrees))
     preload = heavy_imports(subject.target for subject in subjects)
-    rows = []
+    rows: list[Threshold] = []
+    troubled: dict[str, str] = {}
+
+    def finished(row: Threshold) -> None:
+        rows.append(row)
+        console.print(calibration.threshold(row))
+
     with open_session(engine, max(degrees), time_limit=time_limit, preload=preload) as session:
-        for subject in subjects:
-            checks = session.collect([subject.target])
-            if not checks:
-                reason = "; ".join(session.skipped.values())
-                raise InvalidArgument(f"{subject.target} can't run here: {reason}")
-            session.require_trust()
-            rows += measure(
-                subject,
-                checks[0],
-                session.engine,
-                degrees=degrees,
-                dtypes=dtypes,
-                runs=runs,
-                seed=seed,
-                finished=lambda row: console.print(calibration.threshold(row)),
-            )
+        checks = [_check(subject, session) for subject in subjects]
+        session.require_trust()
+        grid: dict[str, Any] = {"degrees": degrees, "dtypes": dtypes, "runs": runs, "seed": seed}
+        for subject, check in zip(subjects, checks, strict=True):
+            try:
+                measure(subject, check, session.engine, **grid, finished=finished)
+            except BaseException as error:  # of one check: the others go on
+                let_through(error)
+                troubled[subject.title] = why(error)
+                console.print(text.undecided(subject.title, troubled[subject.title]))
     reports = Reports()
     report = {"runs": runs, "seed": seed, "thresholds": [row.to_dict() for row in rows]}
-    reports.write(json, lambda: machine.dumps(report))
+    reports.write(json, lambda: machine.dumps(report | {"troubled": troubled}))
     console.print("\n" + calibration.sensitivity(rows))
-    reports.end(0)
+    if troubled:
+        complain(text.together(troubled))
+    reports.end(TROUBLE if troubled else 0)
+
+
+def _check(subject: Subject, session: Session) -> Check:
+    """The subject's check.
+
+    Raises:
+        InvalidArgument: there is none, or it can't run here.
+    """
+    checks = session.collect([subject.target])
+    if not checks:
+        reason = "; ".join(session.skipped.values())
+        raise InvalidArgument(f"{subject.target} can't run here: {reason}")
+    return checks[0]
 
 
 def parsed(text: str | None) -> dict[str, Any]:

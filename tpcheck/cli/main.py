@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point: a user's mistake is one line on stderr and exit code 2. A fault of tpcheck's has
     a traceback, and decides nothing."""
     can_write_anything()
-    with signals.heard() as heard:
+    with signals.heard() as heard, signals.untold():
         try:
             _run(arguments)
         except SystemExit:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from tpcheck.verdict import TROUBLE
 
 if TYPE_CHECKING:
     from tpcheck.figures.kills import Matrix
+    from tpcheck.figures.rules import Against
     from tpcheck.mutant import Mutant
     from tpcheck.mutation.matrix import Start
     from tpcheck.search.options import Options
@@ -56,8 +57,8 @@ def mutants(
     json: JsonFile = None,
 ) -> None:
     """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
-    with signals.held():
-        from tpcheck.report import machine
+    with signals.loading():
+        from tpcheck.report import machine, text
         from tpcheck.report import mutants as report
         from tpcheck.search.options import Options
         from tpcheck.search.session import open_session, preload_of
@@ -72,13 +73,19 @@ def mutants(
     data = found.to_dict()
     reports.write(json, lambda: machine.dumps(data))
     console.print("\n" + report.matrix(found))
+    troubled = {row.mutant: row.trouble or "" for row in found.troubled()}
     if against:
-        data["against"] = _against(chosen, correct, start, options)
-        reports.write(json, lambda: machine.dumps(data))
+        try:
+            compared = _against(chosen, correct, start, options)
+            troubled |= compared.troubled
+            data["against"] = report.against_data(compared)
+            reports.write(json, lambda: machine.dumps(data))
+        except InvalidArgument as error:  # what survived says more
+            troubled["--against"] = str(error)
     if found.survivors():
         reports.end(1)
-    if troubled := found.troubled():
-        complain(report.troubles(troubled))
+    if troubled:
+        complain(text.together(troubled))
     reports.end(TROUBLE if troubled else 0)
 
 
@@ -123,10 +130,8 @@ def _killed(
         raise
 
 
-def _against(
-    chosen: Sequence[Mutant], correct: str, start: Start, options: Options
-) -> dict[str, Any]:
-    """The same mutants under every rule, JSON-ready."""
+def _against(chosen: Sequence[Mutant], correct: str, start: Start, options: Options) -> Against:
+    """The same mutants under every rule."""
     from tpcheck.mutation.against import against
     from tpcheck.report import mutants as report
 
@@ -140,4 +145,4 @@ def _against(
             finished=lambda name, by: console.print(report.missed(name, by)),
         )
     console.print("\n" + report.against(found))
-    return report.against_data(found)
+    return found

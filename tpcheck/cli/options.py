@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tpcheck import given
 from tpcheck.errors import InvalidArgument
 
 #: Seconds, at most, for a case: a week. Longer ones are more than the system's timers hold.
@@ -20,7 +21,7 @@ def whole_number(least: int) -> dict[str, Any]:
 
     def read(text: str | int) -> int:
         try:
-            number = int(text)
+            number = given.whole(str(text))
         except ValueError:
             number = least - 1
         if number < least:
@@ -47,7 +48,7 @@ Ranks = Annotated[
 
 def _seconds(text: str | float) -> float:
     try:
-        seconds = float(text)
+        seconds = given.number(str(text))
     except ValueError:
         seconds = math.nan
     if not 0 < seconds <= LONGEST:
@@ -61,6 +62,14 @@ TimeLimit = Annotated[
         "--time-limit", help="Seconds that one case may take.", parser=_seconds, metavar="SECONDS"
     ),
 ]
+
+
+def path(text: str) -> Path:
+    """Reads the name of a file or folder. An empty one, of a variable that is not set say, would be
+    the working folder."""
+    if not text:
+        raise typer.BadParameter("an empty name was given")
+    return Path(text)
 
 
 def _writable(path: Path | None) -> Path | None:
@@ -106,22 +115,25 @@ def _can_make_files_in(folder: Path) -> bool:
 
 
 CorpusDir = Annotated[
-    Path | None, typer.Option("--corpus", callback=_keeps, help="Folder of saved cases.")
+    Path | None,
+    typer.Option("--corpus", parser=path, callback=_keeps, help="Folder of saved cases."),
 ]
 
 
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", callback=_writable, help="Write the figures as JSON.")
+    Path | None,
+    typer.Option("--json", parser=path, callback=_writable, help="Write the figures as JSON."),
 ]
 JunitFile = Annotated[
-    Path | None, typer.Option("--junit", callback=_writable, help="Write JUnit XML.")
+    Path | None,
+    typer.Option("--junit", parser=path, callback=_writable, help="Write JUnit XML."),
 ]
 
 
 def integers(text: str, option: str) -> tuple[int, ...]:
     """`2,4` → (2, 4)."""
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(given.whole(part) for part in text.split(","))
     except ValueError:
         raise InvalidArgument(
             f"{option} {text!r} is not a list of numbers, such as {option} 2,4"
@@ -132,7 +144,7 @@ def duration(text: str) -> float:
     """`90`, `90s`, `2m`, `1h` → seconds."""
     unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
     try:
-        seconds = float(text if unit is None else text[:-1]) * (unit or 1)
+        seconds = given.number(text if unit is None else text[:-1]) * (unit or 1)
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < math.inf:

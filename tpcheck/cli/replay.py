@@ -9,7 +9,7 @@ import typer
 
 from tpcheck.cli import signals
 from tpcheck.cli.console import console
-from tpcheck.cli.options import Ranks, TimeLimit
+from tpcheck.cli.options import Ranks, TimeLimit, path
 
 
 def replay(
@@ -17,15 +17,17 @@ def replay(
     engine: Annotated[str | None, typer.Option("--engine", help="Default: as saved.")] = None,
     ranks: Ranks = None,
     time_limit: TimeLimit = 30.0,
-    dump: Annotated[Path | None, typer.Option(help="Write both sides' tensors here.")] = None,
+    dump: Annotated[
+        Path | None, typer.Option(parser=path, help="Write both sides' tensors here.")
+    ] = None,
     check: Annotated[str | None, typer.Option(help="FILE::NAME, where it moved.")] = None,
-    corpus: Annotated[Path | None, typer.Option(help="Folder of saved cases.")] = None,
+    corpus: Annotated[Path | None, typer.Option(parser=path, help="Folder of saved cases.")] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Run code outside the working folder, if it names any.")
     ] = False,
 ) -> None:
     """Runs one saved case again, bit for bit."""
-    with signals.held():
+    with signals.loading():
         from tpcheck.report.replay import text
         from tpcheck.search.replay import replay as run
 

@@ -58,7 +58,7 @@ def verify(
     run = Run(seed=seed, engine=engine, ranks=ranks or 0)
     try:
         with signals.as_interrupt():
-            with signals.held():
+            with signals.loading():
                 from tpcheck.report import machine  # noqa: F401 - what `tell` needs
                 from tpcheck.search.corpus import Corpus
                 from tpcheck.search.options import Options

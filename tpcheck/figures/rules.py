@@ -17,6 +17,7 @@ class Against:
         candidates: correct candidate → the rules that ever alarmed on it.
         correct: dtype → how many cases of correct candidates.
         alarms: rule → dtype → on how many of those it alarmed.
+        troubled: mutant or correct candidate → why it can't run.
     """
 
     kills: dict[str, set[Rule]] = field(default_factory=dict)
@@ -26,6 +27,7 @@ class Against:
     alarms: dict[Rule, Counter[str]] = field(
         default_factory=lambda: {rule: Counter() for rule in Rule}
     )
+    troubled: dict[str, str] = field(default_factory=dict)
 
     def killed(self, rule: Rule) -> int:
         """How many mutants the rule killed."""

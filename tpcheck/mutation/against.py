@@ -2,24 +2,28 @@
 
 Each mutant is run in the same cases for every rule, until all rules have alarmed or the cases are
 used up. The correct candidates then go through as many cases, since a rule that alarms on
-everything kills every mutant, too.
+everything kills every mutant, too. What can't run is told, and the others go on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 from tpcheck import strategies
 from tpcheck.case import Case, Space
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.evidence import OfRank
 from tpcheck.figures.rules import Against
 from tpcheck.known import covering
 from tpcheck.mutant import Mutant
 from tpcheck.runner.runner import Runner
 from tpcheck.search.options import Options
+from tpcheck.search.session import Session
+from tpcheck.search.trouble import why
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Rule
@@ -46,7 +50,8 @@ def against(
     `checks` that have one) as often.
 
     Raises:
-        InvalidArgument: none of `checks` is of a spec that a mutant has.
+        InvalidArgument: none of `checks` is of a spec that a mutant has, or the ranks can't be
+            started again.
     """
     specs = {mutant.spec.name for mutant in mutants}
     correct = [check for check in checks if check.spec.name in specs]
@@ -54,16 +59,24 @@ def against(
         raise InvalidArgument(f"no correct candidate of {', '.join(sorted(specs))} to compare with")
     out = Against()
     for mutant in mutants:
-        _kill(mutant, engine, options, out)
-        if finished:
+        with _its_own_trouble(mutant.name, engine, out):
+            _kill(mutant, engine, options, out)
+        if finished and mutant.name in out.kills:
             finished(mutant.name, out.kills[mutant.name])
-    for runner, case in _in_turn(correct, engine, options, out.cases):
-        rules = alarmed(runner, case, EVERY)
-        out.correct[case.dtype] += 1
-        out.candidates.setdefault(runner.check.title, set()).update(rules)
-        for rule in rules:
-            out.alarms[rule][case.dtype] += 1
+    _alarm(correct, engine, options, out)
     return out
+
+
+@contextlib.contextmanager
+def _its_own_trouble(name: str, engine: Engine, out: Against) -> Iterator[None]:
+    """What goes wrong in the block is that mutant's or candidate's."""
+    try:
+        yield
+    except BaseException as error:
+        let_through(error)
+        if (gone := Session(engine).why_gone()) is not None:
+            raise InvalidArgument(gone) from error
+        out.troubled[name] = why(error)
 
 
 def _kill(mutant: Mutant, engine: Engine, options: Options, out: Against) -> None:
@@ -114,15 +127,23 @@ def draw(check: Check, engine: Engine, options: Options, count: int) -> Iterator
     return itertools.islice(apart, count)
 
 
-def _in_turn(
-    checks: Sequence[Check], engine: Engine, options: Options, count: int
-) -> Iterator[tuple[Runner, Case]]:
-    """`count` cases in all, one of each check in turn."""
-    each = -(-count // len(checks))
-    runners = [Runner(check, engine) for check in checks]
-    drawn = [draw(check, engine, options, each) for check in checks]
-    for cases in itertools.zip_longest(*drawn):
-        for runner, case in zip(runners, cases, strict=True):
-            if case is not None and count > 0:
-                count -= 1
-                yield runner, case
+def _alarm(checks: Sequence[Check], engine: Engine, options: Options, out: Against) -> None:
+    """Runs correct candidates in turn, as many cases in all as the mutants had."""
+    left = out.cases
+    each = -(-left // len(checks))
+    turns = deque((Runner(check, engine), draw(check, engine, options, each)) for check in checks)
+    while turns and left:
+        runner, drawn = turns.popleft()
+        with _its_own_trouble(runner.check.title, engine, out):
+            if (case := next(drawn, None)) is not None:
+                _count(runner, case, out)
+                left -= 1
+                turns.append((runner, drawn))
+
+
+def _count(runner: Runner, case: Case, out: Against) -> None:
+    rules = alarmed(runner, case, EVERY)
+    out.correct[case.dtype] += 1
+    out.candidates.setdefault(runner.check.title, set()).update(rules)
+    for rule in rules:
+        out.alarms[rule][case.dtype] += 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.util
+import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -71,9 +72,10 @@ def kill_all(
     jobs = min(jobs, len(mutants))  # each is started, whether it is needed or not
     others = set(multiprocessing.active_children())
     forked = multiprocessing.get_context("fork")  # mutants are made of functions: they are not sent
-    pool = ProcessPoolExecutor(jobs, forked, _begin, (mutants, start, options))
+    pool = ProcessPoolExecutor(jobs, forked, _begin, (os.getpid(), mutants, start, options))
     try:
-        rows = [pool.submit(_run_job, index) for index in range(len(mutants))]
+        with _blocked():  # the processes are forked with the first one
+            rows = [pool.submit(_run_job, index) for index in range(len(mutants))]
         for done in as_completed(rows):
             out.rows.append(row := done.result())
             if finished:
@@ -81,7 +83,7 @@ def kill_all(
     except BaseException as error:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - others:
-            process.terminate()  # its ranks end with it
+            process.kill()  # its ranks end with it
         if isinstance(error, BrokenProcessPool):
             reason = "a process that ran mutants was killed, perhaps for want of memory"
             raise InvalidArgument(f"{reason}; --jobs 1 needs the least of it") from None
@@ -96,12 +98,29 @@ def kill_all(
 _job: Callable[[int], Row]
 
 
-def _begin(mutants: Sequence[Mutant], start: Start, options: Options) -> None:
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def _blocked() -> Iterator[None]:
+    """Signals that end a run come after the block. A process that is forked in it begins with them
+    blocked, and would else hear them as its parent does."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(parent: int, mutants: Sequence[Mutant], start: Start, options: Options) -> None:
     global _job
     die_with_parent()
+    if os.getppid() != parent:
+        os._exit(1)  # it died before this one could hear of it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)  # the parent's way is not this one's
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     closing = contextlib.ExitStack()
     try:
         session = closing.enter_context(start())

@@ -57,6 +57,7 @@ def sensitivity(rows: Sequence[Threshold]) -> str:
     head = f"{'found 99 times in 100':<22} {'dtype':<10}{'fault':<6}"
     lines = [head + "".join(f"{f'tp={tp}':>10}" for tp in degrees)]
     for subject, dtype, fault in dict.fromkeys((r.subject, r.dtype, r.fault) for r in rows):
-        found = "".join(f"{cells[subject, dtype, fault, tp]:10.1e}" for tp in degrees)
+        row = [cells.get((subject, dtype, fault, tp)) for tp in degrees]
+        found = "".join(f"{'–' if cell is None else f'{cell:.1e}':>10}" for cell in row)
         lines.append(f"{subject:<22} {dtype:<10}{fault:<6}{found}")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from tpcheck import __version__
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import as_json, files
-from tpcheck.report.text import findings, page, unwritable
+from tpcheck.report.text import notes, page, unwritable
 from tpcheck.report.visible import in_json, in_xml
 from tpcheck.verdict import CheckResult, Verdict, worst
 
@@ -71,7 +71,8 @@ def as_junit(
     skipped: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """JUnit XML: one test case per check; FAIL is a failure, UNKNOWN an error. Known findings are
-    properties of their test case, and its output; a check that can't run here is skipped.
+    properties of their test case; what else stands below a check's line is its output. A check that
+    can't run here is skipped.
     `unknown`, why the whole run can't be trusted, is an error in a test case of its own."""
     bad = {Verdict.FAIL: "failure", Verdict.UNKNOWN: "error"}
     counts = {v: sum(r.verdict is v for r in results) for v in bad}
@@ -102,8 +103,8 @@ def as_junit(
             head = next(iter(text.splitlines()), "").strip()
             element = ElementTree.SubElement(case, bad[result.verdict], message=head)
             element.text = text
-        if result.findings or result.notes:
-            ElementTree.SubElement(case, "system-out").text = "\n".join(findings(result))
+        if lines := notes(result):
+            ElementTree.SubElement(case, "system-out").text = "\n".join(lines)
     if unknown is not None:
         case = ElementTree.SubElement(suite, "testcase", classname="tpcheck", name="the run")
         ElementTree.SubElement(case, "error", message=unknown)

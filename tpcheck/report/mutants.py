@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from typing import Any
 
 from tpcheck.figures.kills import Matrix, Row
 from tpcheck.figures.rules import Against
+from tpcheck.report.text import undecided
 from tpcheck.report.visible import one_line
 from tpcheck.vocabulary import Rule
 
@@ -48,12 +49,6 @@ def matrix(found: Matrix) -> str:
     return "\n".join(lines)
 
 
-def troubles(rows: Sequence[Row]) -> str:
-    """The first mutant that can't run, and how many more there are."""
-    more = f" (and {len(rows) - 1} more mutants)" if len(rows) > 1 else ""
-    return f"{rows[0].mutant}: {rows[0].trouble}{more}"
-
-
 def missed(mutant: str, killed_by: Set[Rule]) -> str:
     """A mutant under all rules: those that let it pass."""
     by = [rule for rule in Rule if rule not in killed_by]
@@ -63,6 +58,7 @@ def missed(mutant: str, killed_by: Set[Rule]) -> str:
 def against(found: Against) -> str:
     """One column per rule: mutants killed, and alarms on correct candidates, by dtype."""
     width = 2 + max(map(len, Rule))
+    troubled = [undecided(name, reason) for name, reason in found.troubled.items()]
 
     def row(title: str, cells: list[object]) -> str:
         return f"{title:<34}" + "".join(f"{cell!s:>{width}}" for cell in cells)
@@ -79,7 +75,8 @@ def against(found: Against) -> str:
     ]
     for dtype, count in sorted(found.correct.items()):
         lines.append(row(f"  of {count} in {dtype}", [found.alarms[rule][dtype] for rule in Rule]))
-    return "\n".join([*lines, "", *(f"{rule}: {means}" for rule, means in MEANS.items())])
+    means = [f"{rule}: {what}" for rule, what in MEANS.items()]
+    return "\n".join([*troubled, *lines, "", *means])
 
 
 def against_data(found: Against) -> dict[str, Any]:
@@ -87,6 +84,7 @@ def against_data(found: Against) -> dict[str, Any]:
     return {
         "mutants": len(found.kills),
         "cases": found.cases,
+        "troubled": found.troubled,
         "correct_candidates": len(found.candidates),
         "correct_cases": dict(found.correct),
         "rules": {

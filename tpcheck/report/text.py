@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tpcheck.comms import frames
 from tpcheck.evidence import (
@@ -135,6 +135,13 @@ def troubles(results: Sequence[CheckResult]) -> str:
     troubled = [result for result in results if result.trouble]
     more = f" (and {len(troubled) - 1} more checks)" if len(troubled) > 1 else ""
     return f"{title(troubled[0])}: {troubled[0].reason}{more}"
+
+
+def together(troubled: Mapping[str, str]) -> str:
+    """The same of a verb without verdicts, given name → reason."""
+    name, reason = next(iter(troubled.items()))
+    more = f" (and {len(troubled) - 1} more)" if len(troubled) > 1 else ""
+    return f"{name}: {reason}{more}"
 
 
 def headline(name: str, found: Counterexample) -> str:

@@ -15,6 +15,7 @@ from tests import candidates
 from tpcheck import Case, Check, specs
 from tpcheck.calibrate.campaign import UNIT, Campaign
 from tpcheck.calibrate.state import Grid, State
+from tpcheck.cli import signals
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
 from tpcheck.figures.alarms import Unit
@@ -133,3 +134,18 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report["cases"] == UNIT and report["alarms"] == []
     assert list(report["by_dtype"]) == ["float16"] and report["by_dtype"]["float16"]["p99"] < 1.0
     assert Path(".tpcheck/campaign.jsonl").read_text().count("\n") == 2
+
+
+def interrupt(case: Case) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_reference_that_raises_an_interrupt_is_no_ctrl_c(
+    gloo: Engine, corpus: Corpus, tmp_path: Path
+) -> None:
+    grid = Grid(degrees=(2,), dtypes=("float64",))
+    broken = Check(row_linear.spec, row_linear.candidate, overrides={"reference": interrupt})
+    campaign = Campaign([broken], gloo, State(tmp_path / "state", grid), corpus)
+    with signals.heard():
+        campaign.run(1)
+    assert "KeyboardInterrupt" in campaign.troubled[broken.title]

@@ -81,3 +81,22 @@ def test_the_command(tmp_path: Path) -> None:
     rows = json.loads(out.read_text())["thresholds"]
     assert {row["fault"] for row in rows} == {"whole", "row"}
     assert all(2**-24 < row["p99"] < 1e-3 for row in rows)
+
+
+def test_a_check_that_can_not_be_measured_is_told_and_the_others_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tpcheck.calibrate import sensitivity
+
+    without = Subject("without", "properties/linear.py::column_linear", ROW.dims)
+    monkeypatch.setattr(sensitivity, "SUBJECTS", (without, ROW))
+    out = tmp_path / "out.json"
+    asked = ["--tp", "2", "--dtype", "float64", "--runs", "1", "--json", str(out)]
+    with pytest.raises(SystemExit) as left:
+        main(["calibrate", "sensitivity", *asked])
+    said = capsys.readouterr()
+    assert left.value.code == 2 and said.err.startswith("tpcheck: without: ")
+    found = json.loads(out.read_text())
+    assert {row["subject"] for row in found["thresholds"]} == {"row"}
+    assert "no all-reduce in forward" in found["troubled"]["without"]
+    assert "UNKNOWN without" in said.out

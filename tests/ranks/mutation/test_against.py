@@ -102,3 +102,20 @@ def test_no_correct_candidate_to_compare_with(gloo: Engine) -> None:
     mutant = replace(BY_NAME["row_linear_averaged"], spec=other)
     with pytest.raises(InvalidArgument, match="no correct candidate of other"):
         against([mutant], [linear.row_linear], gloo, Options())
+
+
+def stop(case: Case) -> None:
+    raise SystemExit(0)
+
+
+def test_what_can_not_run_is_told_and_the_others_go_on(gloo: Engine) -> None:
+    mutant = BY_NAME["row_linear_averaged"]
+    broken = replace(mutant, name="broken", spec=replace(mutant.spec, reference=stop))
+    right = linear.row_linear.named("right")
+    odd = Check(right.spec, right.candidate, name="odd", overrides={"reference": stop})
+    options = Options(dtypes=("float64",), degrees=(2,))
+    found = against([broken, mutant], [odd, right], gloo, options)
+    assert set(found.kills) == {mutant.name} and set(found.candidates) == {"right"}
+    assert set(found.troubled) == {"broken", "odd"} and "SystemExit" in found.troubled["odd"]
+    assert set(report.against_data(found)["troubled"]) == {"broken", "odd"}
+    assert "UNKNOWN broken" in report.against(found)

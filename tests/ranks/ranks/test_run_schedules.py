@@ -3,7 +3,6 @@ messages that are lost."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
@@ -12,10 +11,12 @@ from torch import Tensor, nn
 
 from tpcheck import Case, Check, Layout, Spec
 from tpcheck.engines.engine import Engine
+from tpcheck.evidence import Stuck
 from tpcheck.placement import Only
 from tpcheck.report.as_json import detail
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import CaseResult
+from tpcheck.vocabulary import Impasse
 
 STAGES = Case(dims={"n": 4}, mesh={"pp": 2, "tp": 1}, microbatches=3, step=True)
 
@@ -187,9 +188,8 @@ def test_a_rank_that_waits_for_a_message_that_never_comes_is_seen_at_once(gloo: 
         def forward(self, *x: Tensor) -> Any:
             return {}
 
-    start = time.monotonic()
     found = run_stages(gloo, Silent).mismatches
-    assert [(m.kind, m.rank) for m in found if m.kind == "hang"] == [("hang", 1)]
     (hang,) = (m for m in found if m.kind == "hang")
+    assert hang.rank == 1 and isinstance(hang.detail, Stuck)
+    assert hang.detail.why is Impasse.PEER_FINISHED, "it was not waited for until the time limit"
     assert "finished without" in detail(hang)["reason"] and "recv" in detail(hang)["last"][-1]
-    assert time.monotonic() - start < 15  # of the 20 s that a case may take

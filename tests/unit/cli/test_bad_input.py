@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import typer
 
 from tests.ranks.cli.commands import complaint
 from tpcheck.calibrate.state import Grid, State
-from tpcheck.cli.calibrate import parsed
+from tpcheck.cli.calibrate import calibrate, parsed
+from tpcheck.cli.main import app
 from tpcheck.cli.options import duration
 from tpcheck.errors import InvalidArgument
 
@@ -39,6 +40,14 @@ COMMANDS = [
     ["verify", "gone.py", "--tp", "9" * 5000],
     ["verify", "gone.py", "--dtype", ""],
     ["verify", "gone.py", "--dtype", "\udcff"],
+    ["verify", "gone.py", "--tp", "\u0662"],
+    ["verify", "gone.py", "--tp", "\uff12,\uff14"],
+    ["verify", "gone.py", "--tp", "2_4"],
+    ["verify", "gone.py", "--examples", "\u0663"],
+    ["verify", "gone.py", "--seed", "\u0967"],
+    ["verify", "gone.py", "--ranks", "\uff14"],
+    ["verify", "gone.py", "--time-limit", "\u0663\u0660"],
+    ["verify", "gone.py", "--time-budget", "\u0663\u0660s"],
     ["mutants", "gone.py", "--jobs", "0"],
     ["mutants", LONG],
     ["mutants", "gone.py", "--json", LONG],
@@ -79,6 +88,31 @@ def test_it_is_one_line_and_exit_code_2(
     line = complaint(capsys, *command)
     assert line.startswith("tpcheck: ") and line.isprintable()
     assert "inside a rank" not in line, "it is refused before ranks are started"
+
+
+def options_of_paths() -> list[list[str]]:
+    """Every option of every verb that takes the name of a file or folder."""
+    found = []
+    for words, verbs in (([], app), (["calibrate"], calibrate)):
+        for verb in (one.callback for one in verbs.registered_commands if one.callback):
+            hints = get_type_hints(verb)
+            paths = [f"--{name}" for name, hint in hints.items() if hint in (Path, Path | None)]
+            needed = ["gone"] * ("id_or_file" in hints or "factory" in hints)
+            found += [[*words, verb.__name__, *needed, option, ""] for option in paths]
+    return found
+
+
+@pytest.mark.parametrize("command", options_of_paths(), ids=" ".join)
+def test_an_empty_name_is_not_the_working_folder(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert complaint(capsys, *command).endswith("an empty name was given")
+
+
+def test_the_twin_there_are_such_options() -> None:
+    assert {"--json", "--junit", "--corpus", "--dump", "--state"} <= {
+        command[-2] for command in options_of_paths()
+    }
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "-1s", "0", "1e999h", "", "s", "1x"])

@@ -20,16 +20,20 @@ from tpcheck.causes.reruns import RoundingOnly
 from tpcheck.causes.where import Subject
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Values
+from tpcheck.evidence.judged import Judged
+from tpcheck.process.aspects import Left
 from tpcheck.report.machine import as_junit, dumps, json_report, write
+from tpcheck.report.text import notes
 from tpcheck.verdict import (
     CheckResult,
     Counterexample,
     Diagnosis,
     FindingResult,
+    LeftBehind,
     Mismatch,
     Verdict,
 )
-from tpcheck.vocabulary import Code, Kind
+from tpcheck.vocabulary import Code, Kind, Unjudged
 
 PASSED = CheckResult("good", Verdict.PASS, "gloo", 5, 0.5, ["float64"], [2], usage={"float64": 0.3})
 BEYOND = Values(1, 2, norm_error=math.inf, norm_bound=1.0)
@@ -245,3 +249,12 @@ def test_a_finding_that_does_not_hold_says_how(change: dict[str, Any], state: st
     assert report(result)["checks"][0]["known_findings"][0]["state"] == state
     found = junit(result).find("testcase/properties/property")
     assert found is not None and str(found.get("value")).startswith(state)
+
+
+def test_junit_says_below_a_check_what_the_text_report_says() -> None:
+    partly = Judged(1000, 999, 2, 2, {Unjudged.OVERFLOW: 1})
+    left = LeftBehind(Case(), Left("os.umask", restored=True))
+    odd = replace(PASSED, judged={(Kind.OUTPUT, "y"): partly}, left=[left], notes=["an orphan"])
+    case = junit(odd).find("testcase")
+    assert case is not None and case.findtext("system-out") == "\n".join(notes(odd))
+    assert "judged 99.9 % of 1000 elements" in str(case.findtext("system-out"))

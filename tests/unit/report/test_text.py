@@ -22,7 +22,7 @@ from tpcheck.evidence import (
     Values,
     WrongShape,
 )
-from tpcheck.report.text import describe, failure, headline, line
+from tpcheck.report.text import describe, failure, headline, line, together
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch, Verdict
 from tpcheck.vocabulary import Code, Fault, Impasse, Kind, Phase
 
@@ -185,3 +185,8 @@ def test_a_wrong_placement_is_told_in_words() -> None:
     detail = Misheld(Fault.PLACEMENT, placement="A", expected_placement="B", axes="")
     text = describe(Mismatch("up.weight", Kind.SHARDING, 0, detail=detail))
     assert text == "rank 0 sharding up.weight: A, the layout says B"
+
+
+def test_the_first_that_can_not_run_stands_for_all() -> None:
+    assert together({"a": "raised X"}) == "a: raised X"
+    assert together({"a": "raised X", "b": "y"}) == "a: raised X (and 1 more)"
