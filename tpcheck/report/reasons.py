@@ -71,6 +71,12 @@ def never_ran(degrees: Iterable[int]) -> str:
     return f"the time was up before tp={','.join(map(str, degrees))} could run"
 
 
+def listed_not_run(left: Sequence[Case], of: int, *, few: bool) -> str:
+    """Cases of a list that were not run: there were too few examples for them, or no time."""
+    what = f"give --examples {of}" if few else "the time was up"
+    return f"{len(left)} of {of} listed cases were not run ({left[0].describe()} …): {what}"
+
+
 def does_not_show(finding: KnownFinding, case: Case) -> str:
     """A known finding is declared for a release that does not have it."""
     return (

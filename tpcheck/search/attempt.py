@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
@@ -27,9 +27,8 @@ def attempt(
             raise InvalidArgument(absent)
         search = Search(check, session.engine, options, session.confirm)
         result = search.run(deadline)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        let_through(error)
         result = _cut_short(search, check, session, why(error))
         result.trouble, result.seconds = True, time.monotonic() - begun
     result.address = address(check)
@@ -56,8 +55,6 @@ def _cut_short(search: Search | None, check: Check, session: Session, reason: st
     if search is not None:
         try:
             return search.cut_short(reason)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # what it had found can't be confirmed, or told
-            pass
+        except BaseException as error:  # what it had found can't be confirmed, or told
+            let_through(error)
     return not_run(check, session, reason)

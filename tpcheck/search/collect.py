@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tpcheck.comms import frames
-from tpcheck.errors import InvalidArgument, did_you_mean, shown
+from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
 from tpcheck.process import guard
 from tpcheck.spec import Check
 
@@ -148,9 +148,10 @@ def load(file: Path) -> ModuleType:
         if "." in name:
             return _required(importlib.import_module(name), file)  # as its neighbours will
         return _execute(name, file)
-    except (KeyboardInterrupt, InvalidArgument):
+    except InvalidArgument:
         raise
     except BaseException as error:
+        let_through(error)
         sys.modules.pop(name, None)
         raise InvalidArgument(f"{file} does not import: {_where(error, file)}") from None
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tpcheck.case import Case
 from tpcheck.evidence.judged import Tensors, over
 from tpcheck.report import reasons
 from tpcheck.search.hunt import Hunt
@@ -27,13 +28,28 @@ def undecided(
         return Verdict.UNKNOWN, stale
     if open_ones := [result for result in ran if result.verdict is Verdict.UNKNOWN]:
         return Verdict.UNKNOWN, open_ones[0].unknown
-    asked = set(hunt.options.degrees) if callable(hunt.check.spec.cases) else set()
+    asked = {case.tp for case in listed(hunt)} or set(hunt.options.degrees)
+    enough = max(len(asked), len(listed(hunt)))
     never = sorted(asked - hunt.impossible - {result.case.tp for result in ran})
-    if never and hunt.options.examples >= len(asked):
+    if never and hunt.options.examples >= enough:
         return Verdict.UNKNOWN, reasons.never_ran(never)
     if blind := {key: own for key, own in judged.items() if own.blind}:
         return Verdict.UNKNOWN, reasons.never_judged(blind)
     return Verdict.PASS, None
+
+
+def listed(hunt: Hunt) -> Sequence[Case]:
+    """The cases of a spec that lists them."""
+    cases = hunt.check.spec.cases
+    return () if callable(cases) else cases
+
+
+def left_out(trials: Trials, hunt: Hunt) -> list[str]:
+    """What is to be said of listed cases that were not run: one line."""
+    cases = listed(hunt)
+    left = [case for case in cases if trials.result(case) is None]
+    few = hunt.options.examples < len(cases)
+    return [reasons.listed_not_run(left, len(cases), few=few)] if left else []
 
 
 def left_behind(results: Iterable[CaseResult], effect: LeftBehind | None) -> list[LeftBehind]:

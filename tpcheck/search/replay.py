@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tpcheck.diagnosis.examine import examine_failure, unexplained
 from tpcheck.engines import ranks_for
-from tpcheck.errors import CaseError, InvalidArgument
+from tpcheck.errors import CaseError, InvalidArgument, let_through
 from tpcheck.oracle.pose import pose
 from tpcheck.protocol.bundle import write_bundle
 from tpcheck.runner.runner import Runner
@@ -68,9 +68,8 @@ def replay(
         command = kept.command(id_or_file, check=check, trust=trust)
         try:
             return _replayed(saved, session, Runner(found, session.engine), dump, command)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            let_through(error)
             raise InvalidArgument(f"{found.title}: {why(error)}") from error
 
 

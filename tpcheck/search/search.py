@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tpcheck.diagnosis.examine import Examined
+from tpcheck.errors import let_through
 from tpcheck.evidence.judged import over
 from tpcheck.runner.runner import Runner
 from tpcheck.search.confirmation import Confirmation
@@ -18,7 +19,7 @@ from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.options import Options
-from tpcheck.search.outcome import left_behind, undecided
+from tpcheck.search.outcome import left_behind, left_out, undecided
 from tpcheck.search.trials import StateLeft, Trials
 from tpcheck.search.trouble import why
 from tpcheck.spec import Check
@@ -90,6 +91,8 @@ class Search:
             result.verdict, result.reason = Verdict.UNKNOWN, refuted
         if found is not None:
             self._fail(result, found)
+        else:
+            result.notes += left_out(self.trials, self.hunt)
         return result
 
     def _find(self, deadline: float | None) -> CaseResult | None:
@@ -142,9 +145,8 @@ class Search:
             assert corpus is not None
             try:
                 result = self.trials.run(saved.case)
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:  # it is no longer a case of this check
+                let_through(error)
                 corpus.set_aside(saved.id, why(error))
                 continue
             if self.trials.fails(result):

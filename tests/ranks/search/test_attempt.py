@@ -16,6 +16,7 @@ from fixtures.mutants import MUTANTS
 from fixtures.parallel.linear import RowLinear
 from tests import candidates
 from tpcheck import Case, Check, KnownFinding, Layout, Spec, Verdict
+from tpcheck.cli import signals
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.search.options import Options
@@ -211,3 +212,16 @@ def test_a_failure_that_can_not_be_examined_stays_a_fail(gloo: Engine) -> None:
     assert result.verdict is Verdict.FAIL and result.counterexample is not None
     assert result.trouble and "budget raised ZeroDivisionError" in str(result.reason)
     assert result.counterexample.diagnosis.message and exit_code([result]) == 1
+
+
+def interrupt(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("part", ["reference", "cases", "inputs"])
+def test_a_spec_that_raises_an_interrupt_is_no_ctrl_c(part: str, gloo: Engine) -> None:
+    checks = [broken(**{part: interrupt}), RIGHT]
+    with signals.heard():
+        first, second = verify_all(checks, Session(gloo), FEW)
+    assert first.trouble and "KeyboardInterrupt" in str(first.reason)
+    assert second.verdict is Verdict.PASS

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tpcheck.cli import signals
 from tpcheck.errors import InvalidArgument
 from tpcheck.search.collect import checks_in, collect, heavy_imports, load
 
@@ -289,3 +290,12 @@ def test_what_a_file_sets_of_torch_when_it_is_imported_ends_with_it(folder: Path
 def test_an_empty_name_is_refused(folder: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"checks\.py:: names no check"):
         collect([f"{write(folder / 'checks.py', SOURCE.format(name='one'))}::"])
+
+
+def test_a_file_that_raises_an_interrupt_does_not_import(folder: Path) -> None:
+    (folder / "stops.py").write_text("raise KeyboardInterrupt")
+    with (
+        signals.heard(),
+        pytest.raises(InvalidArgument, match="does not import: KeyboardInterrupt"),
+    ):
+        collect(["stops.py"])

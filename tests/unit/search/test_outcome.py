@@ -1,0 +1,50 @@
+"""What is said of the cases that were not run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import candidates
+from tpcheck import Case
+from tpcheck.search.options import Options
+from tpcheck.search.outcome import left_out, undecided
+from tpcheck.verdict import CaseResult, Verdict
+
+CASES = [Case({"n": n}) for n in (1, 2, 3)] + [Case({"n": 1}, mesh={"tp": 4})]
+
+
+def run_of(ran: list[Case], examples: int) -> tuple[Any, Any, list[CaseResult]]:
+    """A search of the listed cases that came to `ran` of them, all passing."""
+    results = [CaseResult(case, "gloo") for case in ran]
+    known = {result.case: result for result in results}
+    ledger = SimpleNamespace(stale=lambda: None)
+    trials = SimpleNamespace(result=known.get, results={}, ledger=ledger)
+    check = replace(candidates.check(candidates.Row), overrides={"cases": CASES})
+    options = Options(examples=examples, degrees=(2,), corpus=None)
+    return trials, SimpleNamespace(check=check, options=options, impossible=set()), results
+
+
+def test_listed_cases_for_which_there_are_too_few_examples_are_told() -> None:
+    trials, hunt, results = run_of(CASES[:2], 2)
+    assert undecided(trials, hunt, results, {}) == (Verdict.PASS, None)
+    (line,) = left_out(trials, hunt)
+    assert line.startswith("2 of 4 listed cases were not run (tp=2 float64 n=3")
+    assert line.endswith("give --examples 4")
+
+
+@pytest.mark.parametrize("examples", [4, 20])
+def test_a_listed_degree_for_which_there_was_no_time_is_unknown(examples: int) -> None:
+    trials, hunt, results = run_of(CASES[:2], examples)
+    verdict, reason = undecided(trials, hunt, results, {})
+    assert verdict is Verdict.UNKNOWN and "before tp=4 could run" in str(reason)
+    assert left_out(trials, hunt)[0].endswith("the time was up")
+
+
+def test_where_all_have_run_nothing_is_said() -> None:
+    trials, hunt, results = run_of(CASES, 4)
+    assert undecided(trials, hunt, results, {}) == (Verdict.PASS, None)
+    assert left_out(trials, hunt) == []
