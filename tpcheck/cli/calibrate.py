@@ -160,12 +160,11 @@ def sensitivity(
 ) -> None:
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
     with signals.loading():
-        from tpcheck.calibrate.sensitivity import SUBJECTS, Subject, measure
+        from tpcheck.calibrate.sensitivity import SUBJECTS, Subject
         from tpcheck.case import Space
         from tpcheck.report import calibration, machine, text
         from tpcheck.search.collect import heavy_imports
         from tpcheck.search.session import open_session
-        from tpcheck.search.trouble import why
 
     if (target is None) != (dims is None):
         raise InvalidArgument("give a check and its --dims together, or neither")
@@ -173,24 +172,9 @@ def sensitivity(
     degrees, dtypes = integers(tp, "--tp"), tuple(dtype.split(","))
     Space(degrees, dtypes, max(degrees))
     preload = heavy_imports(subject.target for subject in subjects)
-    rows: list[Threshold] = []
-    troubled: dict[str, str] = {}
-
-    def finished(row: Threshold) -> None:
-        rows.append(row)
-        console.print(calibration.threshold(row))
-
+    asked = {"degrees": degrees, "dtypes": dtypes, "runs": runs, "seed": seed}
     with open_session(engine, max(degrees), time_limit=time_limit, preload=preload) as session:
-        checks = [_check(subject, session) for subject in subjects]
-        session.require_trust()
-        grid: dict[str, Any] = {"degrees": degrees, "dtypes": dtypes, "runs": runs, "seed": seed}
-        for subject, check in zip(subjects, checks, strict=True):
-            try:
-                measure(subject, check, session.engine, **grid, finished=finished)
-            except BaseException as error:  # of one check: the others go on
-                let_through(error)
-                troubled[subject.title] = why(error)
-                console.print(text.undecided(subject.title, troubled[subject.title]))
+        rows, troubled = _measured(subjects, session, asked)
     reports = Reports()
     report = {"runs": runs, "seed": seed, "thresholds": [row.to_dict() for row in rows]}
     reports.write(json, lambda: machine.dumps(report | {"troubled": troubled}))
@@ -198,6 +182,33 @@ def sensitivity(
     if troubled:
         complain(text.together(troubled))
     reports.end(TROUBLE if troubled else 0)
+
+
+def _measured(
+    subjects: Sequence[Subject], session: Session, asked: dict[str, Any]
+) -> tuple[list[Threshold], dict[str, str]]:
+    """What was measured, and why the others could not be: subject → reason."""
+    from tpcheck.calibrate.sensitivity import measure
+    from tpcheck.report import calibration, text
+    from tpcheck.search.trouble import why
+
+    rows: list[Threshold] = []
+    troubled: dict[str, str] = {}
+
+    def finished(row: Threshold) -> None:
+        rows.append(row)
+        console.print(calibration.threshold(row))
+
+    checks = [_check(subject, session) for subject in subjects]
+    session.require_trust()
+    for subject, check in zip(subjects, checks, strict=True):
+        try:
+            measure(subject, check, session.engine, finished=finished, **asked)
+        except BaseException as error:  # of one check: the others go on
+            let_through(error)
+            troubled[subject.title] = why(error)
+            console.print(text.undecided(subject.title, troubled[subject.title]))
+    return rows, troubled
 
 
 def _check(subject: Subject, session: Session) -> Check:
