@@ -213,21 +213,27 @@ class Check:
     def address(self) -> tuple[str, str] | None:
         """(file, variable) under which a new process finds this check, or None."""
         home = sys.modules.get(getattr(self.candidate, "__module__", None) or "")
+        kinds = _with_subclasses(Check)
         for module in (home, *list(sys.modules.values())):
             if module is None or not str(getattr(module, "__file__", "")).endswith(".py"):
                 continue
-            for variable, value in list(vars(module).items()):
-                if self._is(value) and getattr(module, "__file__", None):
+            # by type: `isinstance` would wake lazy objects of other libraries
+            held = [(n, v) for n, v in list(vars(module).items()) if type(v) in kinds]
+            for variable, value in held:
+                if self._is(value):
                     return str(module.__file__), variable
         return None
 
-    def _is(self, other: object) -> bool:
-        """Whether `other` is this check, whatever its name. By type: `isinstance` would wake lazy
-        objects of other libraries."""
-        return issubclass(type(other), Check) and all(
+    def _is(self, other: Check) -> bool:
+        """Whether `other` is this check, whatever its name."""
+        return all(
             getattr(other, part) is getattr(self, part)
             for part in ("spec", "candidate", "load", "plan", "schedule")
         )
+
+
+def _with_subclasses(kind: type) -> set[type]:
+    return {kind}.union(*map(_with_subclasses, kind.__subclasses__()))
 
 
 def _are_modules(value: object) -> bool:

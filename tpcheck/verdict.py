@@ -129,7 +129,8 @@ class CaseResult:
     trace: list[list[Event]] = field(default_factory=list)  # [rank][collective]
     usage: float = 0.0  # the largest error / bound seen among values that agree
     alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
-    uncompiled: bool = False  # whether what the candidate compiles ran eagerly
+    compiles: bool = False  # whether the candidate hands something to `torch.compile`
+    looked_again: bool = False  # whether closer bounds were measured
     left: list[Left] = field(default_factory=list)  # state that it left changed on a rank
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was
 

@@ -63,9 +63,9 @@ def mutants(
         from tpcheck.search.options import Options
         from tpcheck.search.session import open_session, preload_of
 
-    chosen = _collect(targets or FIXTURES)
+    chosen, homes = _collect(targets or FIXTURES)
     options = Options(examples=examples, seed=seed, corpus=None)
-    preload = preload_of(mutant.check for mutant in chosen)
+    preload = preload_of(mutant.check for mutant in chosen) | homes
     start = partial(open_session, engine, ranks or 4, time_limit=time_limit, preload=preload)
     at_once = jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1))
     found = _killed(chosen, start, options, at_once, json)
@@ -89,14 +89,16 @@ def mutants(
     reports.end(TROUBLE if troubled else 0)
 
 
-def _collect(targets: Sequence[str]) -> list[Mutant]:
-    """The mutants that `targets` name and that can run here; the others are told of."""
+def _collect(targets: Sequence[str]) -> tuple[list[Mutant], set[str]]:
+    """The mutants that `targets` name and that can run here (the others are told of), and the
+    modules that they are in."""
     from tpcheck.mutation.collect import collect
     from tpcheck.report import text
     from tpcheck.search.collect import modules, runnable
 
     names = {name for target in targets if (name := target.partition("::")[2])}
-    chosen = collect(modules([target.partition("::")[0] for target in targets]))
+    homes = modules([target.partition("::")[0] for target in targets])
+    chosen = collect(homes)
     chosen = [mutant for mutant in chosen if not names or mutant.name in names]
     absent = runnable(mutant.check for mutant in chosen)[1]
     for name, reason in absent.items():
@@ -104,7 +106,7 @@ def _collect(targets: Sequence[str]) -> list[Mutant]:
     chosen = [mutant for mutant in chosen if mutant.name not in absent]
     if not chosen:
         raise InvalidArgument(f"no mutant found in {', '.join(targets)}")
-    return chosen
+    return chosen, {home.__name__ for home in homes}
 
 
 def _killed(

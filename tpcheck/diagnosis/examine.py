@@ -109,7 +109,7 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
         place = None if borders is None else locate(failed, borders)
         if borders is not None and place is not None and place.border is not None:
             inside = borders.local(place.border)
-        if same and watched.uncompiled and watched.verdict is Verdict.PASS:
+        if same and watched.compiles and watched.verdict is Verdict.PASS:
             seen = _only_compiled(runner, posed, failed)
         seen = seen or _at_module(place)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)

@@ -55,7 +55,7 @@ class RankReport:
     usage: float = 0.0
     compared: dict[tuple[str, str], Entry] = field(default_factory=dict)  # placed as compared
     extra: dict[str, int] = field(default_factory=dict)  # outputs that the reference has not → size
-    uncompiled: bool = False  # what the candidate compiles ran eagerly
+    compiles: bool = False  # whether the candidate hands something to `torch.compile`
     alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
     seconds: dict[str, float] = field(default_factory=dict)
     loaded: list[str] = field(default_factory=list)  # torch's packages, where there are new ones

@@ -180,10 +180,10 @@ class RankRun:
     def _uncompiled(self, module: Any) -> contextlib.AbstractContextManager[Any]:
         """Runs compiled modules eagerly, where that is asked for (not on threads: the switch is the
         process's)."""
-        if not self.work.eager or not self.recorder.dispatch:
+        if not self.recorder.dispatch:
             return contextlib.nullcontext()
-        self.report.uncompiled = compiled.compiles(module)
-        return compiled.eagerly()
+        self.report.compiles = compiled.compiles(module)
+        return compiled.eagerly() if self.work.eager else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _watching(self, module: Any, at: Pass) -> Iterator[None]:

@@ -35,7 +35,7 @@ def judge(
     for report in reports:
         result.mismatches += report.mismatches
         result.usage = max(result.usage, report.usage)
-        result.uncompiled |= report.uncompiled
+        result.compiles |= report.compiles
     if not failed:
         result.mismatches += _disagreeing_replicas(posed, reports)
         result.mismatches += _disagreeing_traces(reports)

@@ -155,6 +155,7 @@ class Runner:
             result.alarms = alarms(outcomes)
         if plan:
             result.mismatches = mismatches(plan.findings, 0) + result.mismatches
+        result.looked_again = confirmed is not None
         result.judged = judged(posed, reports, confirmed)
         if not result.counts:
             result.unknown = reasons.nothing_judged(result.judged)

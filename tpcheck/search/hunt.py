@@ -31,9 +31,12 @@ SLICE = 10
 #: that have failed already.
 LOOK_LOWER_CASES = 50
 
-#: What a failing case takes of the cases that shrinking may cost, where it is slow: a hang is
-#: waited for as long as the time limit, twice, and a deadlock for seconds. Anything else takes one.
+#: What a case takes of the cases that shrinking may cost, where it is slow: a hang is waited for as
+#: long as the time limit, twice, and a deadlock for seconds. Anything else takes one.
 _COSTS = {Impasse.TOO_LONG: SHRINK_CASES, Impasse.EVERY_RANK_WAITS: 10}
+#: The same of one that the candidate compiles for, and of one that is judged a second time, under
+#: bounds of many more runs. With less, a search that has failed already goes on for a minute.
+_COMPILED, _LOOKED_AGAIN = 5, 3
 
 
 class Hunt:
@@ -183,7 +186,8 @@ def _share(deadline: float | None, turns: int) -> float | None:
 def _cost(result: CaseResult) -> int:
     """How many cases' worth of time it took, by what kind of case it is: never by a clock."""
     stuck = [m.detail.why for m in result.mismatches if isinstance(m.detail, Stuck)]
-    return max([1, *(_COSTS.get(why, 1) for why in stuck)])
+    slow = [_COMPILED] * result.compiles + [_LOOKED_AGAIN] * result.looked_again
+    return max([1, *slow, *(_COSTS.get(why, 1) for why in stuck)])
 
 
 def _list(items: Iterable[object]) -> str:

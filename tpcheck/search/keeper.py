@@ -39,9 +39,10 @@ class Keeper:
             return self._save(found, as_json.diagnosis(diagnosis))
 
     def _save(self, found: CaseResult, diagnosis: dict[str, Any]) -> str:
-        title, address = self.check.title, self.check.address()
+        title = self.check.title
         if self.options.corpus is None:
             return found.case.id(title)
+        address = self.check.address()
         identity = self.options.corpus.identity(title, address, found.case)
         self._ids[found.case.canonical()] = identity
         entry = Saved(
