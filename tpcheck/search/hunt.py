@@ -31,12 +31,16 @@ SLICE = 10
 #: that have failed already.
 LOOK_LOWER_CASES = 50
 
+#: Cases in a row that make a failure no smaller after which it is small enough. With fewer, some
+#: cases stay larger than they need be; with more, most failures cost twice as many, in vain.
+IN_VAIN = 12
+
 #: What a case takes of the cases that shrinking may cost, where it is slow: a hang is waited for as
 #: long as the time limit, twice, and a deadlock for seconds. Anything else takes one.
 _COSTS = {Impasse.TOO_LONG: SHRINK_CASES, Impasse.EVERY_RANK_WAITS: 10}
 #: The same of one that the candidate compiles for, and of one that is judged a second time, under
 #: bounds of many more runs. With less, a search that has failed already goes on for a minute.
-_COMPILED, _LOOKED_AGAIN = 5, 3
+_COMPILED, _LOOKED_AGAIN = 3, 2
 
 
 class Hunt:
@@ -62,6 +66,7 @@ class Hunt:
         self._streams: dict[int, Stream] = {}  # degree → its cases
         self._until: float | None = None  # no case is drawn after it
         self._left: int | None = None  # cases that shrinking may still cost; None before a failure
+        self._in_vain = 0  # what was spent of them since the failure became smaller
 
     def run(self, deadline: float | None) -> CaseResult | None:
         """The dullest failing case, or None. Each degree gets its share of the examples; they take
@@ -146,6 +151,7 @@ class Hunt:
         result = self.trials.run(case, then)
         if self._left is not None:
             self._left -= _cost(result)
+            self._in_vain += _cost(result)
         return result
 
     def _over(self) -> bool:
@@ -153,7 +159,7 @@ class Hunt:
         and only a number of cases ends shrinking, so that a failure is made as small on a busy
         machine as on an idle one."""
         if self._left is not None:
-            return self._left <= 0
+            return self._left <= 0 or (bool(self.failing) and self._in_vain >= IN_VAIN)
         return self._until is not None and time.monotonic() > self._until
 
     def _note(self, result: CaseResult) -> None:
@@ -162,6 +168,7 @@ class Hunt:
             self._left = self.options.shrink_cases
             self.keep(result)
         self.failing.append(result)
+        self._in_vain = 0
 
     def _look_lower(self, streams: Iterable[Stream]) -> None:
         """What failed at a high degree may fail at a lower one too, only more rarely there."""

@@ -8,9 +8,8 @@ from tpcheck.given import demand, is_amount, is_whole
 from tpcheck.search.corpus import Corpus
 
 #: Cases that a failure may cost to be made smaller; what takes longer counts for several
-#: (`hunt.py`). All mutants of the suite are as small after 30 as after 100; a case of many dims may
-#: take more. A larger number only makes runs longer that have failed already, where shrinking does
-#: not end by itself.
+#: (`hunt.py`). Shrinking mostly ends by itself before that. A larger number makes runs longer that
+#: have failed already.
 SHRINK_CASES = 60
 
 

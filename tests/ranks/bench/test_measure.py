@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ def test_the_parts_of_an_example_make_up_the_whole(
     gloo: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = Runner(candidates.check(Row), gloo)
-    runner.run(CASE)  # the ranks know the candidate then
+    runner.run(replace(CASE, seed=1))  # the ranks know the candidate then
     looks: list[float] = []
 
     def clock() -> float:

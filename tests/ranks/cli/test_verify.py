@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_an_interrupt_keeps_what_is_finished(
 
     def interrupted(search: Search, deadline: float | None = None) -> Any:
         if search.check.title == "wrong":
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return ran(search, deadline)
 
     monkeypatch.setattr(Search, "run", interrupted)

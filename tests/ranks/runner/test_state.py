@@ -37,11 +37,11 @@ class Unreduced(RowLinear):
 
 
 class Unwritten(RowLinear):
-    """Wrong, which only the poison of unwritten memory shows: the memory that it hands on as it is
-    may happen to hold zeros."""
+    """Wrong, which only the poison of unwritten memory shows: so much memory comes from the system,
+    and holds zeros."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) + torch.empty(x.shape[0], dtype=x.dtype)[0]
+        return super().forward(x) + torch.empty(2**23, dtype=torch.float64)[0].to(x.dtype)
 
 
 class Leaves(RowLinear):

@@ -51,7 +51,7 @@ def test_what_can_not_run_is_said_unless_a_mutant_survived(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(mutants, "_collect", lambda targets: [MUTANTS[0]])
+    monkeypatch.setattr(mutants, "_collect", lambda targets: ([MUTANTS[0]], set()))
     monkeypatch.setattr(mutants, "_killed", lambda *given: Matrix(rows))
     monkeypatch.setattr(mutants, "_against", lambda *given: compare())
     assert run("mutants", "--against", "--json", str(tmp_path / "r.json")) == code

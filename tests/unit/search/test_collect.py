@@ -294,8 +294,5 @@ def test_an_empty_name_is_refused(folder: Path) -> None:
 
 def test_a_file_that_raises_an_interrupt_does_not_import(folder: Path) -> None:
     (folder / "stops.py").write_text("raise KeyboardInterrupt")
-    with (
-        signals.heard(),
-        pytest.raises(InvalidArgument, match="does not import: KeyboardInterrupt"),
-    ):
+    with signals.heard(), pytest.raises(InvalidArgument, match="import: KeyboardInterrupt"):
         collect(["stops.py"])

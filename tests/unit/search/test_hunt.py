@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests import candidates
 from tpcheck import Case, strategies
 from tpcheck.evidence import Stuck
-from tpcheck.search.hunt import Hunt
+from tpcheck.search.hunt import IN_VAIN, Hunt
 from tpcheck.search.options import Options
 from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Impasse, Kind
@@ -90,3 +90,15 @@ def test_a_slow_failure_is_shrunk_in_fewer_cases() -> None:
         return hunt(lambda case: wrong if both_large(case) else None, shrink_cases=100)[1]
 
     assert after(None) > after(Impasse.EVERY_RANK_WAITS) > after(Impasse.TOO_LONG)
+
+
+def test_shrinking_ends_once_nothing_makes_it_smaller() -> None:
+    only: list[Case] = []
+
+    def fails(case: Case) -> Mismatch | None:
+        if not only and case["a"] > 1000 and case["b"] > 1000:
+            only.append(case)
+        return WRONG if case in only else None
+
+    found, after = hunt(fails, shrink_cases=1000)
+    assert found is not None and [found.case] == only and after == IN_VAIN
