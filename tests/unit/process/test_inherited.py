@@ -8,8 +8,10 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +28,8 @@ def thread() -> Iterator[None]:
     yield
     end.set()
     started.join()
+    while Path(f"/proc/self/task/{started.native_id}").exists():  # the kernel's end comes later
+        time.sleep(1e-3)
 
 
 @contextmanager
