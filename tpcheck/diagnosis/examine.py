@@ -92,9 +92,8 @@ def _own_failure(error: BaseException) -> DiagnosisFailed:
 def _explained(runner: Runner, failed: CaseResult) -> Examined:
     """The cause, where it is seen first, and the evidence that shows both best."""
     if failed.timed_out and (named := by_structure(failed)) is not None:
-        return _told(
-            named, None, failed.mismatches
-        )  # it has run twice, to its limit: that is enough
+        # it has run twice, to its limit: that is enough
+        return _told(named, None, failed.mismatches)
     # inside a module only the layout along tp is known: on other axes nothing can be compared
     at = watched_pass(failed) if set(failed.case.mesh) <= {"dp", "tp"} else None
     posed = pose(runner.check.spec, failed.case, CONFIRM, watch=at)

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,7 @@ class Awaited:
         self.log.close()
 
 
-class Forks:
+class Forks(ABC):
     """The driver's end of a control socket. One process answers, in the order of the requests.
 
     Args:
@@ -61,17 +62,17 @@ class Forks:
     # ---- what differs
 
     @property
+    @abstractmethod
     def alive(self) -> bool:
         """Whether it may still answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wake(self) -> None:
         """Lets it go on where a candidate has stopped it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def said(self) -> str:
         """The end of what it wrote to its log."""
-        raise NotImplementedError
 
     # ---- hosts
 

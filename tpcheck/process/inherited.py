@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from tpcheck.process.children import children
-
-_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+from tpcheck.process.surroundings import pending
 
 
 def not_inherited() -> dict[str, Any]:
@@ -24,7 +23,7 @@ def not_inherited() -> dict[str, Any]:
     return {
         "threads": sorted(os.listdir("/proc/self/task")),
         "child processes": sorted(children()),
-        "timers": [signal.getitimer(timer)[0] > 0 for timer in _TIMERS],
+        "timers": pending(),
         "SIGCHLD": (signal.getsignal(signal.SIGCHLD), signal.set_wakeup_fd(-1)),
         "CUDA": torch.cuda.is_initialized(),
         # of these there would be one for all: the place in an open file, memory, numbers drawn

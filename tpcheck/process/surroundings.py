@@ -68,7 +68,7 @@ def _set_handlers(value: list[Any]) -> None:
             signal.signal(number, handler)  # raises where it was not Python's, or not in a thread
 
 
-def _pending() -> tuple[bool, ...]:
+def pending() -> tuple[bool, ...]:
     """Whether each timer runs: of one that does the time changes by itself."""
     return tuple(signal.getitimer(timer)[0] > 0 for timer in _TIMERS)
 
@@ -139,7 +139,7 @@ def resources() -> list[Aspect]:
     found = [
         Aspect("resource.getrlimit", _limits, _set_limits),
         Aspect("signal.getsignal", _handlers, _set_handlers),
-        Aspect("signal.getitimer", _pending, _stop_timers),
+        Aspect("signal.getitimer", pending, _stop_timers),
         Aspect(
             "signal.pthread_sigmask",
             lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),

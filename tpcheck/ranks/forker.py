@@ -18,6 +18,7 @@ import select
 import signal
 import socket
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,7 +62,7 @@ class Requests:
             os.close(descriptor)
 
 
-class Forker:
+class Forker(ABC):
     """Forks processes on request until the driver, or its own parent, is gone.
 
     Args:
@@ -98,13 +99,13 @@ class Forker:
     def parent_lives(self) -> bool:
         return os.getppid() == self.parent
 
+    @abstractmethod
     def become(self, request: dict[str, Any], talks: int, memory: int) -> None:
         """What a process that was forked for this request does.
 
         Args:
             talks, memory: descriptors of its socket to the driver, and of what it is given.
         """
-        raise NotImplementedError
 
     def end_children(self) -> None:
         """Kills all that was forked from here, and what these have forked."""
