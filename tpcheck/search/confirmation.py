@@ -5,7 +5,6 @@ from __future__ import annotations
 from tpcheck.diagnosis.examine import Examined, examine_failure, unexplained
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import reasons
-from tpcheck.runner.runner import Runner
 from tpcheck.search.failures import decided
 from tpcheck.search.trials import StateLeft, Trials
 from tpcheck.search.trouble import why
@@ -55,14 +54,15 @@ class Confirmation:
             self.trouble = why(error)
             return unexplained(found)
 
-    def on_real_ranks(
-        self, real: Runner, found: CaseResult | None
-    ) -> tuple[CaseResult | None, str | None]:
-        """The counterexample as real ranks see it, or why there is no verdict.
+    def on_real_ranks(self, found: CaseResult | None) -> tuple[CaseResult | None, str | None]:
+        """The counterexample as real ranks see it, where others are simulated, or why there is no
+        verdict.
 
         Raises:
             StateLeft: simulated ones do not see it either, once they are fresh.
         """
+        if (real := self.trials.real) is None:
+            return found, None
         if found is None:
             passed = [r for r in self.trials.results.values() if r.verdict is not Verdict.FAIL]
             sample = {result.case.tp: result.case for result in passed}

@@ -83,9 +83,7 @@ class Search:
 
     def _run(self, deadline: float | None) -> CheckResult:
         """As `run`. Raises `StateLeft`, unless each case has ranks of its own."""
-        found, refuted = self._find(deadline), None
-        if self.real is not None:
-            found, refuted = self.confirmation.on_real_ranks(self.real, found)
+        found, refuted = self.confirmation.on_real_ranks(self._find(deadline))
         result = self._summary()
         if refuted is not None:
             result.verdict, result.reason = Verdict.UNKNOWN, refuted
@@ -105,8 +103,8 @@ class Search:
         result = self._summary()
         result.verdict, result.reason = Verdict.UNKNOWN, reason
         found = min(self.hunt.failing, key=size, default=None)
-        if found is not None and self.real is not None:
-            found, _ = self.confirmation.on_real_ranks(self.real, found)
+        if found is not None:
+            found, _ = self.confirmation.on_real_ranks(found)
         if found is not None:
             self._fail(result, found)
         return result
