@@ -50,8 +50,12 @@ class CollectiveMismatch(TpcheckError):
         self.refused = refused
 
 
+#: The signals that end a run: Ctrl-C, `timeout` and CI runners, a closed terminal.
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Interrupted(KeyboardInterrupt):
-    """A signal ends the run."""
+    """One of them ends the run."""
 
 
 def let_through(error: BaseException) -> None:

@@ -6,6 +6,7 @@ Loading it imports neither torch nor Hypothesis: a suite that uses no fixture of
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -37,9 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "tpcheck: a verification that runs on ranks")
     if hasattr(config, "workerinput"):
         # of pytest-xdist, which would first finish what it imports, and its test
-        from tpcheck.ranks.forker import die_with_parent
+        from tpcheck.process import lineage
 
-        die_with_parent()
+        lineage.die_with(os.getppid())
     if getattr(config.option, "numprocesses", None):
         # of pytest-xdist, which has the engines in its workers: they end with this process
         from tpcheck.cli import signals

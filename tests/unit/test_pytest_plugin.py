@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tpcheck import pytest_plugin
-from tpcheck.ranks import forker
+from tpcheck.process import lineage
 
 
 @pytest.mark.parametrize("is_worker", [True, False])
@@ -17,7 +17,7 @@ def test_a_worker_of_xdist_ends_with_the_session_from_its_start(
 ) -> None:
     """What it imports may take seconds, before any fixture of ours is asked for."""
     asked: list[bool] = []
-    monkeypatch.setattr(forker, "die_with_parent", lambda: asked.append(True))
+    monkeypatch.setattr(lineage, "die_with", lambda _: asked.append(True))
     config: Any = SimpleNamespace(option=None, addinivalue_line=lambda *_: None)
     if is_worker:
         config.workerinput = {}

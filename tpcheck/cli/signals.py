@@ -19,9 +19,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from tpcheck.errors import Interrupted
+from tpcheck.errors import ENDING, Interrupted
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds after which an interrupt that has not arrived is raised again. Code that it comes through
 #: may catch all there is and go on; one that is on its way is left alone, however long it takes.
 AGAIN = 1.0

@@ -14,10 +14,10 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tpcheck.errors import InvalidArgument, TpcheckError
+from tpcheck.errors import ENDING, InvalidArgument, TpcheckError
 from tpcheck.figures.kills import Matrix, Row
 from tpcheck.mutant import Mutant
-from tpcheck.ranks.forker import die_with_parent
+from tpcheck.process.lineage import die_with
 from tpcheck.search.attempt import attempt
 from tpcheck.search.options import Options
 from tpcheck.search.session import Session
@@ -98,14 +98,11 @@ def kill_all(
 _job: Callable[[int], Row]
 
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 @contextlib.contextmanager
 def _blocked() -> Iterator[None]:
     """Signals that end a run come after the block. A process that is forked in it begins with them
     blocked, and would else hear them as its parent does."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
     finally:
@@ -114,13 +111,11 @@ def _blocked() -> Iterator[None]:
 
 def _begin(parent: int, mutants: Sequence[Mutant], start: Start, options: Options) -> None:
     global _job
-    die_with_parent()
-    if os.getppid() != parent:
-        os._exit(1)  # it died before this one could hear of it
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)  # the parent's way is not this one's
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     closing = contextlib.ExitStack()
     try:
         session = closing.enter_context(start())

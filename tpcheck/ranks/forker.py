@@ -10,7 +10,6 @@ and is killed.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import json
 import os
@@ -23,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpcheck.process.children import children
+from tpcheck.process.lineage import die_with, take_orphans
 
 #: Seconds between two looks at whether the parent lives, while there is nothing else to do.
 LOOK = 0.5
@@ -139,9 +139,7 @@ class Forker(ABC):
         """The rest of a forked process; its output goes to the second descriptor."""
         code = 1
         try:
-            die_with_parent()
-            if os.getppid() != parent:  # it has ended before that
-                os._exit(1)
+            die_with(parent)
             os.setsid()  # a candidate that signals its group signals itself
             self._requests.close()
             signal.set_wakeup_fd(-1)
@@ -203,21 +201,3 @@ def preload(modules: list[str]) -> None:
     for name in modules:
         with contextlib.suppress(Exception, SystemExit):
             importlib.import_module(name)
-
-
-_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value)
-
-
-def die_with_parent() -> None:
-    """The kernel kills this process when the one that forked it ends, however that ends."""
-    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def take_orphans() -> None:
-    """What the children of this process leave behind when they end becomes its own."""
-    _prctl(_SET_CHILD_SUBREAPER, 1)

@@ -17,9 +17,10 @@ from typing import Any
 import cloudpickle
 
 from tpcheck.process.inherited import not_inherited
+from tpcheck.process.lineage import take_orphans
 from tpcheck.protocol.messages import Teach
 from tpcheck.ranks.candidates import Candidates
-from tpcheck.ranks.forker import Forker, take_orphans
+from tpcheck.ranks.forker import Forker
 from tpcheck.ranks.host import prepare, serve_host
 from tpcheck.ranks.worlds import asked_for_the_world
 

@@ -112,7 +112,7 @@ def test_a_process_that_a_signal_ends_as_it_is_forked_does_not_hear_it(
 ) -> None:
     """The group's signal may come before it has handlers of its own."""
     monkeypatch.setattr(signals.Signals, "hear", lambda *_: os.write(2, b"heard"))
-    monkeypatch.setattr(matrix, "die_with_parent", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(matrix, "die_with", lambda _: os.kill(os.getpid(), signal.SIGTERM))
     with signals.heard(), pytest.raises(InvalidArgument, match="was killed, perhaps"):
         kill_all(THREE, partial(open_session, "gloo", 2), QUICKLY, jobs=2)
     assert capfd.readouterr().err == ""

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from tpcheck.cli import signals
-from tpcheck.errors import Interrupted
+from tpcheck.errors import ENDING, Interrupted
 
 
 @pytest.fixture(autouse=True)
 def as_they_were() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in signals.ENDING}
+    before = {number: signal.getsignal(number) for number in ENDING}
     yield
-    assert {number: signal.getsignal(number) for number in signals.ENDING} == before
+    assert {number: signal.getsignal(number) for number in ENDING} == before
 
 
 def come(number: int) -> None:

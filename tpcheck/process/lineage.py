@@ -1,0 +1,31 @@
+"""Whose child a process is, and what becomes of it and of its own children when one ends.
+
+Linux's `prctl`; elsewhere nothing is asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+
+
+def die_with(parent: int) -> None:
+    """The kernel kills this process when `parent`, which forked it, ends, however that ends. Where
+    it has ended by now, this process ends here."""
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def take_orphans() -> None:
+    """What the children of this process leave behind when they end becomes its own."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value)
