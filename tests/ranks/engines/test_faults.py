@@ -4,6 +4,7 @@ and no process and no file stays."""
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,7 +84,10 @@ def test_of_what_a_rank_prints_the_end_is_kept(engine: Engine) -> None:
 
 def test_ranks_that_end_between_two_cases_are_started_anew(engine: Engine) -> None:
     assert passes(engine)
+    first = os.pidfd_open(engine.hosts[0].pid)
     os.kill(engine.hosts[0].pid, 9)
+    assert select.select([first], [], [], 30)[0], "it has ended: the kernel may take its time"
+    os.close(first)
     os.kill(engine.hosts[1].pid, 19)
     assert passes(engine)
 
