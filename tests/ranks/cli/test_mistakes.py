@@ -6,7 +6,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks.cli.commands import complaint
+from tests.ranks.cli.commands import complaint, run
+
+#: Checks with a mistake of their own → what is said of it.
+MISTAKEN = {
+    "heads": "weight (12, 12): heads=6 is not divisible by tp=4",
+    "attention_case": "heads=6 is not divisible by tp=4",
+    "missing": "'wieght', which the reference does not have (did you mean 'weight'",
+    "unsplittable": "size 5 is not divisible by tp=2",
+    "no_such_dim": "names dim 3 of a tensor of shape (4, 4)",
+    "too_large": "a listed case needs 8 ranks",
+    "budget_of_three": "budget(case) returned a int, not a Budget",
+}
+
+
+def test_the_mistakes_of_checks_are_one_line_each(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("verify", *(f"checks.py::{name}" for name in MISTAKEN)) == 2
+    out, err = capsys.readouterr()
+    lines = [line for line in out.splitlines() if line.startswith("UNKNOWN  ")]
+    for (name, said), line in zip(MISTAKEN.items(), lines, strict=False):
+        assert line.startswith(f"UNKNOWN  {name}: ") and said in line
+    assert len(lines) == len(MISTAKEN) + 1, "and the summary"
+    assert err.startswith("tpcheck: heads: ") and "(and 6 more checks)" in err
+    assert len(err.splitlines()) == 1 and "Traceback" not in out
 
 
 def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,17 +48,6 @@ def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFix
     (folder / "x.json").write_text('{"checks": []}')
     assert said("verify", "x.json").startswith("tpcheck: x.json is not a Python file: give")
     assert said("replay", "x.json").startswith("tpcheck: x.json is a report, not a saved case")
-    assert "heads=6 is not divisible by tp=4" in said("verify", "checks.py::heads")
-    assert "heads=6 is not divisible by tp=4" in said("verify", "checks.py::attention_case")
-    assert "'wieght', which the reference does not have (did you mean 'weight'" in said(
-        "verify", "checks.py::missing"
-    )
-    assert "size 5 is not divisible by tp=2" in said("verify", "checks.py::unsplittable")
-    assert "names dim 3 of a tensor of shape (4, 4)" in said("verify", "checks.py::no_such_dim")
-    assert "needs 8 ranks" in said("verify", "checks.py::too_large")
-    assert "budget(case) returned a int, not a Budget" in said(
-        "verify", "checks.py::budget_of_three"
-    )
     assert "--ranks 8" in said("verify", "checks.py::right", "--tp", "8", "--ranks", "4")
     assert "no CUDA device" in said("verify", "checks.py::right", "--engine", "nccl")
     assert "'glue' is not one of" in said("verify", "checks.py::right", "--engine", "glue")
