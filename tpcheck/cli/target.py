@@ -15,7 +15,7 @@ from torch import nn
 
 from tpcheck.case import MOST_RANKS
 from tpcheck.comms import frames
-from tpcheck.errors import InvalidArgument, did_you_mean
+from tpcheck.errors import InvalidArgument, did_you_mean, let_through
 from tpcheck.figures.plan import Audit
 from tpcheck.plan.audit import audit
 from tpcheck.plan.plan import Plan, as_plan
@@ -111,9 +111,10 @@ def _call(target: str, function: Any, *given: Any) -> Any:
     """Calls what the user named; what it raises is theirs to fix: one line."""
     try:
         return function(*given)
-    except (InvalidArgument, KeyboardInterrupt):
+    except InvalidArgument:
         raise
     except BaseException as error:
+        let_through(error)
         raise InvalidArgument(f"{target} {frames.in_a_line(error)}") from error
 
 

@@ -22,7 +22,7 @@ from tpcheck.diagnosis import diagnose
 from tpcheck.diagnosis.facts import Dumps, Facts, values
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
 from tpcheck.diagnosis.structure import by_structure
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.report.diagnoses import sentence
@@ -57,9 +57,10 @@ def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
     with that: the verdict and its evidence stand."""
     try:
         return _explained(runner, failed)
-    except (InvalidArgument, KeyboardInterrupt):  # the spec's author must fix it
+    except InvalidArgument:  # the spec's author must fix it
         raise
     except BaseException as error:  # of tpcheck's, or of a reference in this case
+        let_through(error)
         diagnosis = Diagnosis(Code.UNCLASSIFIED, _own_failure(error))
         return _told(diagnosis, diagnose.first_divergence(failed), failed.mismatches)
 

@@ -14,6 +14,7 @@ from typing import Any
 from tpcheck.engines.hosts import Host, readable
 from tpcheck.engines.logs import Log
 from tpcheck.errors import EngineUnavailable
+from tpcheck.protocol import ends
 
 #: Seconds in which ranks must be up and have met: importing torch takes 2 s on an idle machine and
 #: a minute on one that thrashes. Ranks that never start are reported after this long.
@@ -88,7 +89,7 @@ class Forks(ABC):
         Raises:
             EngineUnavailable: nobody is there to be asked.
         """
-        mine, theirs = socket.socketpair()
+        mine, theirs = ends.pair()
         reads, writes = os.pipe()
         log = Log(reads)
         try:

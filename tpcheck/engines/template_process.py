@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import time
 from typing import Any
 
@@ -16,6 +15,7 @@ from tpcheck.engines.hosts import Host, opened, readable
 from tpcheck.engines.logs import Log
 from tpcheck.engines.zygote_process import ZygoteProcess
 from tpcheck.errors import EngineUnavailable
+from tpcheck.protocol import ends
 from tpcheck.protocol.messages import Teach
 
 #: Seconds for the ranks to import a candidate, which may import a framework for the first time.
@@ -34,7 +34,7 @@ class TemplateProcess(Forks):
     """
 
     def __init__(self, zygote: ZygoteProcess, candidate: Teach, of: str) -> None:
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        mine, theirs = ends.pair()
         super().__init__(zygote.engine, mine)
         self.key, self._zygote, self._of = candidate.key, zygote, of
         reads, writes = os.pipe()
@@ -45,8 +45,10 @@ class TemplateProcess(Forks):
         try:
             memory = _written(cloudpickle.dumps(candidate))
             request = {"template": zygote.engine, "of": of}
-            self._number = zygote.request(request, theirs.fileno(), writes, memory)
-            os.close(memory)
+            try:
+                self._number = zygote.request(request, theirs.fileno(), writes, memory)
+            finally:
+                os.close(memory)
         except BaseException:
             self.close()
             raise

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,8 @@ from collections.abc import Sequence
 from tpcheck.engines.folder import RunFolder
 from tpcheck.engines.forks import Forks
 from tpcheck.errors import EngineUnavailable
+from tpcheck.protocol import ends
+from tpcheck.protocol.ends import LOOPBACK
 from tpcheck.protocol.leftovers import INSIDE, end_marked
 
 #: Seconds that the zygote has to end by itself once its driver has closed the socket.
@@ -32,7 +33,7 @@ class ZygoteProcess(Forks):
     """
 
     def __init__(self, engine: str, preload: Sequence[str], folder: RunFolder) -> None:
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        mine, theirs = ends.pair()
         super().__init__(engine, mine)
         self.folder = folder
         self._log = folder.path / "zygote.log"
@@ -87,4 +88,4 @@ class ZygoteProcess(Forks):
 def _environment(mark: str) -> dict[str, str]:
     """Of ranks: one thread each, no port beyond loopback, and the mark of their run."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return os.environ | threads | {INSIDE: mark, "GLOO_SOCKET_IFNAME": "lo"}
+    return os.environ | threads | {INSIDE: mark} | LOOPBACK

@@ -16,7 +16,7 @@ from torch import Tensor
 from tpcheck import placement
 from tpcheck.case import Case
 from tpcheck.comms import frames
-from tpcheck.errors import CaseError, InvalidArgument, LayoutError
+from tpcheck.errors import CaseError, InvalidArgument, LayoutError, let_through
 from tpcheck.oracle.effort import SCREEN, Effort
 from tpcheck.oracle.expected import Expected, Key, expect
 from tpcheck.oracle.limit import TimeUp, within
@@ -134,9 +134,10 @@ def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
             f"spec {spec.name!r}: its reference took longer than {seconds:g} s in "
             f"{case.describe()}; give smaller sizes, or a larger --time-limit"
         ) from None
-    except (Exception, KeyboardInterrupt):
+    except Exception:
         raise
     except BaseException as error:
+        let_through(error)
         raise InvalidArgument(f"spec {spec.name!r}: {frames.in_a_line(error)}") from error
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tpcheck.bounds import integers
 from tpcheck.case import Case
 from tpcheck.comms import frames
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.limit import TimeUp
 from tpcheck.protocol.conventions import differentiable
@@ -30,9 +30,10 @@ def ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
     """Calls one of the spec's callables; what it raises the spec's author must fix: one line."""
     try:
         return call(*given)
-    except (InvalidArgument, KeyboardInterrupt, TimeUp):
+    except (InvalidArgument, TimeUp):
         raise
     except BaseException as error:  # also one that exits
+        let_through(error)
         said = frames.in_a_line(error)
         raise InvalidArgument(f"spec {spec.name!r}: {what} {said}") from error
 

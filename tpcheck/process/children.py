@@ -1,10 +1,15 @@
-"""The processes whose parent this one is."""
+"""The processes whose parent this one is.
+
+What is asked of the system here and in `lineage` and `ranks/forker` is taken when tpcheck is
+imported: candidates patch `os.getpid`, and the children of another number are killed then.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+from os import getpid
 from pathlib import Path
 
 
@@ -16,7 +21,7 @@ def children() -> dict[int, str]:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # none, as a rule; to look through all processes takes longer
         return {}
-    own, found = os.getpid(), {}
+    own, found = getpid(), {}
     for number in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             # `1234 (a name) S 1 …`: the name may have any character in it

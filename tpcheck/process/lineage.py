@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import sys
+from os import getppid
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 
@@ -17,7 +18,7 @@ def die_with(parent: int) -> None:
     """The kernel kills this process when `parent`, which forked it, ends, however that ends. Where
     it has ended by now, this process ends here."""
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if getppid() != parent:
         os._exit(1)
 
 

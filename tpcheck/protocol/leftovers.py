@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 import signal
+from os import getpid
 from pathlib import Path
 
 #: The variable that says that a process is part of a run; its value is the run's mark.
@@ -37,7 +38,7 @@ def _processes() -> list[int]:
 
 def _ended(pid: int, mark: str) -> bool:
     """Kills the process where it has the mark; whether it had."""
-    if pid == os.getpid():
+    if pid == getpid():
         return False
     wanted = f"{INSIDE}={mark}".encode()
     with contextlib.suppress(OSError, AttributeError):

@@ -19,6 +19,7 @@ import socket
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from os import fork, getpid, getppid, kill, killpg, waitpid
 from typing import Any
 
 from tpcheck.process.children import children
@@ -97,7 +98,7 @@ class Forker(ABC):
                     self._handle(request, given)
 
     def parent_lives(self) -> bool:
-        return os.getppid() == self.parent
+        return getppid() == self.parent
 
     @abstractmethod
     def become(self, request: dict[str, Any], talks: int, memory: int) -> None:
@@ -118,13 +119,13 @@ class Forker(ABC):
         for pid, belongs_to in self._forked.items():
             if belongs_to == request.get("end"):
                 with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+                    kill(pid, signal.SIGKILL)
         self.dismissed = self.dismissed or "dismissed" in request
 
     def _fork(self, request: dict[str, Any], given: list[int]) -> None:
-        own = os.getpid()
+        own = getpid()
         try:
-            pid = os.fork()
+            pid = fork()
         except OSError as error:
             self.send({"id": request["id"], "error": str(error)})
         else:
@@ -166,12 +167,12 @@ class Forker(ABC):
         """Tells the driver of processes that have ended, and ends what they leave."""
         ended = False
         with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            while (found := waitpid(-1, os.WNOHANG))[0]:
                 pid, status = found
                 if self._forked.pop(pid, None) is not None:
                     ended = True
                     with contextlib.suppress(OSError):
-                        os.killpg(pid, signal.SIGKILL)  # each leads a group of its own
+                        killpg(pid, signal.SIGKILL)  # each leads a group of its own
                     self.send({"dead": pid, "status": os.waitstatus_to_exitcode(status)})
         if ended:
             self._end_orphans(keep=set(self._forked) | self._own)
@@ -184,10 +185,10 @@ class Forker(ABC):
                 return
             for pid in orphans:
                 with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+                    kill(pid, signal.SIGKILL)
             for pid in orphans:
                 with contextlib.suppress(OSError):
-                    os.waitpid(pid, 0)
+                    waitpid(pid, 0)
 
     def send(self, message: dict[str, Any]) -> None:
         """Tells the driver, where it is still there."""

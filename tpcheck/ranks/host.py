@@ -26,7 +26,7 @@ from tpcheck.process import guard
 from tpcheck.process.aspects import Left
 from tpcheck.process.guard import Guard
 from tpcheck.process.loaded import parts_of_torch
-from tpcheck.protocol import wire
+from tpcheck.protocol import ends, wire
 from tpcheck.protocol.messages import (
     Answered,
     Asked,
@@ -214,4 +214,4 @@ def serve_host(
         torch.set_num_threads(torch.get_num_threads())
     if request["cpu"] is not None:
         os.sched_setaffinity(0, [request["cpu"]])
-    Host(socket.socket(fileno=connection), board, request, candidates).serve()
+    Host(ends.taken_over(connection), board, request, candidates).serve()

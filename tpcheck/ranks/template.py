@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from os import getppid
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import cloudpickle
 
 from tpcheck.process.inherited import not_inherited
 from tpcheck.process.lineage import take_orphans
+from tpcheck.protocol import ends
 from tpcheck.protocol.messages import Teach
 from tpcheck.ranks.candidates import Candidates
 from tpcheck.ranks.forker import Forker
@@ -43,7 +45,7 @@ def serve_template(control: int, memory: int, engine: str) -> None:
         control: the descriptor of its socket to the driver.
         memory: that of a file with a `Teach`, pickled.
     """
-    zygote, talks = os.getppid(), socket.socket(fileno=control)
+    zygote, talks = getppid(), ends.taken_over(control)
     take_orphans()
     candidates = prepare(engine)
     given: Teach = cloudpickle.loads(Path(f"/proc/self/fd/{memory}").read_bytes())

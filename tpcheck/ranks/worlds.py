@@ -27,6 +27,7 @@ from tpcheck.comms.operands import exchanged_by
 from tpcheck.comms.reduce_ops import name_of
 from tpcheck.comms.trace import Recorder
 from tpcheck.process.aspects import Left
+from tpcheck.protocol.ends import LOOPBACK
 
 # The driver decides when a case takes too long; c10d's own limit must not come first.
 _FOREVER = timedelta(days=1)
@@ -42,6 +43,7 @@ class ProcessWorlds:
         if self.device == "cuda":
             torch.cuda.set_device(rank)
         store = torch._C._distributed_c10d.FileStore(store_path, size)
+        os.environ.update(LOOPBACK)  # the candidate may have been imported by now
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_FOREVER)
         # All sizes now, by all ranks together: c10d names a group by how many a rank has made, so
         # ranks that made different ones would wait for each other under different names.

@@ -13,12 +13,12 @@ import gc
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from tpcheck.protocol import ends
 from tpcheck.protocol.leftovers import INSIDE, end_marked, remove_unheld
 from tpcheck.ranks.forker import LOOK, Forker, preload
 
@@ -30,7 +30,7 @@ class Zygote(Forker):
     """Forks hosts and templates until the driver is gone."""
 
     def __init__(self, fd: int, driver: int, folder: str) -> None:
-        super().__init__(socket.socket(fileno=fd), driver)
+        super().__init__(ends.taken_over(fd), driver)
         self.folder = Path(folder)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
 

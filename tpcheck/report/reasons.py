@@ -16,11 +16,6 @@ CANARY_SURVIVED = "the canary (a row linear without its all-reduce) was not foun
 NO_TIME = "the time was up before a case could run"
 
 
-def none_counts(left_out: Tensors) -> str:
-    """No case counts: none ran, or nothing was judged in those that did."""
-    return nothing_judged(left_out) if left_out else NO_TIME
-
-
 def nothing_judged(tensors: Tensors) -> str:
     """Of a case, or of all of a check."""
     if not tensors:

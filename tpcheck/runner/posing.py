@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tpcheck.case import Case
+from tpcheck.errors import let_through
 from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.process.aspects import Left
@@ -16,7 +17,7 @@ class _Kept:
     """A case that was posed, or why it can't be, and what that has changed of the process."""
 
     case: Case
-    posed: Posed | Exception
+    posed: Posed | BaseException
     left: list[Left] = field(default_factory=list)
 
 
@@ -46,7 +47,7 @@ class Posing:
         """The case, posed now if it was not before, and what that has changed of the process.
 
         Raises:
-            Exception: what posing it raised.
+            BaseException: what posing it raised.
         """
         if self._next is not None and self._next.case == case:
             self._last, self._next = self._next, None
@@ -54,7 +55,7 @@ class Posing:
             self._last = None
             self._last = self._new(case)
         posed, left, self._last.left = self._last.posed, self._last.left, []
-        if isinstance(posed, Exception):
+        if isinstance(posed, BaseException):
             self._last = None
             raise posed
         return posed, left
@@ -68,7 +69,8 @@ class Posing:
 
     def _new(self, case: Case) -> _Kept:
         try:
-            posed: Posed | Exception = self._pose(case, SCREEN)
-        except Exception as error:
+            posed: Posed | BaseException = self._pose(case, SCREEN)
+        except BaseException as error:
+            let_through(error)
             posed = error
         return _Kept(case, posed, self._restore())

@@ -66,11 +66,14 @@ class Confirmation:
         if found is None:
             passed = [r for r in self.trials.results.values() if r.verdict is not Verdict.FAIL]
             sample = {result.case.tp: result.case for result in passed}
-            ran = [real.run(case) for case in sample.values()]
-            return next((r for r in ran if r.verdict is Verdict.FAIL), None), None
-        again = real.run(found.case)
+            ran = [self.trials.on_real(case) for case in sample.values()]
+            failed = next((r for r in ran if r.verdict is Verdict.FAIL), None)
+            return failed, None if failed else next((r.unknown for r in ran if r.unknown), None)
+        again = self.trials.on_real(found.case)
         if again.verdict is Verdict.FAIL:
             return again, None
+        if again.verdict is Verdict.UNKNOWN:
+            return None, again.unknown
         if before := self.trials.before(found):
             self.runner.renew()
             if self.runner.run(found.case).verdict is not Verdict.FAIL:

@@ -22,8 +22,11 @@ def undecided(
         judged: how much of each tensor was judged in them.
     """
     if not ran:
-        left_out = over(result.judged for result in trials.results.values())
-        return Verdict.UNKNOWN, reasons.none_counts(left_out)
+        results = trials.results.values()
+        if left_out := over(result.judged for result in results):
+            return Verdict.UNKNOWN, reasons.nothing_judged(left_out)
+        why = next((result.unknown for result in results if result.unknown), reasons.NO_TIME)
+        return Verdict.UNKNOWN, why
     if (stale := trials.ledger.stale()) is not None:
         return Verdict.UNKNOWN, stale
     if open_ones := [result for result in ran if result.verdict is Verdict.UNKNOWN]:

@@ -82,6 +82,14 @@ class Trials:
         self.ledger.enter(result, self._code(result) if self.ledger.asks_why(result) else None)
         return result
 
+    def on_real(self, case: Case) -> CaseResult:
+        """What the case comes to on real ranks on which no other has run."""
+        assert self.real is not None, "asked for where `runner` simulates ranks"
+        real = self.real
+        if real.engine.ran:
+            real.renew()
+        return decided(lambda: real.run(case))
+
     def fails(self, result: CaseResult) -> bool:
         """Whether it is a failure that no known finding accounts for."""
         return result.verdict is Verdict.FAIL and not self.ledger.explains(result)
@@ -89,7 +97,7 @@ class Trials:
     def _code(self, result: CaseResult) -> str | None:
         """The diagnosis of a failing case; None where fresh ranks, or real ones, don't see it."""
         if self.real is not None:
-            result = self.real.run(result.case)
+            result = self.on_real(result.case)
             if result.verdict is not Verdict.FAIL:
                 return None
         elif self.before(result):

@@ -239,3 +239,18 @@ def test_nothing_is_left_of_an_import(make: Make) -> None:
         assert marked(mark)
         assert run(make(APART["a daemon"]), engine).verdict is Verdict.PASS
     assert left(mark, 0) == 0
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        "import socket\nsocket.setdefaulttimeout(0.01)",
+        "os.environ['GLOO_SOCKET_IFNAME'] = 'no-such-interface'",
+        "os.getpid = lambda: 1",
+    ],
+    ids=["sockets", "interface", "number"],
+)
+def test_what_an_import_sets_does_not_reach_what_tpcheck_does(
+    effect: str, engine: Engine, make: Make
+) -> None:
+    assert run(make(effect), engine).verdict is Verdict.PASS

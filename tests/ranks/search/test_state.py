@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from fixtures.parallel.linear import RowLinear
 from tests import candidates
 from tpcheck.diagnosis import examine
 from tpcheck.engines.engine import Engine
 from tpcheck.report import as_json, text
+from tpcheck.runner.runner import Runner
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
+from tpcheck.search.trials import Trials
 from tpcheck.search.verify import verify_all
-from tpcheck.verdict import CheckResult, Verdict
+from tpcheck.verdict import CaseResult, CheckResult, Verdict
 
 OPTIONS = Options(examples=5, degrees=(2,), dtypes=("float64",), corpus=None)
 
 
 class Counts(RowLinear):
-    """Wrong from the second one of a process on."""
+    """Wrong from the second one of a rank on."""
 
-    built = itertools.count()
+    built: ClassVar[Counter[int]] = Counter()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.first = next(self.built) == 0
+        self.first = self.built[dist.get_rank()] == 0
+        self.built[dist.get_rank()] += 1
 
     def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
         return super().sum_output(partial) if self.first else partial
@@ -120,3 +125,35 @@ def test_a_check_starts_on_ranks_that_no_other_has_used(gloo: Engine) -> None:
     for order in ([switches, right], [right, switches], [switches, right, switches, right]):
         results = verify_all(order, Session(gloo), one_case)
         assert [result.verdict for result in results] == [Verdict.PASS] * len(order)
+
+
+def confirmed(cls: type, threads: Engine, gloo: Engine) -> CheckResult:
+    """What threads find, and real ranks confirm."""
+    return Search(candidates.check(cls), threads, OPTIONS, gloo).run()
+
+
+def test_real_ranks_confirm_each_case_on_ranks_of_its_own(gloo: Engine, threads: Engine) -> None:
+    options = replace(OPTIONS, degrees=(1, 2), examples=4)
+    check = candidates.check(Counts)
+    found = Search(check, threads, options, gloo).run()
+    assert found.verdict is Verdict.PASS and found.left[0].after
+    assert confirmed(WrongWhereWide, threads, gloo).verdict is Verdict.FAIL
+
+
+def test_what_real_ranks_can_not_decide_is_no_pass(
+    gloo: Engine, threads: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undecided = CaseResult(candidates.CASE, "gloo", unknown="build has no end")
+    monkeypatch.setattr(Trials, "on_real", lambda *_: undecided)
+    for cls in (RowLinear, WrongWhereWide):
+        found = confirmed(cls, threads, gloo)
+        assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "build has no end")
+
+
+def test_real_ranks_that_met_the_limit_once_have_decided_nothing(gloo: Engine) -> None:
+    late = SimpleNamespace(timed_out=True)
+    done = iter([late, CaseResult(candidates.CASE, "gloo")])
+    real: Any = SimpleNamespace(run=lambda case: next(done), engine=SimpleNamespace(ran=0))
+    trials = Trials(Runner(candidates.check(RowLinear), gloo), (), real)
+    found = trials.on_real(candidates.CASE)
+    assert found.verdict is Verdict.UNKNOWN and "once" in str(found.unknown)

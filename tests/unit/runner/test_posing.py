@@ -10,7 +10,8 @@ import pytest
 
 from tests.candidates import CASE
 from tpcheck.case import Case
-from tpcheck.errors import CaseError
+from tpcheck.cli import signals
+from tpcheck.errors import CaseError, Interrupted
 from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.process.aspects import Left
@@ -91,3 +92,17 @@ def test_an_interrupt_is_not_kept() -> None:
         fake.posing.prepare(CASE)
     fake.error = None
     assert fake.posing.take(CASE)[0].case == CASE
+
+
+def test_an_interrupt_of_the_reference_s_own_is_kept_for_its_turn_too() -> None:
+    fake = Fake(KeyboardInterrupt())
+    with signals.heard():
+        fake.posing.prepare(CASE)
+        with pytest.raises(KeyboardInterrupt):
+            fake.posing.take(CASE)
+
+
+def test_an_interrupt_of_a_signal_is_not_kept() -> None:
+    fake = Fake(Interrupted())
+    with signals.heard(), pytest.raises(Interrupted):
+        fake.posing.prepare(CASE)

@@ -10,6 +10,7 @@ import pytest
 
 from tests import candidates
 from tpcheck import Case
+from tpcheck.report import reasons
 from tpcheck.search.options import Options
 from tpcheck.search.outcome import left_out, undecided
 from tpcheck.verdict import CaseResult, Verdict
@@ -48,3 +49,10 @@ def test_where_all_have_run_nothing_is_said() -> None:
     trials, hunt, results = run_of(CASES, 4)
     assert undecided(trials, hunt, results, {}) == (Verdict.PASS, None)
     assert left_out(trials, hunt) == []
+
+
+def test_where_no_case_counts_the_first_one_s_reason_is_told() -> None:
+    trials, hunt, _ = run_of([], 4)
+    assert undecided(trials, hunt, [], {}) == (Verdict.UNKNOWN, reasons.NO_TIME)
+    trials.results = {"a case": CaseResult(CASES[0], "gloo", unknown="build has no end")}
+    assert undecided(trials, hunt, [], {}) == (Verdict.UNKNOWN, "build has no end")
