@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 pytest_plugins = ["pytester"]
+
+# A shell that starts the suite in the background has Ctrl-C ignored, which is inherited.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # What candidates import, loaded before ranks are forked: after each crash that a test is about,
