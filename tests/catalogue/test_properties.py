@@ -31,7 +31,7 @@ COMPOSED = {check.title for check in collect([str(FRAMEWORKS / "compositions.py"
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_property(gloo: Engine, corpus: Corpus, name: str) -> None:
-    options = Options(examples=6, seed=7, corpus=corpus)
+    options = Options(examples=4, seed=7, corpus=corpus)
     result = Search(CHECKS[name], gloo, options).run()
     assert result.verdict is Verdict.PASS, as_json.check(result)
     # where every case has a second axis, that takes the other two of the four ranks
