@@ -14,6 +14,7 @@ import time
 import traceback
 import warnings
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from os import getpid
 from typing import Any
 
 import cloudpickle
@@ -60,7 +61,7 @@ class Host:
         candidates: Candidates,
     ) -> None:
         self.connection, self._inbox = connection, wire.Inbox()
-        self._pid = os.getpid()
+        self._pid = getpid()
         self.ranks: list[int] = request["ranks"]
         self.engine: str = request["engine"]
         self.board = Board(board, request["size"])
@@ -82,14 +83,14 @@ class Host:
                 )
 
     def send(self, message: Any) -> None:
-        if os.getpid() != self._pid:
+        if getpid() != self._pid:
             os._exit(0)  # what a candidate forked and let go on does not speak for the rank
         with self._lock:
             self.connection.sendall(wire.framed(message))
 
     def serve(self) -> None:
         """Answers the driver until it is gone."""
-        self.send(Ready(os.getpid()))
+        self.send(Ready(getpid()))
         while True:
             try:
                 message = wire.receive(self.connection, self._inbox)

@@ -143,7 +143,7 @@ def clocks(here: Here) -> None:
     _put(time, here.variant, lambda *args: -time.process_time())
 
 
-@kind(Effect.LEAVES, "_exit", "kill", "getpid", "write", "close", "fork")
+@kind(Effect.LEAVES, "_exit", "kill", "getpid", "getppid", "waitpid", "write", "close", "fork")
 def functions_of_the_system(here: Here) -> None:
     """A function of `os` gives 0."""
     _put(os, here.variant, lambda *args, **kwargs: 0)

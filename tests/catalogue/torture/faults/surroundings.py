@@ -14,7 +14,16 @@ from typing import Any
 from tests.catalogue.torture.fault import GLOO, Effect, Here, kind
 
 
-@kind(Effect.LEAVES, "RANK", "OMP_NUM_THREADS", "PATH", "PYTHONPATH", "NEW", "LD_PRELOAD")
+@kind(
+    Effect.LEAVES,
+    "RANK",
+    "OMP_NUM_THREADS",
+    "PATH",
+    "PYTHONPATH",
+    "NEW",
+    "LD_PRELOAD",
+    "GLOO_SOCKET_IFNAME",
+)
 def environment_set(here: Here) -> None:
     """Sets a variable of the environment."""
     os.environ[here.variant] = "/nowhere"
