@@ -5,12 +5,13 @@ from __future__ import annotations
 from tpcheck.causes.structure import DiagnosisFailed
 from tpcheck.engines.engine import Engine
 from tpcheck.mutant import Mutant
+from tpcheck.mutation.matrix import SHRINK_CASES
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import Counterexample
 
-#: Those of `tpcheck mutants`, with a third of its cases for shrinking: a minute less of the suite.
-OPTIONS = Options(examples=50, corpus=None, shrink_cases=20)
+#: Those of `tpcheck mutants`.
+OPTIONS = Options(examples=50, corpus=None, shrink_cases=SHRINK_CASES)
 
 
 def killed(mutant: Mutant, engine: Engine) -> Counterexample:

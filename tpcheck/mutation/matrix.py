@@ -25,6 +25,10 @@ from tpcheck.search.session import Session
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
 
+#: Cases that a mutant's failure may cost to be made smaller: a third of what one of a check may.
+#: It is there to be named, and nobody reads its case. With fewer, some would have another name.
+SHRINK_CASES = 20
+
 Start = Callable[[], contextlib.AbstractContextManager[Session]]
 
 
