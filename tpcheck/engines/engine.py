@@ -93,27 +93,31 @@ class Engine:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def start(self) -> None:
+    def start(self, ranks: int | None = None) -> None:
         """Starts the ranks and waits until they have met; does nothing where they are up and fit.
+
+        Args:
+            ranks: how many are needed; by default all.
 
         Raises:
             EngineUnavailable: they can't be forked here, or don't come up.
         """
-        self.world.start()
+        self.world.start(ranks=ranks)
 
     @property
     def ran(self) -> int:
         """How many cases have run on the ranks that are up."""
         return self.world.ran
 
-    def renew(self, candidate: Teach | None = None) -> None:
+    def renew(self, candidate: Teach | None = None, ranks: int | None = None) -> None:
         """Has the next case run on ranks on which none has run, and on which no other candidate was
         loaded; does not wait for them.
 
         Args:
             candidate: the one of that case: it is imported meanwhile, once for all ranks.
+            ranks: how many to start, where the next cases are likely to need no more.
         """
-        self.world.renew(candidate)
+        self.world.renew(candidate, ranks)
 
     def kill(self) -> None:
         """Ends all ranks at once; the next case starts new ones."""
@@ -125,14 +129,17 @@ class Engine:
 
     # ---- cases
 
-    def teach(self, candidate: Teach) -> None:
+    def teach(self, candidate: Teach, ranks: int | None = None) -> None:
         """Gives every rank the candidate, once.
+
+        Args:
+            ranks: how many the next case needs; by default all.
 
         Raises:
             InvalidArgument: the ranks can't import it.
             EngineUnavailable: they can't be started, or don't outlive it.
         """
-        self.world.start(candidate)
+        self.world.start(candidate, ranks)
         new = [host for host in self.hosts if candidate.key not in host.parts]
         if not new:
             return

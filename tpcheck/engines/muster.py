@@ -18,11 +18,10 @@ class Muster:
 
     Args:
         kind: of engine.
-        size: how many ranks.
     """
 
-    def __init__(self, kind: Kind, size: int) -> None:
-        self.kind, self.size = kind, size
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
         self.source: Forks | None = None  # who was asked last
         self._awaited: list[Awaited] = []
         self._of = ""
@@ -32,10 +31,11 @@ class Muster:
         """Whether hosts have been asked for that were not taken."""
         return bool(self._awaited)
 
-    def ask(self, source: Forks, store: str, board: int, of: str) -> None:
+    def ask(self, source: Forks, store: str, board: int, of: str, size: int) -> None:
         """Asks for all hosts, without waiting for them.
 
         Args:
+            size: of their world.
             store: the path of the file by which they meet.
             board: the descriptor of its memory.
             of: the world's name, for `source`.
@@ -46,8 +46,8 @@ class Muster:
         self.forget()
         self.source, self._of = source, of
         threads = not self.kind.processes
-        groups = [list(range(self.size))] if threads else [[r] for r in range(self.size)]
-        world: dict[str, Any] = {"size": self.size, "engine": self.kind.name, "store": store}
+        groups = [list(range(size))] if threads else [[r] for r in range(size)]
+        world: dict[str, Any] = {"size": size, "engine": self.kind.name, "store": store}
         for index, ranks in enumerate(groups):
             request = {**world, "cpu": self._cpu(index)}
             self._awaited.append(source.ask(index, ranks, request, board, of))

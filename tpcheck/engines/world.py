@@ -33,7 +33,7 @@ class World:
 
     Args:
         kind: of engine.
-        size: how many ranks.
+        size: how many ranks there may be.
         preload: modules that the zygote imports once for all ranks.
     """
 
@@ -46,7 +46,8 @@ class World:
         self.loaded: set[str] = set()  # torch's packages that ranks have imported
         self.ran = 0  # cases on the ranks that are up
         self.templates = Templates(kind)
-        self._muster = Muster(kind, size)
+        self._muster = Muster(kind)
+        self._up = size  # how many were started
         self._memory: int | None = None  # the descriptor of their board
         self._store: Path | None = None
         self._zygote: ZygoteProcess | None = None
@@ -69,11 +70,12 @@ class World:
             self._zygote = ZygoteProcess(self.kind.name, self.preload, self.folder)
         return self._zygote
 
-    def start(self, candidate: Teach | None = None) -> None:
+    def start(self, candidate: Teach | None = None, ranks: int | None = None) -> None:
         """Forks the hosts and waits until they have met; does nothing when they are up and fit.
 
         Args:
             candidate: what new ones are to have loaded, where that can be.
+            ranks: how many are needed; by default all there may be.
 
         Raises:
             EngineUnavailable: they can't be forked here, or don't come up.
@@ -83,8 +85,11 @@ class World:
         if self._muster.open:
             with contextlib.suppress(EngineUnavailable):  # begun once more below
                 self._meet()
-        if self.hosts and self._fit():
+        enough = (ranks or self.size) <= self._up
+        if self.hosts and enough and self._fit():
             return
+        if not enough:
+            self._up = self.size
         self.kill()
         try:
             self._begin(candidate)
@@ -96,12 +101,18 @@ class World:
             self._begin(None)
             self._meet()
 
-    def renew(self, candidate: Teach | None = None) -> None:
+    def renew(self, candidate: Teach | None = None, ranks: int | None = None) -> None:
         """Has the next case run on ranks on which nothing has run, nor been loaded but the
         candidate. Forks them, where these are not such, without waiting until they have met: the
-        next case's numbers are drawn meanwhile."""
+        next case's numbers are drawn meanwhile.
+
+        Args:
+            ranks: how many to fork, where the next cases are likely to need no more.
+        """
         if not self._is_new(candidate):
             self.kill()
+            asked = ranks if ranks is not None and self.kind.processes else self.size
+            self._up = min(asked, self.size)
             with contextlib.suppress(EngineUnavailable):  # `start` tries again, and says why
                 self._begin(candidate)
 
@@ -142,7 +153,8 @@ class World:
 
     def _ask(self, source: Forks) -> None:
         assert self._memory is not None, "`_begin` makes the board"
-        self._muster.ask(source, str(self._store), self._memory, f"world {self.starts}")
+        name = f"world {self.starts}"
+        self._muster.ask(source, str(self._store), self._memory, name, self._up)
 
     def _meet(self) -> None:
         """Waits until the ranks that were asked for have met."""

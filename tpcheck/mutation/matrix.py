@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 #: It is there to be named, and nobody reads its case. With fewer, some would have another name.
 SHRINK_CASES = 20
 
+#: Ranks that a mutant begins on: most fail in their first case, which has two. With all that the
+#: engine has, each of them forks ranks in vain.
+FIRST_RANKS = 2
+
 Start = Callable[[], contextlib.AbstractContextManager[Session]]
 
 

@@ -115,7 +115,7 @@ class Runner:
         if self._slow is not None:
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
         left = self.restore()
-        self.engine.teach(self._taught)
+        self.engine.teach(self._taught, posed.case.world_size)
         allowed, plan = self._asked(posed.case)
         confirmed = None
         epoch = self.engine.next_epoch()
@@ -161,9 +161,13 @@ class Runner:
             result.unknown = reasons.nothing_judged(result.judged)
         return result
 
-    def renew(self) -> None:
-        """Has the next case run on ranks on which nothing has run; does not wait for them."""
-        self.engine.renew(self._taught)
+    def renew(self, ranks: int | None = None) -> None:
+        """Has the next case run on ranks on which nothing has run; does not wait for them.
+
+        Args:
+            ranks: how many to start, where the next cases are likely to need no more.
+        """
+        self.engine.renew(self._taught, ranks)
 
     def restore(self) -> list[Left]:
         """Puts back what the spec's own code has changed of this process since; returns what."""

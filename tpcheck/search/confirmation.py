@@ -36,7 +36,7 @@ class Confirmation:
             # a case of real ranks has run on nothing else
             after = 0 if self.trials.real is not None else self.trials.before(result)
             if after:
-                self.runner.renew()
+                self.runner.renew(result.case.world_size)
             examined = self.examined(result)
             if not after or self._again(result, examined) is Verdict.FAIL:
                 return result, examined
@@ -75,7 +75,7 @@ class Confirmation:
         if again.verdict is Verdict.UNKNOWN:
             return None, again.unknown
         if before := self.trials.before(found):
-            self.runner.renew()
+            self.runner.renew(found.case.world_size)
             if self.runner.run(found.case).verdict is not Verdict.FAIL:
                 raise StateLeft(found.case, before)
         by, on = self.runner.engine.name, real.engine.name

@@ -58,7 +58,7 @@ class Search:
 
     def _prepare(self, *, apart: bool = False) -> None:
         """Nothing has run yet; no case of another check on these ranks either."""
-        self.runner.renew()
+        self.runner.renew(self.options.first_ranks)
         self.trials = Trials(self.runner, self.check.known, self.real, apart=apart)
         keep = self.keeper.save_at_once
         self.hunt = Hunt(self.check, self.engine.ranks, self.options, self.trials, keep)

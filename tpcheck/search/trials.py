@@ -73,7 +73,7 @@ class Trials:
         if not self.results or (then is not None and self.result(then) is not None):
             then = None  # a check that fails mostly does so at once
         if self.apart:
-            self.runner.renew()
+            self.runner.renew(case.world_size)
         before = self.runner.engine.ran
         result = decided(lambda: self.runner.run(case, then=then))
         self.results[case.canonical()] = result
@@ -87,7 +87,7 @@ class Trials:
         assert self.real is not None, "asked for where `runner` simulates ranks"
         real = self.real
         if real.engine.ran:
-            real.renew()
+            real.renew(case.world_size)
         return decided(lambda: real.run(case))
 
     def fails(self, result: CaseResult) -> bool:
@@ -101,6 +101,6 @@ class Trials:
             if result.verdict is not Verdict.FAIL:
                 return None
         elif self.before(result):
-            self.runner.renew()
+            self.runner.renew(result.case.world_size)
         examined = examine_failure(self.examiner, result)
         return None if examined.again is Verdict.PASS else examined.diagnosis.code

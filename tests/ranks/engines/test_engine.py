@@ -263,3 +263,16 @@ def test_what_ranks_import_of_torch_is_there_for_those_to_come() -> None:
         assert run(engine, ImportsAtLast).verdict is Verdict.PASS
         engine.renew()
         assert engine.call(is_there, mesh={"tp": 2}) == [True, True]
+
+
+def test_ranks_are_as_many_as_are_likely_to_be_needed_and_more_once_they_are() -> None:
+    check = candidates.check(candidates.Row)
+    with Engine("gloo", 4) as engine:
+        runner = Runner(check, engine)
+        for ranks, tp, up in ((2, 2, 2), (None, 2, 4), (2, 4, 4), (9, 2, 4)):
+            runner.renew(ranks)
+            case = replace(candidates.CASE, mesh={"tp": tp})
+            assert runner.run(case).verdict is Verdict.PASS
+            assert (len(engine.hosts), engine.ran) == (up, 1)
+            assert runner.run(case).verdict is Verdict.PASS
+            assert engine.ran == 2
