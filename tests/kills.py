@@ -5,13 +5,12 @@ from __future__ import annotations
 from tpcheck.causes.structure import DiagnosisFailed
 from tpcheck.engines.engine import Engine
 from tpcheck.mutant import Mutant
-from tpcheck.mutation.matrix import FIRST_RANKS, SHRINK_CASES
-from tpcheck.search.options import Options
+from tpcheck.mutation import matrix
 from tpcheck.search.search import Search
 from tpcheck.verdict import Counterexample
 
 #: Those of `tpcheck mutants`.
-OPTIONS = Options(examples=50, corpus=None, shrink_cases=SHRINK_CASES, first_ranks=FIRST_RANKS)
+OPTIONS = matrix.options(examples=50)
 
 
 def killed(mutant: Mutant, engine: Engine) -> Counterexample:

@@ -58,20 +58,13 @@ def mutants(
 ) -> None:
     """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
     with signals.loading():
-        from tpcheck.mutation.matrix import FIRST_RANKS, SHRINK_CASES
+        from tpcheck.mutation import matrix
         from tpcheck.report import machine, text
         from tpcheck.report import mutants as report
-        from tpcheck.search.options import Options
         from tpcheck.search.session import open_session, preload_of
 
     chosen, homes = _collect(targets or FIXTURES)
-    options = Options(
-        examples=examples,
-        seed=seed,
-        corpus=None,
-        shrink_cases=SHRINK_CASES,
-        first_ranks=FIRST_RANKS,
-    )
+    options = matrix.options(examples, seed)
     preload = preload_of(mutant.check for mutant in chosen) | homes
     start = partial(open_session, engine, ranks or 4, time_limit=time_limit, preload=preload)
     at_once = jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1))

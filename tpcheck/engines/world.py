@@ -88,9 +88,8 @@ class World:
         enough = (ranks or self.size) <= self._up
         if self.hosts and enough and self._fit():
             return
-        if not enough:
-            self._up = self.size
         self.kill()
+        self._up = self._up if enough else self.size
         try:
             self._begin(candidate)
             self._meet()
@@ -111,8 +110,7 @@ class World:
         """
         if not self._is_new(candidate):
             self.kill()
-            asked = ranks if ranks is not None and self.kind.processes else self.size
-            self._up = min(asked, self.size)
+            self._up = min(ranks or self.size, self.size) if self.kind.processes else self.size
             with contextlib.suppress(EngineUnavailable):  # `start` tries again, and says why
                 self._begin(candidate)
 
@@ -153,8 +151,8 @@ class World:
 
     def _ask(self, source: Forks) -> None:
         assert self._memory is not None, "`_begin` makes the board"
-        name = f"world {self.starts}"
-        self._muster.ask(source, str(self._store), self._memory, name, self._up)
+        store, of = str(self._store), f"world {self.starts}"
+        self._muster.ask(source, store, self._memory, of, self._up)
 
     def _meet(self) -> None:
         """Waits until the ranks that were asked for have met."""
@@ -181,14 +179,10 @@ class World:
         the run's files, may have ended them since."""
         watch(self.hosts, 0.0)
         whole = self._store is None or self._store.exists()
-        forks = self._zygote is not None and self._zygote.alive
-        forks = forks and self._muster.source is not None and self._muster.source.alive
-        return (
-            whole
-            and forks
-            and all(host.take() is None for host in self.hosts)
-            and not any(host.lost for host in self.hosts)
-        )
+        sources = (self._zygote, self._muster.source)
+        forks = all(source is not None and source.alive for source in sources)
+        odd = any(host.take() is not None or host.lost for host in self.hosts)
+        return whole and forks and not odd
 
     def kill(self) -> None:
         """Ends all ranks at once; the next case starts new ones."""
@@ -223,8 +217,7 @@ class World:
     def expect(self, host: Host, kind: type[M], deadline: float, doing: str) -> M:
         """The host's next message of this kind; what else comes is not waited for."""
         while True:
-            message = host.take()
-            if isinstance(message, kind):
+            if isinstance(message := host.take(), kind):
                 return message
             if message is not None:
                 continue

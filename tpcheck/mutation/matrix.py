@@ -36,6 +36,17 @@ FIRST_RANKS = 2
 Start = Callable[[], contextlib.AbstractContextManager[Session]]
 
 
+def options(examples: int, seed: int = 0) -> Options:
+    """How mutants are searched: as checks are, for so many cases."""
+    return Options(
+        examples=examples,
+        seed=seed,
+        corpus=None,
+        shrink_cases=SHRINK_CASES,
+        first_ranks=FIRST_RANKS,
+    )
+
+
 def kill(mutant: Mutant, engine: Engine, options: Options) -> Row:
     """Searches for a counterexample of one mutant. One that can't run is told in its row."""
     begun = time.monotonic()

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import nn
 
 from tpcheck.process.aspects import Left
+from tpcheck.process.versions import version
 
 #: Modules whose functions candidates patch, with the classes that they define.
 _MODULES = (
@@ -50,6 +51,7 @@ class Namespace:
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
+        self._version = version(owner)
         named = vars(owner)
         held = {
             name: value for name, value in named.items() if callable(value) or _is_method(value)
@@ -59,11 +61,19 @@ class Namespace:
         self.values = tuple(held.values())
         self._whole = tuple(named.values())
 
+    @property
+    def untouched(self) -> bool:
+        """Whether it surely holds what it held; where that can't be told at a glance, False."""
+        return self._version is not None and self._version == version(self.owner)
+
     def restore(self) -> list[Left]:
         """Puts back what was replaced or taken away; says what."""
-        space = vars(self.owner)
-        # nearly always nothing is new; `is` calls no `__eq__` of a user's, and `map` stays in C
+        if self.untouched:
+            return []
+        now, space = version(self.owner), vars(self.owner)
+        # `is` calls no `__eq__` of a user's, and `map` stays in C
         if len(space) == len(self._whole) and all(map(operator.is_, space.values(), self._whole)):
+            self._version = now
             return []
         found = []
         for name, old in zip(self.names, self.values, strict=True):
@@ -74,6 +84,7 @@ class Namespace:
                 if isinstance(self.owner, type):
                     whose = f"{self.owner.__module__}.{self.owner.__qualname__}"
                 found.append(Left(f"{whose}.{name}", vars(self.owner).get(name) is old))
+        self._version = version(self.owner)
         self._whole = tuple(vars(self.owner).values())
         return found
 
@@ -100,6 +111,11 @@ def _is_method(value: Any) -> bool:
     return issubclass(type(value), (staticmethod, classmethod, property))
 
 
+#: Those that were read before, by the number of their owner. A forked process has them from its
+#: parent, and need not read again what has not changed.
+_read: dict[int, Namespace] = {}
+
+
 def namespaces() -> list[Namespace]:
     """Those whose functions code is likely to replace, of what is loaded now."""
     loaded = [sys.modules[name] for name in _MODULES if name in sys.modules]
@@ -109,4 +125,11 @@ def namespaces() -> list[Namespace]:
     tensors = sys.modules.get("torch.distributed.tensor")
     more = {tensors.DTensor} if tensors is not None else set()
     kinds = sorted(classes | own | more, key=lambda kind: (kind.__module__, kind.__qualname__))
-    return [Namespace(owner) for owner in (*loaded, *_OTHERS, *kinds)]
+    return list(map(_namespace, (*loaded, *_OTHERS, *kinds)))
+
+
+def _namespace(owner: Any) -> Namespace:
+    known = _read.get(id(owner))
+    if known is None or known.owner is not owner or not known.untouched:
+        known = _read[id(owner)] = Namespace(owner)
+    return known

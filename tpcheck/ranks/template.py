@@ -19,6 +19,7 @@ import cloudpickle
 
 from tpcheck.process.inherited import not_inherited
 from tpcheck.process.lineage import take_orphans
+from tpcheck.process.patches import namespaces
 from tpcheck.protocol import ends
 from tpcheck.protocol.messages import Teach
 from tpcheck.ranks.candidates import Candidates
@@ -51,6 +52,7 @@ def serve_template(control: int, memory: int, engine: str) -> None:
     given: Teach = cloudpickle.loads(Path(f"/proc/self/fd/{memory}").read_bytes())
     os.close(memory)
     unfit = _loaded(candidates, given)
+    namespaces()  # read once for all ranks
     _print_nowhere()
     template = Template(talks, zygote, candidates)
     try:

@@ -51,6 +51,9 @@ class Zygote(Forker):
         preload(["torch.distributed.tensor", "tpcheck.ranks.template", "tpcheck.specs"])
         sys.path[:] = wanted["path"]
         preload(wanted["preload"])
+        from tpcheck.process.patches import namespaces
+
+        namespaces()  # read once for all ranks
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         gc.freeze()
