@@ -12,7 +12,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "setuptools>=77" torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[transformers,megatron,bench,test,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[transformers,megatron,kernels,bench,test,dev]"
 	touch $(STAMP)
 
 verify: setup

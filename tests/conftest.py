@@ -35,6 +35,7 @@ HEAVY = (
     "torch.distributed.tensor.parallel",
     "torch._functorch.aot_autograd",
     "transformers.models.llama.modeling_llama",
+    "triton",
 )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tpcheck.case import Case
     from tpcheck.engines.engine import Engine
     from tpcheck.errors import InvalidArgument
+    from tpcheck.kernel import Argument, kernel_check
     from tpcheck.known import KnownFinding
     from tpcheck.mutant import Mutant
     from tpcheck.placement import Blocks, Heads, Layout, Only, Partial, Replicate, Shard
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Argument": "kernel",
+    "kernel_check": "kernel",
     "Budget": "budget",
     "Case": "case",
     "Engine": "engines.engine",
@@ -49,6 +52,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Argument",
     "Blocks",
     "Budget",
     "Case",
@@ -68,6 +72,7 @@ __all__ = [
     "Spec",
     "Verdict",
     "audit",
+    "kernel_check",
     "verify",
 ]
 

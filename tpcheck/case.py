@@ -21,7 +21,9 @@ from tpcheck.errors import CaseError, InvalidArgument, did_you_mean, shown
 Dim = int | float | bool | str
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-MEMORY_FORMATS = ("contiguous", "transposed", "sliced", "offset", "expanded")
+#: Those that a model's inputs are drawn in; kernels have "padded" and "mixed" besides.
+MODEL_FORMATS = ("contiguous", "transposed", "sliced", "offset", "expanded")
+MEMORY_FORMATS = (*MODEL_FORMATS, "padded", "mixed")
 
 #: 2 ** ±1000 is still a number of float64. If it were larger, inputs would be infinite or zero in
 #: every dtype, and nothing would be judged; smaller, and cases saved before would be refused.
@@ -58,7 +60,8 @@ class Case:
         seed: every tensor is drawn from it and from the tensor's name.
         microbatches: forward and backward passes, each on its own data, before gradients are read.
         step: afterwards take one SGD step, compare the parameters and one more forward.
-        memory: how inputs and cotangents are laid out in memory; one of `MEMORY_FORMATS`.
+        memory: how inputs and cotangents are laid out in memory; one of `MEMORY_FORMATS`. "mixed"
+            is another one for each tensor, by its name and the seed.
         magnitude: log2 of the input scale: inputs are multiplied by 2 ** magnitude.
         integers: everything is drawn as small integers, so that sums are exact
             (`bounds/integers`).

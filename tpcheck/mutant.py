@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.given import A_NAME, demand, demand_callables, is_name
-from tpcheck.spec import Check, Spec
+from tpcheck.spec import Check, Kernel, Spec
 from tpcheck.vocabulary import Code, Kind
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Mutant:
         load: the candidate's own loader, where the loader is what is wrong.
         plan: the plan that the candidate is built by, as `Check` takes it.
         schedule: the candidate's own order of forwards and backwards, as `Check` takes it.
+        kernel: what a kernel is held to besides its values, as `Check` takes it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Mutant:
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
     plan: Any = None
     schedule: Schedule | None = None
+    kernel: Kernel | None = None
 
     def __post_init__(self) -> None:
         for name in ("name", "mechanism", "source"):
@@ -56,6 +58,8 @@ class Mutant:
         demand(self, "spec", isinstance(self.spec, Spec), "a Spec, as specs.*() returns")
         demand_callables(self, "candidate")
         demand_callables(self, "load", "schedule", optional=True)
+        rules = self.kernel is None or isinstance(self.kernel, Kernel)
+        demand(self, "kernel", rules, "a Kernel, as kernel_check sets it, or None")
         for name, known in (("shows_in", Kind), ("diagnosis", Code)):
             value, codes = getattr(self, name), [code.value for code in known]
             fits = (
@@ -74,4 +78,5 @@ class Mutant:
             communication=self.spec.budget is not None,
             plan=self.plan,
             schedule=self.schedule,
+            kernel=self.kernel,
         )

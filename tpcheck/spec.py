@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
-from tpcheck.given import A_NAME, demand, demand_callables, is_name, is_texts
+from tpcheck.given import A_NAME, demand, demand_callables, is_name, is_texts, is_whole
 from tpcheck.known import KnownFinding
 from tpcheck.placement import Layout
 
@@ -38,6 +38,17 @@ def _is_installed(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):  # ".x", or a module without a spec
         return package in sys.modules
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a kernel is held to besides its values (`tpcheck.kernel_check`).
+
+    Args:
+        overwrites: inputs that it may change.
+    """
+
+    overwrites: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,7 @@ class Spec:
         unavailable: () → None, or a line that says why nothing of it can run here.
         linear: whether every output and gradient is a sum of products of the drawn numbers, with
             no other factor. Part of the cases are then drawn as integers, and must be exact.
+        degrees: the TP degrees that it has, whatever a run asks for; empty for any.
     """
 
     name: str
@@ -85,6 +97,7 @@ class Spec:
     dp_gradients: str = "local"
     unavailable: Callable[[], str | None] | None = None
     linear: bool = False
+    degrees: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         demand(self, "name", is_name(self.name), A_NAME)
@@ -97,6 +110,8 @@ class Spec:
         demand_callables(self, *optional, optional=True)
         demand(self, "preload", _are_modules(self.preload), "a tuple of names of modules")
         demand(self, "linear", isinstance(self.linear, bool), "True or False")
+        degrees = isinstance(self.degrees, tuple) and all(is_whole(d, 1) for d in self.degrees)
+        demand(self, "degrees", degrees, "a tuple of TP degrees")
         if self.dp_gradients not in DP_GRADIENTS:
             given = shown(self.dp_gradients)
             allowed = ", ".join(DP_GRADIENTS)
@@ -156,6 +171,7 @@ class Check:
             the threads engine it runs on real ranks.
         known: faults of released packages that the check finds (`tpcheck.KnownFinding`): shown,
             and held to, but no FAIL.
+        kernel: what a kernel is held to besides its values; None of a model.
     """
 
     spec: Spec
@@ -168,6 +184,7 @@ class Check:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     processes: bool = False
     known: Sequence[KnownFinding] = ()
+    kernel: Kernel | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.spec, Spec):
@@ -186,6 +203,8 @@ class Check:
             isinstance(finding, KnownFinding) for finding in self.known
         )
         demand(self, "known", findings, "a list of KnownFindings")
+        rules = self.kernel is None or isinstance(self.kernel, Kernel)
+        demand(self, "kernel", rules, "a Kernel, as kernel_check sets it, or None")
         what = "a mapping of the spec's fields"
         demand(self, "overrides", isinstance(self.overrides, Mapping), what)
         known = set(Spec.__dataclass_fields__) - {"name"}

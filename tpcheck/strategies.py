@@ -25,7 +25,7 @@ from hypothesis.internal.constants_ast import Constants
 from hypothesis.reporting import with_reporter
 from hypothesis.strategies import SearchStrategy
 
-from tpcheck.case import DTYPES, MEMORY_FORMATS, Case, Dim, Space
+from tpcheck.case import DTYPES, MODEL_FORMATS, Case, Dim, Space
 from tpcheck.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -75,9 +75,45 @@ def cases(
         seed=draw(st.integers(0, 2**20)),
         microbatches=draw(st.sampled_from(list(microbatches))),
         step=draw(st.sampled_from([False, False, True])),
-        memory=draw(st.sampled_from(["contiguous", *MEMORY_FORMATS])),
+        memory=draw(st.sampled_from(["contiguous", *MODEL_FORMATS])),
         magnitude=draw(st.sampled_from([0, 0, 0, -6, 4])),
     )
+
+
+@st.composite
+def kernel_cases(
+    draw: Any, space: Space, sizes: Mapping[str, DimStrategy], formats: Sequence[str]
+) -> Case:
+    """Cases of one rank over `sizes`, drawn in their order: no mesh, no step, one pass; numbers far
+    from one more often than for models.
+
+    Args:
+        formats: of memory.
+    """
+    drawn: Dims = {}
+    for name, asked in sizes.items():
+        how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
+        drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
+    return Case(
+        dims=drawn,
+        dtype=draw(st.sampled_from([d for d in DTYPES if d in space.dtypes])),
+        mesh={"tp": 1},
+        seed=draw(st.integers(0, 2**20)),
+        memory=draw(st.sampled_from(list(formats))),
+        magnitude=draw(st.sampled_from([0, 0, -6, 4])),
+    )
+
+
+def counts() -> SearchStrategy[int]:
+    """How many rows: few, none among them, and now and then more than a group of 32."""
+    return st.sampled_from([1, 2, 3, 0, 5, 33, 67])
+
+
+def widths(*blocks: int) -> SearchStrategy[int]:
+    """Sizes around those of blocks, by default around 4, 16, 64 and 1024: each, one less, one
+    more, two and one more; primes among them."""
+    around = {size for b in blocks or (4, 16, 64, 1024) for size in (b - 1, b, b + 1, 2 * b + 1)}
+    return st.sampled_from(sorted({1, 2, *around}))
 
 
 def of(spec: Spec, space: Space) -> SearchStrategy[Case]:

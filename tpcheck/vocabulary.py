@@ -24,6 +24,9 @@ class Kind(StrEnum):
     EXCEPTION = "exception"
     HANG = "hang"
     CRASH = "crash"
+    MEMORY = "memory"
+    RACE = "race"
+    DISCIPLINE = "discipline"
 
     @property
     def is_output(self) -> bool:
@@ -94,6 +97,13 @@ class Code(StrEnum):
     RANK_CRASH = "rank-crash"
     ORDER_OF_PARALLELISMS = "order-of-parallelisms"
     TIED_WEIGHTS_SPLIT = "tied-weights-split"
+    OUT_OF_BOUNDS = "out-of-bounds"
+    RACE = "race"
+    INPUT_OVERWRITTEN = "input-overwritten"
+    NOT_REPEATABLE = "not-repeatable"
+    SECOND_BACKWARD = "second-backward"
+    STRIDE_IGNORED = "stride-ignored"
+    UPSTREAM_IGNORED = "upstream-ignored"
     UNCLASSIFIED = "unclassified"
 
 
@@ -144,6 +154,24 @@ class Lost(StrEnum):
     ENDED = "ended"
     CLOSED = "closed"  # its socket, and lives on
     GARBLED = "garbled"  # it wrote to its socket what is not a message
+
+
+class Access(StrEnum):
+    """What a kernel's program does to memory."""
+
+    LOAD = "load"
+    STORE = "store"
+    ATOMIC = "atomic"
+
+
+class Habit(StrEnum):
+    """What a call may do besides its result."""
+
+    CHANGES_INPUT = "changes-input"
+    CHANGES_COTANGENT = "changes-cotangent"
+    REUSES_OUTPUT = "reuses-output"  # the next call writes into what this one has returned
+    NOT_REPEATED = "not-repeated"  # run again, it gives other bits
+    SECOND_BACKWARD = "second-backward"  # through the same graph: other gradients, or it raises
 
 
 class Unjudged(StrEnum):

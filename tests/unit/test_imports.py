@@ -33,6 +33,7 @@ ORDER = {
     "known": BOTH,
     "spec": BOTH,
     "strategies": DRIVER,
+    "kernel": BOTH,
     "mutant": DRIVER,
     "bounds": BOTH,
     "comms": BOTH,
@@ -43,6 +44,7 @@ ORDER = {
     "specs": BOTH,
     "adapters": BOTH,
     "protocol": BOTH,
+    "kernels": RANK,
     "ranks": RANK,
     "oracle": DRIVER,
     "engines": DRIVER,
@@ -58,7 +60,7 @@ ORDER = {
 }
 #: Rooms with functions that draw cases, which the driver calls and no rank does: these functions,
 #: and nothing else in there, import Hypothesis and `strategies`.
-DRAW_CASES = ("specs", "adapters")
+DRAW_CASES = ("kernel", "specs", "adapters")
 HEAVY = ("hypothesis", "_hypothesis_pytestplugin", "pytest", "_pytest")
 #: The lazy namespace, by which any room could be reached; its version is a constant.
 ALLOWED = ("tpcheck.__version__",)

@@ -68,6 +68,21 @@ class RightWithEqualHeads:
     kv: Dim
 
 
+@dataclass(frozen=True)
+class RightWhenContiguous:
+    """Wrong where a kernel's tensors are in this memory format, right where they are contiguous."""
+
+    subject: Subject
+    memory: str
+
+
+@dataclass(frozen=True)
+class RightForOnes:
+    """Wrong, and right where all upstream gradients are ones."""
+
+    subject: Subject
+
+
 OfReruns = (
     RightWithoutData
     | WrongOnOneRank
@@ -75,4 +90,6 @@ OfReruns = (
     | NothingKnownInDtype
     | ChangesOnRerun
     | RightWithEqualHeads
+    | RightWhenContiguous
+    | RightForOnes
 )

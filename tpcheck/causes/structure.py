@@ -11,9 +11,12 @@ from tpcheck.evidence import (
     Misheld,
     OverSaved,
     PathNotTaken,
+    Race,
     Refused,
+    Stray,
     Stuck,
     TracesDiffer,
+    Undisciplined,
 )
 from tpcheck.vocabulary import Lost, Phase
 
@@ -137,6 +140,28 @@ class PlanAtFault:
 
 
 @dataclass(frozen=True)
+class OutsideOfItsTensors:
+    """A kernel accesses what is in none of the tensors that it was given."""
+
+    seen: Stray
+
+
+@dataclass(frozen=True)
+class ProgramsRace:
+    """What a kernel leaves depends on the order of its programs."""
+
+    seen: Race
+
+
+@dataclass(frozen=True)
+class DoesMore:
+    """A call does what its result does not show; `tensor` is the one that shows it."""
+
+    tensor: str
+    seen: Undisciplined
+
+
+@dataclass(frozen=True)
 class NothingKnown:
     """None of the other causes fits; `subject` is what went wrong first, where anything is left
     to explain."""
@@ -170,6 +195,9 @@ OfStructure = (
     | SavesTooMuch
     | NotAsLaidOut
     | PlanAtFault
+    | OutsideOfItsTensors
+    | ProgramsRace
+    | DoesMore
     | NothingKnown
     | DiagnosisFailed
 )

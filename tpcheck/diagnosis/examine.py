@@ -20,6 +20,7 @@ from tpcheck.causes.structure import DiagnosisFailed, NothingKnown
 from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled, Subject
 from tpcheck.diagnosis import diagnose
 from tpcheck.diagnosis.facts import Dumps, Facts, values
+from tpcheck.diagnosis.hypotheses.kernels import of_kernels
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
 from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument, let_through
@@ -113,7 +114,9 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
             seen = _only_compiled(runner, posed, failed)
         seen = seen or _at_module(place)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
-    diagnosis = diagnose.diagnose(Facts(posed, shown, again, dumps, *asked))
+    facts = Facts(posed, shown, again, dumps, *asked)
+    own = of_kernels(facts) if runner.check.kernel is not None else None
+    diagnosis = own or diagnose.diagnose(facts)
     seen = seen or diagnose.first_divergence(shown)
     return _told(diagnosis, seen, shown.mismatches, again.verdict)
 

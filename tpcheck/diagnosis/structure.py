@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from tpcheck.causes.structure import (
     CollectiveInDtype,
     CollectivesDiffer,
+    DoesMore,
     GivenUp,
     NotAsLaidOut,
+    OutsideOfItsTensors,
     PathLeftOut,
     PlanAtFault,
+    ProgramsRace,
     RankDied,
     RanksRaised,
     SavesTooMuch,
@@ -29,14 +32,17 @@ from tpcheck.evidence import (
     OverSaved,
     PathNotTaken,
     PlanFault,
+    Race,
     Raised,
     Refused,
+    Stray,
     Stuck,
     TracesDiffer,
+    Undisciplined,
     WrongDtype,
 )
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
-from tpcheck.vocabulary import Code, Fault, Impasse, Kind, Phase
+from tpcheck.vocabulary import Code, Fault, Habit, Impasse, Kind, Phase
 
 
 def by_structure(result: CaseResult) -> Diagnosis | None:
@@ -132,6 +138,32 @@ def _is(mismatch: Mismatch, fault: Fault) -> bool:
     return isinstance(mismatch.detail, Misheld) and mismatch.detail.fault is fault
 
 
+def _memory(result: CaseResult, strays: Sequence[Mismatch]) -> Diagnosis:
+    detail = strays[0].detail
+    assert isinstance(detail, Stray), strays[0]
+    return Diagnosis(Code.OUT_OF_BOUNDS, OutsideOfItsTensors(detail))
+
+
+def _race(result: CaseResult, races: Sequence[Mismatch]) -> Diagnosis:
+    detail = races[0].detail
+    assert isinstance(detail, Race), races[0]
+    return Diagnosis(Code.RACE, ProgramsRace(detail))
+
+
+def _discipline(result: CaseResult, broken: Sequence[Mismatch]) -> Diagnosis:
+    first = broken[0]
+    assert isinstance(first.detail, Undisciplined), first
+    return Diagnosis(_HABITS[first.detail.habit], DoesMore(first.tensor, first.detail))
+
+
+_HABITS = {
+    Habit.CHANGES_INPUT: Code.INPUT_OVERWRITTEN,
+    Habit.CHANGES_COTANGENT: Code.INPUT_OVERWRITTEN,
+    Habit.REUSES_OUTPUT: Code.STALE_BUFFER,
+    Habit.NOT_REPEATED: Code.NOT_REPEATABLE,
+    Habit.SECOND_BACKWARD: Code.SECOND_BACKWARD,
+}
+
 _CODES = {
     Fault.WHOLE: Code.PARAMETER_NOT_SHARDED,
     Fault.STORAGE: Code.PARAMETER_NOT_SHARDED,
@@ -150,5 +182,8 @@ _IN_ORDER: dict[Kind, Callable[[CaseResult, Sequence[Mismatch]], Diagnosis]] = {
     Kind.SAVED_BYTES: _saved,
     Kind.COLLECTIVE: _collective,
     Kind.HANG: _hang,
+    Kind.MEMORY: _memory,
     Kind.EXCEPTION: _exception,
+    Kind.RACE: _race,
+    Kind.DISCIPLINE: _discipline,
 }

@@ -44,7 +44,7 @@ class ZygoteProcess(Forks):
                 # -P: a file of the user's called like one of the standard library must not win
                 [sys.executable, "-P", "-m", "tpcheck.ranks.zygote", *arguments],
                 pass_fds=[theirs.fileno()],
-                env=_environment(folder.mark),
+                env=_environment(engine, folder.mark),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -85,7 +85,9 @@ class ZygoteProcess(Forks):
         return ""
 
 
-def _environment(mark: str) -> dict[str, str]:
-    """Of ranks: one thread each, no port beyond loopback, and the mark of their run."""
+def _environment(engine: str, mark: str) -> dict[str, str]:
+    """Of ranks: one thread each, no port beyond loopback, Triton's interpreter where tensors are on
+    the CPU, and the mark of their run."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return os.environ | threads | {INSIDE: mark} | LOOPBACK
+    interpreter = {} if engine == "nccl" else {"TRITON_INTERPRET": "1"}
+    return os.environ | threads | interpreter | {INSIDE: mark} | LOOPBACK

@@ -6,6 +6,7 @@ Data only. `report/evidence.py` has the sentence of each, `report/as_json.py` it
 from __future__ import annotations
 
 from tpcheck.evidence.failures import Died, Entered, Raised, Refused, Scene, Stuck, Uneven
+from tpcheck.evidence.kernels import Race, Stray, Undisciplined
 from tpcheck.evidence.tensors import (
     Absent,
     Elsewhere,
@@ -35,6 +36,7 @@ __all__ = [
     "MessagesLost",
     "Misheld",
     "OfCost",
+    "OfKernel",
     "OfParameter",
     "OfRank",
     "OfTensor",
@@ -43,13 +45,16 @@ __all__ = [
     "OverSaved",
     "PathNotTaken",
     "PlanFault",
+    "Race",
     "Raised",
     "Ran",
     "Refused",
     "ReplicasDiffer",
     "Scene",
+    "Stray",
     "Stuck",
     "TracesDiffer",
+    "Undisciplined",
     "Uneven",
     "Values",
     "WrongDtype",
@@ -59,7 +64,8 @@ __all__ = [
 
 OfTensor = Values | Absent | WrongShape | WrongForm | Elsewhere | ReplicasDiffer
 OfParameter = Misheld | PlanFault
-OfRank = Raised | Died | Stuck | Refused
+OfRank = Raised | Died | Stuck | Refused | Stray
 OfTrace = TracesDiffer | MessagesLost | PathNotTaken | WrongDtype
 OfCost = OverBudget | OverSaved
-Evidence = OfTensor | OfParameter | OfRank | OfTrace | OfCost
+OfKernel = Race | Undisciplined
+Evidence = OfTensor | OfParameter | OfRank | OfTrace | OfCost | OfKernel

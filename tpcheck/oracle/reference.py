@@ -23,7 +23,7 @@ from tpcheck.spec import Spec
 from tpcheck.tensors import draw as drawing
 from tpcheck.tensors.draw import Draw, torch_dtype
 from tpcheck.tensors.names import tensors_of
-from tpcheck.tensors.strides import repeat_first_row
+from tpcheck.tensors.strides import format_of, repeat_first_row
 
 
 def ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
@@ -103,7 +103,7 @@ def _as_drawn(case: Case, draw: Draw, name: str, tensor: Tensor) -> Tensor:
         return tensor
     if case.integers:
         tensor = integers.integers(draw, name, tensor)
-    return _in_format(case, tensor * 2.0**case.magnitude)
+    return _in_format(case, name, tensor * 2.0**case.magnitude)
 
 
 def draw_cotangents(
@@ -116,11 +116,11 @@ def draw_cotangents(
         full = drawing.cotangent(draw, name, outputs[name])
         full = torch.ones_like(full) if problem.ones else full
         full = integers.integers(draw, name, full) if case.integers else full
-        cotangents[name] = _in_format(case, full)
+        cotangents[name] = _in_format(case, name, full)
     return cotangents
 
 
-def _in_format(case: Case, tensor: Tensor) -> Tensor:
+def _in_format(case: Case, name: str, tensor: Tensor) -> Tensor:
     """In the case's dtype, and with equal rows where it is to be expanded."""
-    tensor = repeat_first_row(tensor) if case.memory == "expanded" else tensor
+    tensor = repeat_first_row(tensor) if format_of(case, name) == "expanded" else tensor
     return tensor.to(torch_dtype(case))

@@ -34,6 +34,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.ranks import compiled
 from tpcheck.ranks.judging import Judging
+from tpcheck.ranks.kernel import run_kernel, stray_of
 from tpcheck.ranks.loading import Loader
 from tpcheck.ranks.order import disorder
 from tpcheck.ranks.share import Share
@@ -110,13 +111,8 @@ class RankRun:
 
     def _in_order(self, module: Any) -> bool:
         """Whether the parallelisms were applied in an order that leaves each of them intact."""
-        found = disorder(
-            module,
-            case=self.case,
-            rank=self.rank,
-            layout=self.work.params,
-            full=self.problem.params,
-        )
+        layout, full = self.work.params, self.problem.params
+        found = disorder(module, case=self.case, rank=self.rank, layout=layout, full=full)
         self.report.mismatches += found
         return not found
 
@@ -135,8 +131,9 @@ class RankRun:
     # ---- forward, backward, step
 
     def _run(self, module: Any) -> None:
-        complete = (self._scheduled if self.parts.get("schedule") else self._passes)(module)
-        if not complete:
+        if (rules := self.parts.get("kernel")) is not None:
+            return run_kernel(self, module, rules)
+        if not (self._scheduled if self.parts.get("schedule") else self._passes)(module):
             return
         self._read_gradients(module)
         for name, buffer in state_buffers(module):
@@ -148,7 +145,7 @@ class RankRun:
             self.recorder.phase = Phase.FORWARD
             leaves = self.share.leaves(inputs)
             with self._watching(module, Pass(m)):
-                outputs = self._forward(module, leaves)
+                outputs = self.forward(module, leaves)
                 if not self.judge.outputs(outputs, Pass(m)):
                     return False
                 self.recorder.phase = Phase.BACKWARD
@@ -197,7 +194,7 @@ class RankRun:
             finally:
                 self.kept |= {str(Key(Shelf.BORDER, key)): t.cpu() for key, t in watch.seen.items()}
 
-    def _forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
         with self.recorder, self._noting_saved():
             result = custom(module, inputs) if custom else module(*inputs.values())
@@ -244,7 +241,7 @@ class RankRun:
         with torch.no_grad():
             leaves = self.share.leaves(self.problem.inputs[0])
             with self._watching(module, STEP):
-                outputs = self._forward(module, leaves)
+                outputs = self.forward(module, leaves)
             self.judge.outputs(outputs, STEP)
 
 
@@ -272,6 +269,9 @@ def run_case(
 
 def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:
     """What a candidate raised on this rank, as evidence."""
+    if (stray := stray_of(error)) is not None:
+        at = Scene(stack=stack, phase=recorder.phase)
+        return Mismatch(stray.tensor, Kind.MEMORY, recorder.rank, detail=replace(stray, scene=at))
     detail = Raised(
         type=type(error).__name__,
         text=str(error).strip().split("\n")[0][:400],

@@ -11,7 +11,7 @@ from tpcheck.placement import Entry, take
 from tpcheck.protocol.messages import Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.live import is_dtensor, like, live_entry
-from tpcheck.tensors.strides import lay_out
+from tpcheck.tensors.strides import format_of, lay_out
 
 
 class Share:
@@ -28,7 +28,7 @@ class Share:
     def seeds(self, m: int) -> dict[str, Tensor]:
         """This rank's part of each output's cotangent in microbatch `m`, by the layout."""
         return {
-            name: self._laid_out(full, entry)
+            name: self._laid_out(name, full, entry)
             for name, full in self._cotangents(m).items()
             if self._has(entry := self.work.outputs[name])
         }
@@ -46,7 +46,7 @@ class Share:
             entry = live_entry(output) if is_dtensor(output) else self.work.outputs[name]
             roots.append(output)
             seed = self._part(cotangents[name], entry).to(output.dtype)
-            seeds.append(like(output, lay_out(seed, self.case.memory)))
+            seeds.append(like(output, self._in_memory(name, seed)))
         return roots, seeds
 
     def _cotangents(self, m: int) -> Mapping[str, Tensor]:
@@ -56,11 +56,14 @@ class Share:
     def _leaf(self, name: str, full: Tensor) -> Tensor:
         floats = full.is_floating_point()
         entry = self.work.inputs[name]
-        part = self._laid_out(full, entry) if floats else self._part(full, entry).clone()
+        part = self._laid_out(name, full, entry) if floats else self._part(full, entry).clone()
         return part.detach().requires_grad_(floats)
 
-    def _laid_out(self, full: Tensor, entry: Entry) -> Tensor:
-        return lay_out(self._part(full, entry), self.case.memory)
+    def _laid_out(self, name: str, full: Tensor, entry: Entry) -> Tensor:
+        return self._in_memory(name, self._part(full, entry))
+
+    def _in_memory(self, name: str, part: Tensor) -> Tensor:
+        return lay_out(part, format_of(self.case, name))
 
     def _part(self, full: Tensor, entry: Entry) -> Tensor:
         return take(full, entry, case=self.case, rank=self.rank)

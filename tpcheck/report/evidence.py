@@ -16,16 +16,19 @@ from tpcheck.evidence import (
     OverSaved,
     PathNotTaken,
     PlanFault,
+    Race,
     Raised,
     Ran,
     Refused,
+    Stray,
     Stuck,
     TracesDiffer,
+    Undisciplined,
     WrongDtype,
     WrongForm,
 )
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Fault, Impasse, Lost
+from tpcheck.vocabulary import Access, Fault, Habit, Impasse, Lost
 
 
 def reason(mismatch: Mismatch) -> str | None:
@@ -65,7 +68,54 @@ def said(detail: Evidence) -> str | None:
             return f"{op} in {phase} runs in {dtype}, {due} is due{at}"
         case OverSaved(saved, allowed):
             return f"{saved} elements are saved for backward, {allowed} are enough"
+        case Stray():
+            return _stray(detail)
+        case Race():
+            return _race(detail)
+        case Undisciplined():
+            return _habit(detail)
     return None
+
+
+def _stray(detail: Stray) -> str:
+    access, lanes = detail.access, f"{detail.lanes} lane{'s' * (detail.lanes != 1)}"
+    near = "none is near"
+    if detail.tensor:
+        near = f"{detail.offset} bytes from the start of {detail.tensor}"
+    return (
+        f"{detail.kernel}, line {detail.line}: program {detail.program} {access}s outside of every "
+        f"tensor of its launch ({near}, {lanes})"
+    )
+
+
+def _race(detail: Race) -> str:
+    first, second = detail.programs
+    return (
+        f"{detail.kernel}, line {detail.line}: program {first} stores into {detail.tensor} "
+        f"({detail.offset} bytes from its start) where program {second} {_DOES[detail.other]}"
+    )
+
+
+_DOES = {
+    Access.LOAD: "loads",
+    Access.STORE: "stores something else",
+    Access.ATOMIC: "has an atomic",
+}
+
+
+def _habit(detail: Undisciplined) -> str:
+    count = "" if detail.elements is None else f"{detail.elements} elements"
+    beside = f"{detail.beside} bytes of memory beside it" if detail.beside else ""
+    what = " and ".join(part for part in (count, beside) if part)
+    return {
+        Habit.CHANGES_INPUT: f"the call changes {what}",
+        Habit.CHANGES_COTANGENT: f"backward changes {what} of the upstream gradient",
+        Habit.REUSES_OUTPUT: f"the next call changes {what} of what this one returned",
+        Habit.NOT_REPEATED: f"run again, {what} have other bits",
+        Habit.SECOND_BACKWARD: f"in a second backward {what} have other bits"
+        if what
+        else "a second backward through the retained graph raises",
+    }[detail.habit]
 
 
 def misheld(name: str, detail: Misheld) -> str | None:

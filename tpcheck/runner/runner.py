@@ -47,6 +47,7 @@ class Runner:
         spec = check.spec
         parts: dict[str, Any] = {"candidate": check.candidate, "forward": spec.forward}
         parts |= {"load": check.load, "schedule": check.schedule, "finalize": spec.finalize}
+        parts |= {"kernel": check.kernel}
         try:
             blob = cloudpickle.dumps(parts)
         except Exception as error:

@@ -15,10 +15,13 @@ _FAMILIES = (
     Kind.CRASH,
     Kind.HANG,
     Kind.COLLECTIVE,
+    Kind.MEMORY,
     Kind.EXCEPTION,
     Kind.SHARDING,
     Kind.COMMUNICATION_BYTES,
     Kind.SAVED_BYTES,
+    Kind.RACE,
+    Kind.DISCIPLINE,
 )
 
 

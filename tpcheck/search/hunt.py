@@ -90,7 +90,7 @@ class Hunt:
 
     def _shares(self) -> dict[int, int]:
         """Degree → how many cases."""
-        degrees = sorted(set(self.options.degrees))
+        degrees = sorted(set(self.check.spec.degrees or self.options.degrees))
         if not callable(self.check.spec.cases):
             degrees = degrees[:1]  # a list of cases says its degrees itself
         share, more = divmod(self.options.examples, len(degrees))

@@ -31,7 +31,8 @@ def undecided(
         return Verdict.UNKNOWN, stale
     if open_ones := [result for result in ran if result.verdict is Verdict.UNKNOWN]:
         return Verdict.UNKNOWN, open_ones[0].unknown
-    asked = {case.tp for case in listed(hunt)} or set(hunt.options.degrees)
+    wanted = hunt.check.spec.degrees or hunt.options.degrees
+    asked = {case.tp for case in listed(hunt)} or set(wanted)
     enough = max(len(asked), len(listed(hunt)))
     never = sorted(asked - hunt.impossible - {result.case.tp for result in ran})
     if never and hunt.options.examples >= enough:

@@ -126,7 +126,8 @@ class Search:
         for finding in self.trials.ledger.active():
             case = finding.case
             late = deadline is not None and time.monotonic() > deadline
-            asked = case.tp in self.options.degrees and case.dtype in self.options.dtypes
+            degrees = self.check.spec.degrees or self.options.degrees
+            asked = case.tp in degrees and case.dtype in self.options.dtypes
             if late or not asked or case.world_size > self.engine.ranks:
                 continue
             result = self.trials.run(case)

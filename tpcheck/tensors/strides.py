@@ -6,15 +6,28 @@ reads strides as contiguous, a collective that fills a contiguous copy and loses
 
 from __future__ import annotations
 
+import zlib
+
 import torch
 from torch import Tensor
+
+from tpcheck.case import MEMORY_FORMATS, Case
+
+
+def format_of(case: Case, name: str) -> str:
+    """The memory format of one tensor of a case."""
+    if case.memory != "mixed":
+        return case.memory
+    known = [memory for memory in MEMORY_FORMATS if memory != "mixed"]
+    return known[zlib.crc32(f"{case.seed} {name}".encode()) % len(known)]
 
 
 def lay_out(tensor: Tensor, memory: str) -> Tensor:
     """`tensor`'s numbers in the named memory format (see `case.MEMORY_FORMATS`).
 
-    Always a storage of its own, not a view of the full tensor. Where a format is impossible (a
-    transpose of a vector, an expansion of rows that differ) the tensor comes back contiguous.
+    "padded" rows are parts of longer ones, as slices of a fused projection are. Always a storage of
+    its own, not a view of the full tensor. Where a format is impossible (a transpose of a vector,
+    an expansion of rows that differ) the tensor comes back contiguous.
     """
     if memory == "transposed" and tensor.ndim >= 2:
         turned = tensor.transpose(-1, -2)  # may be contiguous as it is, over a larger storage
@@ -23,6 +36,9 @@ def lay_out(tensor: Tensor, memory: str) -> Tensor:
         wide = tensor.new_zeros(*tensor.shape[:-1], 2 * tensor.shape[-1] + 1)
         view = wide[..., 1::2]
         return view.copy_(tensor)
+    if memory == "padded" and tensor.ndim >= 1:
+        wide = tensor.new_zeros(*tensor.shape[:-1], tensor.shape[-1] + 5)
+        return wide[..., 2 : 2 + tensor.shape[-1]].copy_(tensor)
     if memory == "offset":
         flat = tensor.new_zeros(tensor.numel() + 3)
         return flat[3:].view(tensor.shape).copy_(tensor)

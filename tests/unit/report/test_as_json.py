@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.report.told import KERNELS
 from tpcheck.case import Case
 from tpcheck.causes.several import AllScaled
 from tpcheck.evidence import (
@@ -210,6 +211,7 @@ TOLD: list[tuple[Evidence, dict[str, Any]]] = [
             "reason": "reduce_scatter in backward runs in float32, float64 is due at f.py:3",
         },
     ),
+    *KERNELS,
 ]
 
 

@@ -61,3 +61,19 @@ def _(cause: causes.RightWithEqualHeads) -> str:
         f"{called(cause.subject)} is wrong with {cause.heads} query, {cause.kv} K/V heads and "
         f"right with {cause.heads} of each"
     )
+
+
+@sentence.register
+def _(cause: causes.RightWhenContiguous) -> str:
+    return (
+        f"{called(cause.subject)} is wrong where tensors are {cause.memory} in memory and right "
+        "where they are contiguous: strides are not used, or not all"
+    )
+
+
+@sentence.register
+def _(cause: causes.RightForOnes) -> str:
+    return (
+        f"{called(cause.subject)} is right where all upstream gradients are ones, and wrong for "
+        "others: they are not used, or not all of them"
+    )

@@ -70,6 +70,21 @@ def _(cause: causes.SavesTooMuch) -> str:
 
 
 @sentence.register
+def _(cause: causes.OutsideOfItsTensors) -> str:
+    return str(said(cause.seen))
+
+
+@sentence.register
+def _(cause: causes.ProgramsRace) -> str:
+    return str(said(cause.seen))
+
+
+@sentence.register
+def _(cause: causes.DoesMore) -> str:
+    return f"{cause.tensor}: {said(cause.seen)}"
+
+
+@sentence.register
 def _(cause: causes.NotAsLaidOut) -> str:
     names, held = ", ".join(cause.tensors), cause.seen
     match held.fault:

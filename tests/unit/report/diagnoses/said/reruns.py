@@ -6,6 +6,8 @@ from tests.unit.report.diagnoses.said import OUT, Said
 from tpcheck.causes.reruns import (
     ChangesOnRerun,
     NothingKnownInDtype,
+    RightForOnes,
+    RightWhenContiguous,
     RightWithEqualHeads,
     RightWithoutData,
     RoundingOnly,
@@ -53,5 +55,17 @@ SAID: list[Said] = [
         RightWithEqualHeads(OUT, 4, 2),
         "output is wrong with 4 query, 2 K/V heads and right with 4 of each",
         {"heads": 4, "kv": 2},
+    ),
+    (
+        RightWhenContiguous(OUT, "padded"),
+        "output is wrong where tensors are padded in memory and right where they are contiguous: "
+        "strides are not used, or not all",
+        {"memory": "padded"},
+    ),
+    (
+        RightForOnes(OUT),
+        "output is right where all upstream gradients are ones, and wrong for others: they are not "
+        "used, or not all of them",
+        {},
     ),
 ]  # fmt: skip

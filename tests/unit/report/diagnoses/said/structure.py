@@ -7,11 +7,14 @@ from tpcheck.causes.structure import (
     CollectiveInDtype,
     CollectivesDiffer,
     DiagnosisFailed,
+    DoesMore,
     GivenUp,
     NotAsLaidOut,
     NothingKnown,
+    OutsideOfItsTensors,
     PathLeftOut,
     PlanAtFault,
+    ProgramsRace,
     RankDied,
     RanksRaised,
     SavesTooMuch,
@@ -23,11 +26,14 @@ from tpcheck.evidence import (
     Misheld,
     OverSaved,
     PathNotTaken,
+    Race,
     Refused,
+    Stray,
     Stuck,
     TracesDiffer,
+    Undisciplined,
 )
-from tpcheck.vocabulary import Fault, Impasse, Phase
+from tpcheck.vocabulary import Access, Fault, Habit, Impasse, Phase
 
 WAITS = Stuck(Impasse.EVERY_RANK_WAITS)
 GONE = Stuck(Impasse.PEER_FINISHED, peer=0)
@@ -133,5 +139,22 @@ SAID: list[Said] = [
         "the diagnosis itself failed (RuntimeError in by_values of order.py: 'a view'): "
         "please report it",
         {"failed": True},
+    ),
+    (
+        OutsideOfItsTensors(Stray("k", 7, (1, 0, 0), Access.STORE, "", 0, 1)),
+        "k, line 7: program (1, 0, 0) stores outside of every tensor of its launch (none is near, "
+        "1 lane)",
+        {},
+    ),
+    (
+        ProgramsRace(Race("k", 7, "y", 8, ((0, 0, 0), (1, 0, 0)), Access.LOAD)),
+        "k, line 7: program (0, 0, 0) stores into y (8 bytes from its start) where program "
+        "(1, 0, 0) loads",
+        {},
+    ),
+    (
+        DoesMore("x", Undisciplined(Habit.CHANGES_INPUT, None, 4)),
+        "x: the call changes 4 bytes of memory beside it",
+        {"tensor": "x"},
     ),
 ]  # fmt: skip

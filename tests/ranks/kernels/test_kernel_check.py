@@ -1,0 +1,141 @@
+"""Functions of tensors as subjects: what is found of their values, memory and discipline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tpcheck import Argument, InvalidArgument, kernel_check
+from tpcheck.engines.engine import Engine
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.verdict import CheckResult, Verdict
+
+OPTIONS = Options(examples=12, corpus=None, shrink_cases=10)
+SHAPES = {"x": Argument("rows", "width"), "y": Argument("rows", "width")}
+
+
+def product(x: Tensor, y: Tensor) -> Tensor:
+    return x * y
+
+
+def run(fn: Any, engine: Engine, **more: Any) -> CheckResult:
+    given = {"reference": product, "arguments": SHAPES, **more}
+    return Search(kernel_check(fn, name="subject", **given), engine, OPTIONS).run()
+
+
+def code(found: CheckResult) -> str:
+    assert found.counterexample is not None, found.reason
+    return found.counterexample.diagnosis.code
+
+
+def test_a_right_function_passes_at_one_rank_in_many_formats(gloo: Engine) -> None:
+    found = run(product, gloo)
+    assert found.verdict is Verdict.PASS and found.tp_degrees == [1]
+
+
+class Backwards(torch.autograd.Function):
+    """x · y with a backward that a test replaces."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        ctx.backwards = 0
+        return x * y
+
+
+class TwiceAsMuchTheSecondTime(Backwards):
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        ctx.backwards += 1
+        return grads[0] * y * ctx.backwards, grads[0] * x * ctx.backwards
+
+
+class IgnoresUpstream(Backwards):
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        return y.clone(), x.clone()
+
+
+class ChangesUpstream(Backwards):
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        both = grads[0] * y, grads[0] * x
+        grads[0].data.zero_()
+        return both
+
+
+def changes_its_input(x: Tensor, y: Tensor) -> Tensor:
+    out = x.clone() * y
+    x.data.add_(1)
+    return out
+
+
+def writes_beside_its_input(x: Tensor, y: Tensor) -> Tensor:
+    out, storage = x * y, x.untyped_storage()
+    if x.storage_offset():
+        storage[0] = storage[0] ^ 1
+    return out
+
+
+def takes_rows_for_contiguous(x: Tensor, y: Tensor) -> Tensor:
+    flat = torch.as_strided(x, x.shape, (x.shape[1], 1), x.storage_offset())
+    return flat * y
+
+
+_held: dict[Any, Tensor] = {}
+
+
+class OneBuffer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        buffer = _held.setdefault((x.shape, x.dtype), torch.empty(x.shape, dtype=x.dtype))
+        return torch.mul(x, y, out=buffer)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        return grads[0] * y, grads[0] * x
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (TwiceAsMuchTheSecondTime.apply, "second-backward"),
+        (IgnoresUpstream.apply, "upstream-ignored"),
+        (ChangesUpstream.apply, "input-overwritten"),
+        (changes_its_input, "input-overwritten"),
+        (writes_beside_its_input, "input-overwritten"),
+        (takes_rows_for_contiguous, "stride-ignored"),
+        (OneBuffer.apply, "stale-buffer"),
+    ],
+    ids=["second", "upstream", "changed-upstream", "changed", "beside", "strides", "buffer"],
+)
+def test_what_a_wrong_function_does_is_named(wrong: Any, named: str, gloo: Engine) -> None:
+    assert code(run(wrong, gloo)) == named
+
+
+def test_what_is_declared_may_be_overwritten(gloo: Engine) -> None:
+    assert run(changes_its_input, gloo, overwrites=("x",)).verdict is Verdict.PASS
+    assert code(run(changes_its_input, gloo, overwrites=("y",))) == "input-overwritten"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"arguments": {"x": 3}}, "tpcheck.Argument"),
+        ({"overwrites": ("z",)}, "overwrites"),
+        ({"reference": None}, "two functions"),
+    ],
+)
+def test_mistakes_are_one_line(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says) as caught:
+        kernel_check(product, **{"reference": product, "arguments": SHAPES, **given})
+    assert len(str(caught.value).splitlines()) == 1

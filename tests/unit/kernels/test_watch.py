@@ -1,0 +1,104 @@
+"""What programs may touch, and which of them race."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tpcheck.kernels import watch
+from tpcheck.kernels.watch import OutOfBounds, View, Watch
+from tpcheck.vocabulary import Access
+
+WIDE = torch.zeros(4, 10)
+FORMATS = {
+    "contiguous": torch.zeros(3, 5),
+    "padded": WIDE[:, 2:7],
+    "transposed": torch.zeros(5, 3).t(),
+    "every second": torch.zeros(3, 11)[:, 1::2],
+    "expanded": torch.zeros(1, 5).expand(3, 5),
+    "interleaved": torch.as_strided(torch.zeros(20), (3, 4), (2, 3)),
+    "one": torch.zeros(1),
+}
+
+
+def addresses(tensor: Tensor) -> set[int]:
+    """Of its elements, one by one."""
+    size = tensor.element_size()
+    return {tensor[index].data_ptr() for index in np.ndindex(*tensor.shape) if size}
+
+
+@pytest.mark.parametrize("tensor", FORMATS.values(), ids=FORMATS)
+def test_a_view_holds_the_addresses_of_its_elements_and_no_other(tensor: Tensor) -> None:
+    storage = tensor.untyped_storage()
+    every = np.arange(storage.data_ptr() - 16, storage.data_ptr() + storage.nbytes() + 16)
+    held = View.of("x", tensor).holds(every)
+    assert set(every[held].tolist()) == addresses(tensor)
+
+
+def run(programs: list[list[tuple[Access, list[int], list[float] | None]]]) -> Watch:
+    """A launch over a tensor of eight numbers: of each program its accesses, by element."""
+    tensor = torch.zeros(8)
+    with watch.watching({"x": tensor}) as found, watch.launch("kernel", [("x", tensor)]):
+        for number, accesses in enumerate(programs):
+            for what, elements, values in accesses:
+                at = np.array([tensor.data_ptr() + 4 * element for element in elements])
+                given: Any = None if values is None else np.float32(values)
+                watch.access(what, (number, 0, 0), at.astype(np.uint64), np.True_, given)
+    return found
+
+
+STORE, LOAD, ATOMIC = Access.STORE, Access.LOAD, Access.ATOMIC
+
+
+@pytest.mark.parametrize(
+    ("programs", "other"),
+    [
+        ([[(STORE, [0, 1], [1, 2])], [(STORE, [1, 2], [3, 4])]], STORE),
+        ([[(STORE, [0], [1])], [(LOAD, [0], None)]], LOAD),
+        ([[(STORE, [0], [1])], [(ATOMIC, [0], None)]], ATOMIC),
+    ],
+)
+def test_two_programs_at_one_element_race(programs: Any, other: Access) -> None:
+    (race,) = run(programs).races
+    assert race.other is other and race.tensor == "x" and race.kernel == "kernel"
+    assert {program[0] for program in race.programs} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [
+        [[(STORE, [0, 1], [1, 2])], [(STORE, [2, 3], [3, 4])]],
+        [[(STORE, [0], [1]), (LOAD, [0], None)], [(LOAD, [1], None)]],
+        [[(STORE, [0], [1])], [(STORE, [0], [1])]],
+        [[(STORE, [0], [np.nan])], [(STORE, [0], [np.nan])]],
+        [[(ATOMIC, [0], None)], [(ATOMIC, [0], None)]],
+        [[(LOAD, [0], None)], [(LOAD, [0], None)]],
+    ],
+    ids=["apart", "own", "same", "same NaN", "atomics", "loads"],
+)
+def test_what_can_not_tell_the_order_of_programs_is_no_race(programs: Any) -> None:
+    assert run(programs).races == []
+
+
+def test_an_access_outside_is_stopped_and_told() -> None:
+    with pytest.raises(OutOfBounds) as caught:
+        run([[(STORE, [7, 8, 9], [1, 2, 3])]])
+    stray = caught.value.stray
+    assert (stray.tensor, stray.offset, stray.lanes) == ("x", 32, 2)
+    assert stray.access is STORE and stray.line > 0
+
+
+def test_of_other_tensors_the_whole_storage_may_be_touched() -> None:
+    own, other = WIDE[:, 2:7], torch.zeros(4, 10)[:, 2:7]
+    for tensor, allowed in ((own, False), (other, True)):
+        before = np.array([tensor.data_ptr() - 4], dtype=np.uint64)
+        with watch.watching({"x": own}), watch.launch("kernel", [("x", tensor)]):
+            if allowed:
+                watch.access(LOAD, (0, 0, 0), before, np.True_)
+            else:
+                with pytest.raises(OutOfBounds):
+                    watch.access(LOAD, (0, 0, 0), before, np.True_)

@@ -1,0 +1,47 @@
+"""What reports have said of kernels, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpcheck.evidence import Evidence, Race, Stray, Undisciplined
+from tpcheck.vocabulary import Access, Habit
+
+KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
+    (
+        Stray("k", 7, (1, 0, 0), Access.LOAD, "x", -4, 2),
+        {
+            "kernel": "k",
+            "line": 7,
+            "program": [1, 0, 0],
+            "access": "load",
+            "tensor": "x",
+            "offset": -4,
+            "lanes": 2,
+            "reason": "k, line 7: program (1, 0, 0) loads outside of every tensor of its launch "
+            "(-4 bytes from the start of x, 2 lanes)",
+        },
+    ),
+    (
+        Race("k", 7, "y", 8, ((0, 0, 0), (1, 0, 0)), Access.STORE),
+        {
+            "kernel": "k",
+            "line": 7,
+            "tensor": "y",
+            "offset": 8,
+            "programs": [[0, 0, 0], [1, 0, 0]],
+            "other": "store",
+            "reason": "k, line 7: program (0, 0, 0) stores into y (8 bytes from its start) where "
+            "program (1, 0, 0) stores something else",
+        },
+    ),
+    (
+        Undisciplined(Habit.CHANGES_INPUT, 3),
+        {
+            "habit": "changes-input",
+            "elements": 3,
+            "beside": 0,
+            "reason": "the call changes 3 elements",
+        },
+    ),
+]

@@ -1,0 +1,47 @@
+"""Causes that only kernels have, which are given tensors in every memory format."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpcheck.causes.reruns import RightForOnes, RightWhenContiguous
+from tpcheck.causes.where import Subject
+from tpcheck.diagnosis.facts import Facts, subject_of, values
+from tpcheck.oracle.pose import pose
+from tpcheck.verdict import Diagnosis, Verdict
+from tpcheck.vocabulary import Code, Kind
+
+
+def of_kernels(facts: Facts) -> Diagnosis | None:
+    """What a wrong value, or an access outside of all tensors, has to do with how tensors are given
+    to the kernel."""
+    kinds = {mismatch.kind for mismatch in facts.result.causes}
+    if not kinds or not all(kind.is_value or kind is Kind.MEMORY for kind in kinds):
+        return None
+    subject = next(map(subject_of, facts.result.mismatches))
+    return _strides(facts, subject) or _upstream(facts, subject)
+
+
+def _strides(facts: Facts, subject: Subject) -> Diagnosis | None:
+    """The same numbers in contiguous tensors are right. Those of an expanded one repeat, and then
+    do so in memory."""
+    if facts.case.memory == "contiguous":
+        return None
+    again = facts.rerun(replace(facts.case, memory="contiguous"))
+    if again is None or again.verdict is not Verdict.PASS:
+        return None
+    cause = RightWhenContiguous(subject, facts.case.memory)
+    return Diagnosis(Code.STRIDE_IGNORED, cause)
+
+
+def _upstream(facts: Facts, subject: Subject) -> Diagnosis | None:
+    """Gradients are wrong, and right where all upstream gradients are ones."""
+    wrong = values(facts.result)
+    if not wrong or any(not mismatch.kind.is_gradient for mismatch in wrong):
+        return None
+    if facts.execute is None or facts.spec is None:
+        return None
+    ones = facts.execute(pose(facts.spec, facts.case, ones=True))
+    if ones.verdict is not Verdict.PASS:
+        return None
+    return Diagnosis(Code.UPSTREAM_IGNORED, RightForOnes(subject))

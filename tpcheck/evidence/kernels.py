@@ -1,0 +1,69 @@
+"""Evidence of what a kernel did to memory, and of whether it does the same again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tpcheck.evidence.failures import Scene
+from tpcheck.vocabulary import Access, Habit
+
+Program = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Stray:
+    """An access outside of every tensor of its launch.
+
+    Args:
+        kernel, line: the kernel, and the line of its file.
+        program: the program's three numbers.
+        tensor: the argument that is nearest.
+        offset: bytes from that argument's first element.
+        lanes: how many of the access's lanes are outside.
+        scene: where the rank was.
+    """
+
+    kernel: str
+    line: int
+    program: Program
+    access: Access
+    tensor: str
+    offset: int
+    lanes: int
+    scene: Scene = field(default_factory=Scene)
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two programs of a launch touch one element, one of them stores there, and not both do so
+    atomically.
+
+    Args:
+        kernel, line: the kernel, and the line of its file that stores.
+        tensor: the argument that the element is in.
+        offset: bytes from that argument's first element.
+        programs: the one that stores, and the other.
+        other: what the other one does.
+    """
+
+    kernel: str
+    line: int
+    tensor: str
+    offset: int
+    programs: tuple[Program, Program]
+    other: Access
+
+
+@dataclass(frozen=True)
+class Undisciplined:
+    """A call does what no value of its own shows.
+
+    Args:
+        habit: what.
+        elements: of the tensor, how many it changes, or differ; None where none is meant.
+        beside: bytes around the tensor that it changes.
+    """
+
+    habit: Habit
+    elements: int | None = None
+    beside: int = 0

@@ -1,0 +1,251 @@
+"""Triton's interpreter, made to compute as a GPU does.
+
+As released it computes with the bits of bfloat16 numbers, truncates casts to bfloat16, sums half
+precisions in one rounding, lets int32 wrap silently, and gives comparisons the dtype of what they
+compare, which a mask that is broadcast keeps. `install` replaces those functions in this process.
+It refuses releases that it does not know: what it replaces is private.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tpcheck.errors import InvalidArgument
+from tpcheck.kernels import bfloat16, watch
+from tpcheck.vocabulary import Access
+
+#: The releases of Triton whose interpreter was compared with torch (`tests/unit/kernels`).
+KNOWN = ("3.6", "3.7", "3.8", "3.9")
+
+
+def interprets() -> bool:
+    """Whether this process runs kernels in the interpreter."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+@cache
+def install() -> None:
+    """Replaces what computes otherwise than a GPU does, once per process.
+
+    Raises:
+        InvalidArgument: this release of Triton is not known.
+    """
+    import triton
+    from triton.runtime import interpreter
+
+    if not triton.__version__.startswith(KNOWN):
+        raise InvalidArgument(
+            f"Triton {triton.__version__}: its interpreter computes bfloat16 wrongly unless "
+            f"tpcheck replaces parts of it, and it knows those of {', '.join(KNOWN)}; install one "
+            "of these, or run on a GPU"
+        )
+    _Faithful(interpreter).install()
+
+
+class _Faithful:
+    """The functions that are replaced, in one module of Triton's."""
+
+    def __init__(self, module: Any) -> None:
+        import triton.language as tl
+
+        self.module, self.tl = module, tl
+        self.handle, self.builder = module.TensorHandle, module.InterpreterBuilder
+
+    def install(self) -> None:
+        self._hold_values()
+        self._cast()
+        self._access()
+        self._compare()
+        self._sum()
+        self._launch()
+        options = self.module.InterpreterOptions(debug=True)  # int32 that overflows raises
+        self.module.interpreter_builder.options = options
+
+    def _is_bfloat16(self, dtype: Any) -> bool:
+        return not dtype.is_ptr() and dtype.scalar == self.tl.bfloat16
+
+    # ---- what a value is
+
+    def _hold_values(self) -> None:
+        """A value is a float32 that bfloat16 has; each operation's result is rounded to one."""
+        known, is_bfloat16 = self.module._get_np_dtype, self._is_bfloat16
+        fits = self.module._validate_np_data_size
+
+        def np_dtype(dtype: Any) -> Any:
+            return np.dtype(np.float32) if is_bfloat16(dtype) else known(dtype)
+
+        def valid(data: Any, dtype: Any) -> bool:
+            return True if is_bfloat16(dtype) else fits(data, dtype)
+
+        def after_init(handle: Any) -> None:
+            if is_bfloat16(handle.dtype) and handle.data.dtype.kind == "f":
+                handle.data = bfloat16.rounded(handle.data)
+            if not valid(handle.data, handle.dtype):
+                raise ValueError(f"{handle.data.dtype} data of a {handle.dtype}")
+
+        self.module._get_np_dtype = np_dtype
+        self.module._validate_np_data_size = valid
+        self.handle.__post_init__ = after_init
+
+    # ---- casts
+
+    def _cast(self) -> None:
+        cast, to_fp = self.builder.cast_impl, self.builder.create_fp_to_fp
+        bitcast, absolute = self.builder.create_bitcast, self.builder.create_fabs
+        handle, is_bfloat16, tl = self.handle, self._is_bfloat16, self.tl
+        np_dtype, modes = self.module._get_np_dtype, self.module._ir.ROUNDING_MODE
+
+        def cast_impl(builder: Any, source: Any, to: Any) -> Any:
+            if is_bfloat16(source.dtype) or is_bfloat16(to):
+                return handle(source.data.astype(np_dtype(to.scalar)), to.scalar)
+            if to.scalar == tl.float32 and source.dtype.scalar == tl.float64:
+                return handle(source.data.astype(np.float32), to.scalar)
+            return cast(builder, source, to)
+
+        def create_fp_to_fp(builder: Any, source: Any, to: Any, mode: Any) -> Any:
+            if is_bfloat16(to):
+                wide = source
+                if source.dtype.scalar.primitive_bitwidth == 8:
+                    wide = to_fp(builder, source, tl.float32, mode)
+                data = wide.data.astype(np.float32)
+                cut = bfloat16.towards_zero(data) if mode == modes.RTZ else data
+                return handle(cut, to.scalar)
+            if is_bfloat16(source.dtype):
+                wide = handle(source.data.astype(np.float32), tl.float32)
+                if to.scalar in (tl.float32, tl.float64, tl.float16):
+                    return handle(wide.data.astype(np_dtype(to.scalar)), to.scalar)
+                return to_fp(builder, wide, to, mode)
+            return to_fp(builder, source, to, mode)
+
+        def create_bitcast(builder: Any, source: Any, to: Any) -> Any:
+            data = source.data
+            if is_bfloat16(source.dtype):
+                data = bfloat16.to_bits(data)
+            if is_bfloat16(to):
+                return handle(bfloat16.from_bits(data), to.scalar)
+            return bitcast(builder, handle(data, _unsigned(tl, source.dtype)), to)
+
+        def create_fabs(builder: Any, given: Any) -> Any:
+            if is_bfloat16(given.dtype):
+                return handle(np.abs(given.data), given.dtype.scalar)
+            return absolute(builder, given)
+
+        self.builder.cast_impl = cast_impl
+        self.builder.create_fp_to_fp = create_fp_to_fp
+        self.builder.create_bitcast = create_bitcast
+        self.builder.create_int_to_ptr = self.builder.create_ptr_to_int = create_bitcast
+        self.builder.create_fabs = create_fabs
+
+    # ---- memory
+
+    def _access(self) -> None:
+        load, store = self.builder.create_masked_load, self.builder.create_masked_store
+        atomic, swap = self.builder.create_atomic_rmw, self.builder.create_atomic_cas
+        handle, tl, memory = self.handle, self.tl, self.module._interpreter
+
+        def create_masked_load(
+            builder: Any, pointers: Any, mask: Any, other: Any, *more: Any, **named: Any
+        ) -> Any:
+            mask = handle(mask.data.astype(bool), tl.int1)
+            watch.access(Access.LOAD, builder.grid_idx, pointers.data, mask.data)
+            if pointers.get_element_ty() != tl.bfloat16:
+                return load(builder, pointers, mask, other, *more, **named)
+            instead = np.zeros(pointers.data.shape, np.uint16)
+            if other is not None:
+                instead = bfloat16.to_bits(other.data)
+            bits = memory.load(pointers.data, mask.data, instead, np.dtype(np.uint16))
+            return handle(bfloat16.from_bits(bits), tl.bfloat16)
+
+        def create_masked_store(
+            builder: Any, pointers: Any, value: Any, mask: Any, *more: Any, **named: Any
+        ) -> Any:
+            mask = handle(mask.data.astype(bool), tl.int1)
+            watch.access(Access.STORE, builder.grid_idx, pointers.data, mask.data, value.data)
+            if pointers.get_element_ty() != tl.bfloat16:
+                return store(builder, pointers, value, mask, *more, **named)
+            return memory.store(pointers.data, bfloat16.to_bits(value.data), mask.data)
+
+        def create_atomic_rmw(
+            builder: Any, operation: Any, pointers: Any, value: Any, mask: Any, *more: Any
+        ) -> Any:
+            _refuse_atomics(tl, pointers)
+            watch.access(Access.ATOMIC, builder.grid_idx, pointers.data, mask.data)
+            return atomic(builder, operation, pointers, value, mask, *more)
+
+        def create_atomic_cas(builder: Any, pointers: Any, *more: Any) -> Any:
+            _refuse_atomics(tl, pointers)
+            watch.access(Access.ATOMIC, builder.grid_idx, pointers.data, np.True_)
+            return swap(builder, pointers, *more)
+
+        self.builder.create_masked_load = create_masked_load
+        self.builder.create_masked_store = create_masked_store
+        self.builder.create_atomic_rmw = create_atomic_rmw
+        self.builder.create_atomic_cas = create_atomic_cas
+
+    # ---- comparisons and sums
+
+    def _compare(self) -> None:
+        """What compares gives bits, whatever it compares."""
+        handle, one_bit = self.handle, self.tl.int1
+
+        def bits(function: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda builder, left, right: handle(
+                function(builder, left, right).data.astype(bool), one_bit
+            )
+
+        for name in dir(self.builder):
+            if name.startswith(("create_icmp", "create_fcmp")):
+                setattr(self.builder, name, bits(getattr(self.builder, name)))
+
+    def _sum(self) -> None:
+        """A sum of half precisions is rounded at each addition, by halves, as programs of a GPU
+        add up."""
+        whole, reduce, tl = self.module.ReduceOps.sum, self.module.ReduceOps, self.tl
+        rounding = {tl.bfloat16: bfloat16.rounded, tl.float16: lambda data: data.astype(np.float16)}
+
+        def by_halves(operation: Any, given: Any) -> Any:
+            rounds = rounding.get(given.dtype.scalar)
+            if rounds is None:
+                return whole(operation, given)
+            data = given.handle.data
+            axis = operation.axis
+            if axis is None:
+                data, axis = data.reshape(-1), 0
+            while (count := data.shape[axis]) > 1:
+                first, second = np.split(data, [count // 2], axis=axis)
+                data = rounds(first.astype(np.float32) + second.astype(np.float32))
+            if not operation.keep_dims:
+                data = np.squeeze(data, axis) if operation.axis is not None else data[0]
+            elif operation.axis is None:
+                data = data.reshape([1] * given.handle.data.ndim)
+            return operation.to_tensor(data, given.dtype)
+
+        reduce.sum = by_halves
+
+    # ---- launches
+
+    def _launch(self) -> None:
+        executor = self.module.GridExecutor
+        launch = executor.__call__
+
+        def watched(executed: Any, *arguments: Any, **named: Any) -> Any:
+            given = [*zip(executed.arg_names, arguments, strict=False), *named.items()]
+            with watch.launch(executed.fn.__name__, given):
+                return launch(executed, *arguments, **named)
+
+        executor.__call__ = watched
+
+
+def _unsigned(tl: Any, dtype: Any) -> Any:
+    """The dtype of a bfloat16's bits; any other as it is."""
+    return tl.uint16 if dtype.scalar == tl.bfloat16 and not dtype.is_ptr() else dtype
+
+
+def _refuse_atomics(tl: Any, pointers: Any) -> None:
+    if pointers.get_element_ty() == tl.bfloat16:
+        raise NotImplementedError("bfloat16 atomics are not there in the interpreter")

@@ -1,0 +1,72 @@
+"""The elements of a tensor as addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Addresses = NDArray[np.int64]
+
+
+@dataclass
+class View:
+    """Of one argument of a launch."""
+
+    name: str
+    first: int
+    itemsize: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor) -> View:
+        """By descending stride; dims of one element and expanded ones hold no address of their
+        own."""
+        dims = [
+            (stride, size)
+            for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+            if size > 1 and stride > 0
+        ]
+        dims.sort(reverse=True)
+        sizes = tuple(size for _, size in dims) if tensor.numel() else (0,)
+        strides = tuple(stride for stride, _ in dims) if tensor.numel() else (1,)
+        return cls(name, tensor.data_ptr(), tensor.element_size(), sizes, strides)
+
+    @classmethod
+    def around(cls, name: str, tensor: Tensor) -> View:
+        """All of its storage."""
+        storage, itemsize = tensor.untyped_storage(), tensor.element_size()
+        return cls(name, storage.data_ptr(), itemsize, (storage.nbytes() // itemsize,), (1,))
+
+    @property
+    def nested(self) -> bool:
+        """Whether each dim's stride is beyond all that the smaller ones reach."""
+        reach = 0
+        for size, stride in zip(reversed(self.sizes), reversed(self.strides), strict=True):
+            if stride <= reach:
+                return False
+            reach += (size - 1) * stride
+        return True
+
+    def holds(self, addresses: Addresses) -> NDArray[np.bool_]:
+        """Which of the addresses are those of its elements."""
+        offsets = addresses - self.first
+        inside = (offsets >= 0) & (offsets % self.itemsize == 0)
+        if not self.nested:
+            return inside & np.isin(offsets, self._offsets())
+        rest = offsets // self.itemsize
+        for size, stride in zip(self.sizes, self.strides, strict=True):
+            index = rest // stride
+            inside &= index < size
+            rest = rest - index * stride
+        return inside & (rest == 0)
+
+    def _offsets(self) -> Addresses:
+        found = np.zeros(1, np.int64)
+        for size, stride in zip(self.sizes, self.strides, strict=True):
+            steps = np.arange(size, dtype=np.int64) * stride
+            found = (found[:, None] + steps[None, :]).reshape(-1)
+        return np.unique(found) * self.itemsize

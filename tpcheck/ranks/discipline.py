@@ -1,0 +1,152 @@
+"""What a kernel is held to besides its values: what it changes, and whether it does the same again.
+
+A second call has fresh inputs of the same numbers, a third one other numbers, and a second backward
+goes through the second call's graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from tpcheck.errors import InvalidArgument
+from tpcheck.evidence import Undisciplined
+from tpcheck.kernels import interpreter
+from tpcheck.kernels.watch import Watch, watching
+from tpcheck.spec import Kernel
+from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Habit, Kind
+
+Tensors = Mapping[str, Tensor]
+
+
+@contextmanager
+def observed(own: Tensors) -> Iterator[Watch | None]:
+    """Notes what kernels do with these tensors, where they run in Triton's interpreter."""
+    if not interpreter.interprets():
+        yield None
+        return
+    interpreter.install()
+    with watching(own) as watch:
+        yield watch
+
+
+class Kept:
+    """The bits of tensors and of the memory around them, as they are now."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self.tensors = {name: t.detach() for name, t in tensors.items() if t.numel()}
+        self._before = {name: _memory(t).clone() for name, t in self.tensors.items()}
+
+    def changed(self, habit: Habit) -> Iterator[tuple[str, Undisciplined]]:
+        """What has changed since: elements of each, and bytes beside it."""
+        for name, tensor in self.tensors.items():
+            now, before = _memory(tensor), self._before[name]
+            if torch.equal(now, before):
+                continue
+            elements = _differ(tensor, _same_place(tensor, before))
+            touched = int((now != before).sum())
+            beside = touched if not elements else 0
+            yield name, Undisciplined(habit, elements or None, beside)
+
+
+class Discipline:
+    """Of one kernel on this rank.
+
+    Args:
+        rules: what it may do.
+        call: inputs → outputs.
+        told: is given each mismatch.
+    """
+
+    def __init__(
+        self,
+        rules: Kernel,
+        rank: int,
+        call: Callable[[Tensors], Mapping[str, Tensor]],
+        told: Callable[[Mismatch], None],
+    ) -> None:
+        self.rules, self.rank, self.call, self._told = rules, rank, call, told
+
+    def unchanged(self, inputs: Kept, cotangents: Kept) -> None:
+        """Inputs and upstream gradients are as they were."""
+        for name, found in inputs.changed(Habit.CHANGES_INPUT):
+            if name not in self.rules.overwrites or found.beside:
+                self._tell(name, found)
+        for name, found in cotangents.changed(Habit.CHANGES_COTANGENT):
+            self._tell(name, found)
+
+    def repeated(
+        self, first: Tensors, gradients: Tensors, inputs: dict[str, Tensor], seeds: Tensors
+    ) -> None:
+        """The same again: the first outputs stay as they are, the second ones have their bits, and
+        so have the gradients of two more backwards.
+
+        Args:
+            first, gradients: what the call gave, and what backward left.
+            inputs: fresh ones of the same numbers.
+            seeds: cotangents by the outputs' names.
+        """
+        again = self.call(inputs)
+        self._compare(Habit.NOT_REPEATED, first, again)
+        kept = Kept(first)
+        with torch.no_grad(), contextlib.suppress(Exception):  # other numbers may not be allowed
+            self.call({n: 0.5 - t if t.is_floating_point() else t for n, t in inputs.items()})
+        for name, found in kept.changed(Habit.REUSES_OUTPUT):
+            self._tell(name, found)
+        roots = {n: again[n] for n in seeds if n in again and again[n].requires_grad}
+        if roots and not self.rules.overwrites:
+            self._backwards(roots, gradients, inputs, seeds)
+
+    def _backwards(
+        self, roots: Tensors, gradients: Tensors, inputs: Tensors, seeds: Tensors
+    ) -> None:
+        for habit in (Habit.NOT_REPEATED, Habit.SECOND_BACKWARD):
+            for leaf in inputs.values():
+                leaf.grad = None
+            try:
+                given = [seeds[name].clone() for name in roots]
+                torch.autograd.backward(list(roots.values()), given, retain_graph=True)
+            except InvalidArgument:
+                raise
+            except Exception:
+                if habit is Habit.NOT_REPEATED:
+                    raise
+                self._tell(next(iter(gradients), "output"), Undisciplined(habit))
+                return
+            own = {n: t.grad for n, t in inputs.items() if t.grad is not None}
+            self._compare(habit, gradients, own)
+
+    def _compare(self, habit: Habit, first: Tensors, second: Tensors) -> None:
+        for name in first.keys() & second.keys():
+            one, other = first[name].detach(), second[name].detach()
+            if one.shape == other.shape and (count := _differ(one, other)):
+                self._tell(name, Undisciplined(habit, count))
+
+    def _tell(self, name: str, found: Undisciplined) -> None:
+        self._told(Mismatch(name, Kind.DISCIPLINE, self.rank, detail=found))
+
+
+def _memory(tensor: Tensor) -> Tensor:
+    """All bytes of its storage."""
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+
+
+def _same_place(tensor: Tensor, memory: Tensor) -> Tensor:
+    """The tensor, as it is in a copy of its storage."""
+    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    offset, shape, strides = tensor.storage_offset(), tensor.shape, tensor.stride()
+    return empty.set_(memory.untyped_storage(), offset, shape, strides)
+
+
+def _differ(one: Tensor, other: Tensor) -> int:
+    """How many elements have other bits; a NaN is like any other."""
+    differ = one != other
+    if one.is_floating_point():
+        differ &= ~(one.isnan() & other.isnan())
+    return int(differ.sum())
