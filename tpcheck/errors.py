@@ -85,4 +85,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
         return f" (did you mean {', '.join(map(repr, near))}?)"
-    return f" (there are: {', '.join(names)})" if names else " (there are none)"
+    return f" (there are: {listed(names)})" if names else " (there are none)"
+
+
+#: Characters of a list of names that are shown: all codes of diagnoses would fill the terminal.
+LISTED = 400
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names, as many as fit."""
+    text = ", ".join(names)
+    return text if len(text) <= LISTED else text[:LISTED].rpartition(", ")[0] + ", …"

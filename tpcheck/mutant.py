@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpcheck.errors import listed
 from tpcheck.given import A_NAME, demand, demand_callables, is_name
 from tpcheck.spec import Check, Kernel, Spec
 from tpcheck.vocabulary import Code, Kind
@@ -65,7 +66,7 @@ class Mutant:
             fits = (
                 isinstance(value, (tuple, list)) and bool(value) and all(v in codes for v in value)
             )
-            demand(self, name, fits, f"a tuple of {known.__name__}s: some of {', '.join(codes)}")
+            demand(self, name, fits, f"a tuple of {known.__name__}s: some of {listed(codes)}")
 
     @property
     def check(self) -> Check:

@@ -130,7 +130,7 @@ def test_every_field_refuses_what_it_can_not_be(kind: type, field: str) -> None:
         with pytest.raises(InvalidArgument) as caught:
             kind(**WHOLE[kind] | {field: value})
         text = str(caught.value)
-        assert len(text.splitlines()) == 1 and len(text) < 700, (name, text)
+        assert len(text.splitlines()) == 1 and len(text) < 600, (name, text)
 
 
 @pytest.mark.parametrize("kind", WHOLE, ids=lambda kind: kind.__name__)

@@ -180,9 +180,8 @@ def _kept(
     runner: Runner, posed: Posed, *, watch: Pass | None = None, follow: bool = False
 ) -> tuple[CaseResult, Dumps]:
     """The result of a case, and every rank's tensors."""
-    runner.engine.start(
-        posed.case.world_size
-    )  # after it the run's folder is there, whatever a candidate did to it
+    # after it the run's folder is there, whatever a candidate did to it
+    runner.engine.start(posed.case.world_size)
     with tempfile.TemporaryDirectory(
         dir=runner.engine.folder, ignore_cleanup_errors=True
     ) as folder:

@@ -91,15 +91,12 @@ class Watch:
     Args:
         own: tensors of which a launch may touch nothing but their elements, however large the
             memory around them; of any other all of its storage is allowed.
-        strays, races: what was found.
-        launches: the kernels that were launched, in their order.
+        races: what was found; an access outside of all is raised.
     """
 
     def __init__(self, own: Mapping[str, Tensor]) -> None:
         self.own = {_storage(t): View.of(name, t) for name, t in own.items() if t.numel()}
-        self.strays: list[Stray] = []
         self.races: list[Race] = []
-        self.launches: list[str] = []
         self._now: Launch | None = None
 
     # ---- what the interpreter tells
@@ -109,7 +106,6 @@ class Watch:
         given = [(name, t) for name, t in arguments if isinstance(t, Tensor) and t.numel()]
         views = [self.own.get(_storage(t)) or View.around(name, t) for name, t in given]
         self._now = Launch(kernel, views)
-        self.launches.append(kernel)
 
     def end(self) -> None:
         """A launch has ended."""
@@ -128,7 +124,7 @@ class Watch:
         """An access, before it is made.
 
         Raises:
-            OutOfBounds: a store or an atomic outside of all arguments: it would harm the process.
+            OutOfBounds: it is outside of all arguments; a store would harm the process.
         """
         launch = self._now
         if launch is None:
@@ -142,25 +138,10 @@ class Watch:
         for view in launch.views:
             outside &= ~view.holds(addresses)
         if outside.any():
-            stray = self._stray(launch, what, program, line, addresses[outside])
-            self.strays.append(stray)
-            raise OutOfBounds(stray)
+            raise OutOfBounds(_stray(launch, what, program, line, addresses[outside]))
         if values is not None:
             values = np.broadcast_to(values, pointers.shape)[active]
         launch.accesses.append(_Seen(what, program, line, addresses, values))
-
-    def _stray(
-        self,
-        launch: Launch,
-        what: Access,
-        program: Program,
-        line: int,
-        addresses: Addresses,
-    ) -> Stray:
-        first = int(addresses[0])
-        near = min(launch.views, key=lambda view: abs(first - view.first), default=None)
-        name, offset = (near.name, first - near.first) if near else ("", 0)
-        return Stray(launch.kernel, line, program, what, name, offset, int(addresses.size))
 
 
 class OutOfBounds(Exception):
@@ -173,6 +154,15 @@ class OutOfBounds(Exception):
             f"{stray.tensor}, {stray.lanes} lanes"
         )
         self.stray = stray
+
+
+def _stray(
+    launch: Launch, what: Access, program: Program, line: int, addresses: Addresses
+) -> Stray:
+    first = int(addresses[0])
+    near = min(launch.views, key=lambda view: abs(first - view.first), default=None)
+    name, offset = (near.name, first - near.first) if near else ("", 0)
+    return Stray(launch.kernel, line, program, what, name, offset, int(addresses.size))
 
 
 def _races(launch: Launch) -> list[Race]:

@@ -25,7 +25,7 @@ from tpcheck.search.session import Session
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
 
-#: Cases that a mutant's failure may cost to be made smaller: a third of what one of a check may.
+#: Cases that a mutant's failure may cost to be made smaller, a third of a check's `SHRINK_CASES`.
 #: It is there to be named, and nobody reads its case. With fewer, some would have another name.
 SHRINK_CASES = 20
 
