@@ -31,6 +31,8 @@ UNLOCKED = 3600.0
 
 SHARED = Path("/dev/shm")
 _MADE, _BEING_MADE = "tpcheck-run-", "tpcheck-new-"
+#: What the zygote prints: the one file that a run has for longer than a case.
+ZYGOTE_LOG = "zygote.log"
 _OURS = re.compile(f"({_MADE}|{_BEING_MADE})[a-z0-9_]{{8}}")
 
 
@@ -61,6 +63,16 @@ class RunFolder:
             self.path.unlink()
         self.path, self._lock = _made([self.path.parent], self.path.name)
         return True
+
+    def clear(self) -> None:
+        """Removes what candidates have left in it: to be called while no case runs."""
+        with contextlib.suppress(OSError):
+            for entry in [*os.scandir(self.path)]:
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry, ignore_errors=True)
+                elif entry.name != ZYGOTE_LOG:
+                    with contextlib.suppress(OSError):
+                        os.unlink(entry)
 
     def require_room(self) -> None:
         """Raises `NoRoom` where the folder's disk is full: what a rank could not write there is not

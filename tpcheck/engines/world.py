@@ -110,6 +110,7 @@ class World:
         """
         if not self._is_new(candidate):
             self.kill()
+            self.folder.clear()
             self._up = min(ranks or self.size, self.size) if self.kind.processes else self.size
             with contextlib.suppress(EngineUnavailable):  # `start` tries again, and says why
                 self._begin(candidate)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tpcheck.engines.folder import RunFolder
+from tpcheck.engines.folder import ZYGOTE_LOG, RunFolder
 from tpcheck.engines.forks import Forks
 from tpcheck.errors import EngineUnavailable
 from tpcheck.protocol import ends
@@ -36,7 +36,7 @@ class ZygoteProcess(Forks):
         mine, theirs = ends.pair()
         super().__init__(engine, mine)
         self.folder = folder
-        self._log = folder.path / "zygote.log"
+        self._log = folder.path / ZYGOTE_LOG
         imports = json.dumps({"path": sys.path, "preload": list(preload)})
         arguments = [str(theirs.fileno()), str(os.getpid()), str(folder.path), imports]
         with self._log.open("wb") as log, theirs:

@@ -22,7 +22,7 @@ from torch import Tensor
 from fixtures.parallel.linear import RowLinear
 from fixtures.parallel.sharding import load_full
 from tests.candidates import linear, linear_dims
-from tests.catalogue.torture.fault import Place, Trigger
+from tests.catalogue.torture.fault import KINDS, Place, Trigger
 from tpcheck import Case, Check, specs
 
 
@@ -194,13 +194,14 @@ def within(trigger: Trigger, second: type[RowLinear], name: str) -> Check:
 
 _MODULE = '''"""A candidate whose import has a fault, on ranks only."""
 import os
-from {module} import {act} as act
+import {module}
 from tests.candidates import linear
 from fixtures.parallel.linear import RowLinear
 from tpcheck.protocol.leftovers import INSIDE
-from tests.catalogue.torture.fault import Here
+from tests.catalogue.torture.fault import KINDS, Here
 if INSIDE in os.environ:
-    act(Here(None, None, {variant!r}, 0))
+    fault = KINDS[{kind!r}]
+    fault.act(Here(None, None, fault.variants[{variant}], 0))
 build = linear(RowLinear)
 def built(case, mesh):
     return build(case, mesh)
@@ -213,10 +214,10 @@ def imported(trigger: Trigger, name: str) -> Any:
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         module = f"torture_{abs(hash(name))}"
         file = Path(folder) / f"{module}.py"
-        act = trigger.act
-        file.write_text(
-            _MODULE.format(module=act.__module__, act=act.__name__, variant=trigger.variant)
-        )
+        kind = next(kind for kind in KINDS.values() if kind.act is trigger.act)
+        variant = next(i for i, one in enumerate(kind.variants) if one is trigger.variant)
+        module_of = trigger.act.__module__
+        file.write_text(_MODULE.format(module=module_of, kind=kind.name, variant=variant))
         made = ModuleType(module)
         made.__file__ = str(file)
         sys.modules[module] = made

@@ -46,7 +46,7 @@ class Effect(StrEnum):
     HARMLESS = "right"
 
 
-PASS, FAIL = frozenset({"PASS"}), frozenset({"FAIL"})
+PASS, FAIL, UNKNOWN = (frozenset({verdict}) for verdict in ("PASS", "FAIL", "UNKNOWN"))
 #: What is undefined may be any verdict.
 ANY = frozenset({"PASS", "FAIL", "UNKNOWN"})
 

@@ -108,6 +108,10 @@ def remove_the_folder_of_the_run() -> None:
     raise ValueError("deliberate")
 
 
+def leave_a_file() -> None:
+    (_folder() / "large").write_bytes(b"x" * 2**20)
+
+
 def _folder() -> Path:
     return next(Path("/dev/shm").glob(os.environ["TPCHECK_INSIDE_A_RANK"]))
 

@@ -82,6 +82,13 @@ def test_of_what_a_rank_prints_the_end_is_kept(engine: Engine) -> None:
     )
 
 
+def test_what_a_candidate_leaves_in_the_runs_folder_goes_with_its_ranks(engine: Engine) -> None:
+    assert come_to(engine, faults.leave_a_file).verdict is Verdict.PASS
+    assert (engine.folder / "large").exists()
+    engine.renew()
+    assert not (engine.folder / "large").exists() and passes(engine)
+
+
 def test_ranks_that_end_between_two_cases_are_started_anew(engine: Engine) -> None:
     assert passes(engine)
     first = os.pidfd_open(engine.hosts[0].pid)

@@ -57,6 +57,22 @@ def test_what_was_being_made_long_ago_is_swept(places: tuple[Path, Path]) -> Non
     assert not old.exists()
 
 
+def test_what_candidates_leave_is_removed_and_nothing_that_it_leads_to(tmp_path: Path) -> None:
+    run = RunFolder()
+    (mine := tmp_path / "mine").mkdir()
+    (mine / "file").write_text("mine")
+    (run.path / folder.ZYGOTE_LOG).write_text("kept")
+    (run.path / "large").write_bytes(b"x" * 2**20)
+    (run.path / "deep" / "deeper").mkdir(parents=True)
+    (run.path / "linked").symlink_to(mine)
+    os.mkfifo(run.path / "pipe")
+    (run.path / "loop").symlink_to("loop")
+    run.clear()
+    assert [path.name for path in run.path.iterdir()] == [folder.ZYGOTE_LOG]
+    assert (mine / "file").exists()
+    run.remove()
+
+
 def test_links_and_files_of_that_name_are_left_alone(places: tuple[Path, Path]) -> None:
     shared, temporary = places
     (temporary / "mine").mkdir()

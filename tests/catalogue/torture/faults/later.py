@@ -187,7 +187,8 @@ def would_act_at_the_end(here: Here) -> None:
     """Registers functions to be called when the interpreter ends."""
     atexit.register(time.sleep, 3600)
     threading._register_atexit(time.sleep, 3600)
-    ctypes.CDLL(None).atexit(ctypes.CFUNCTYPE(None)(lambda: None))
+    libc = ctypes.CDLL(None)
+    libc.__cxa_atexit(libc.getpid, None, None)
 
 
 @kind(Effect.MEDDLES, "settrace", "setprofile", at=_HERE)
