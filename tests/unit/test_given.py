@@ -107,7 +107,6 @@ FINE: dict[tuple[type, str], set[str]] = {
     (Options, "degrees"): set(ODD),  # `Space` says what they may be
     (Options, "dtypes"): set(ODD),
     (Options, "shrink_cases"): {"long"},
-    (Options, "first_ranks"): {"long"},
     (Shard, "dim"): {"negative", "long"},
     (Shard, "even"): set(ODD),
     (Heads, "dim"): {"negative", "long"},

@@ -184,7 +184,8 @@ class Board:
 
     def find(self, rank: int, epoch: int, group: int, step: int) -> Post | None:
         """What `rank` posted as step `step` of `group` in this case, if it got there."""
-        records = self._records(rank)
+        count = int(self._header(rank)["count"][0])
+        records = self._records(rank)[: min(count, SLOTS)]  # beyond lies memory that none has used
         hits = np.flatnonzero(
             (records["epoch"] == epoch) & (records["group"] == group) & (records["step"] == step)
         )

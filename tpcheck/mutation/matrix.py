@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 #: It is there to be named, and nobody reads its case. With fewer, some would have another name.
 SHRINK_CASES = 20
 
-#: Ranks that a mutant begins on: most fail in their first case, which has two. With all that the
-#: engine has, each of them forks ranks in vain.
-FIRST_RANKS = 2
-
 Start = Callable[[], contextlib.AbstractContextManager[Session]]
 
 
@@ -43,7 +39,7 @@ def options(examples: int, seed: int = 0) -> Options:
         seed=seed,
         corpus=None,
         shrink_cases=SHRINK_CASES,
-        first_ranks=FIRST_RANKS,
+        few_ranks=True,  # most fail in their first case
     )
 
 

@@ -36,7 +36,7 @@ class Guard:
     def _know(self) -> None:
         self._imported = sys.modules.__len__()
         self._builtins = Builtins()
-        self._spaces = namespaces() if self._functions else []
+        self._spaces = namespaces() if self._functions else None
 
     def restore(self) -> list[Left]:
         """Puts the state back as it was; returns what was not. The functions come first: with one
@@ -46,8 +46,8 @@ class Guard:
                 self._know()
                 kept = {ENVIRONMENT.name: ENVIRONMENT.read()}
                 self._before = [(one, kept.get(one.name, old)) for one, old in self._before]
-            left = self._builtins.restore() if self._functions else []
-            left += [found for space in self._spaces for found in space.restore()]
+            spaces = self._spaces
+            left = [] if spaces is None else [*self._builtins.restore(), *spaces.restore()]
             now = [(aspect, old, aspect.read()) for aspect, old in self._before]
             changed = [one for one in now if one[1] != one[2]]
             return left + [_restored(*one) for one in changed]
@@ -71,6 +71,12 @@ def _which(old: Any, new: Any) -> tuple[str, ...]:
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return ()
     return tuple(sorted(str(k) for k in {**old, **new} if old.get(k) != new.get(k)))[:TOLD]
+
+
+def read_ahead() -> None:
+    """Reads what guards in processes that are forked from here then need not read again."""
+    namespaces()
+    of_torch()
 
 
 def _every() -> list[Aspect]:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
+
+#: How many modules it was forked with. It does not look at those: it would write to each name's
+#: count of references, and so copy that memory.
+_inherited = 0
+
+
+def inherit() -> None:
+    """What is loaded now is known to be, by who asks for it in the processes forked from here."""
+    global _inherited
+    _inherited = len(sys.modules)
 
 
 def parts_of_torch() -> list[str]:
-    """Their names. What a candidate imports of torch, the zygote loads once for all ranks to come,
-    where each would take a second for it. Of torch alone: another library may replace functions
-    when it is imported, and is loaded where it is asked for."""
-    return _parts(len(sys.modules))
+    """Their names, without what is inherited. What a candidate imports of torch, the zygote loads
+    once for all ranks to come, where each would take a second for it. Of torch alone: another
+    library may replace functions when it is imported, and is loaded where it is asked for."""
+    return _parts(_inherited, len(sys.modules))
 
 
 @functools.lru_cache(1)
-def _parts(count: int) -> list[str]:
-    """Of a process with so many modules."""
-    loaded = [(name, module) for name, module in list(sys.modules.items()) if name.count(".") < 3]
+def _parts(inherited: int, count: int) -> list[str]:
+    """Of a process with so many modules, less the first."""
+    new = list(itertools.islice(reversed(sys.modules.items()), max(0, count - inherited)))
+    loaded = [(name, module) for name, module in new if name.count(".") < 3]
     return [name for name, module in loaded if name[:6] == "torch." and hasattr(module, "__path__")]

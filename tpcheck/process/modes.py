@@ -5,6 +5,7 @@ What a release of torch does not have is left out.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -155,11 +156,18 @@ def _backends() -> Iterator[Aspect]:
 
 def _hooks() -> Iterator[Aspect]:
     """Hooks on every module, and on every optimizer: dicts that are registered in."""
-    places = [modules, sys.modules.get("torch.optim.optimizer")]
-    for place in filter(None, places):
-        for name, held in vars(place).items():
-            if name.startswith("_global_") and isinstance(held, dict):
-                yield Aspect(f"{place.__name__}.{name}", held.copy, _refill(held))
+    for place in (modules.__name__, "torch.optim.optimizer"):
+        if place in sys.modules:
+            for name in _hooks_of(place):
+                held = getattr(sys.modules[place], name)
+                yield Aspect(f"{place}.{name}", held.copy, _refill(held))
+
+
+@functools.cache
+def _hooks_of(place: str) -> tuple[str, ...]:
+    """Their names, read once for all processes that are forked from this one."""
+    held = vars(sys.modules[place]).items()
+    return tuple(n for n, value in held if n.startswith("_global_") and isinstance(value, dict))
 
 
 def _refill(held: dict[Any, Any]) -> Callable[[Any], object]:

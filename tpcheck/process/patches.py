@@ -14,6 +14,7 @@ import operator
 import random
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ import torch.distributed as dist
 from torch import nn
 
 from tpcheck.process.aspects import Left
-from tpcheck.process.versions import version
+from tpcheck.process.versions import Versions
 
 #: Modules whose functions candidates patch, with the classes that they define.
 _MODULES = (
@@ -51,7 +52,6 @@ class Namespace:
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
-        self._version = version(owner)
         named = vars(owner)
         held = {
             name: value for name, value in named.items() if callable(value) or _is_method(value)
@@ -61,19 +61,11 @@ class Namespace:
         self.values = tuple(held.values())
         self._whole = tuple(named.values())
 
-    @property
-    def untouched(self) -> bool:
-        """Whether it surely holds what it held; where that can't be told at a glance, False."""
-        return self._version is not None and self._version == version(self.owner)
-
     def restore(self) -> list[Left]:
         """Puts back what was replaced or taken away; says what."""
-        if self.untouched:
-            return []
-        now, space = version(self.owner), vars(self.owner)
+        space = vars(self.owner)
         # `is` calls no `__eq__` of a user's, and `map` stays in C
         if len(space) == len(self._whole) and all(map(operator.is_, space.values(), self._whole)):
-            self._version = now
             return []
         found = []
         for name, old in zip(self.names, self.values, strict=True):
@@ -84,8 +76,54 @@ class Namespace:
                 if isinstance(self.owner, type):
                     whose = f"{self.owner.__module__}.{self.owner.__qualname__}"
                 found.append(Left(f"{whose}.{name}", vars(self.owner).get(name) is old))
-        self._version = version(self.owner)
         self._whole = tuple(vars(self.owner).values())
+        return found
+
+
+class Namespaces:
+    """Those whose functions code is likely to replace.
+
+    Args:
+        loaded: the modules, of `_MODULES`, that are loaded.
+        spaces: as they were once; shared by all processes that are forked from this one.
+        own: index → what is held in its place.
+    """
+
+    def __init__(
+        self,
+        loaded: tuple[str, ...],
+        spaces: Sequence[Namespace],
+        own: Mapping[int, Namespace],
+        versions: Versions,
+    ) -> None:
+        self._loaded, self._spaces, self._own, self._versions = loaded, spaces, own, versions
+
+    @classmethod
+    def read(cls) -> Namespaces:
+        """All as they are now."""
+        loaded = _loaded()
+        spaces = [Namespace(owner) for owner in _owners(loaded)]
+        return cls(loaded, spaces, {}, Versions(space.owner for space in spaces))
+
+    def anew(self) -> Namespaces:
+        """As they are now: what has not changed is not read again."""
+        changed = self._versions.changed
+        if not changed and self._loaded == _loaded():
+            return self
+        new = {index: Namespace(self[index].owner) for index in changed}
+        if self._loaded != _loaded() or any(space.owner is nn for space in new.values()):
+            return self.read()  # there are others now
+        return Namespaces(self._loaded, self._spaces, {**self._own, **new}, self._versions.anew())
+
+    def __getitem__(self, index: int) -> Namespace:
+        return self._own.get(index) or self._spaces[index]
+
+    def restore(self) -> list[Left]:
+        """Puts back what was replaced or taken away; says what."""
+        if not (changed := self._versions.changed):
+            return []
+        found = [one for index in changed for one in self[index].restore()]
+        self._versions.see()
         return found
 
 
@@ -111,25 +149,25 @@ def _is_method(value: Any) -> bool:
     return issubclass(type(value), (staticmethod, classmethod, property))
 
 
-#: Those that were read before, by the number of their owner. A forked process has them from its
-#: parent, and need not read again what has not changed.
-_read: dict[int, Namespace] = {}
+def _loaded() -> tuple[str, ...]:
+    return tuple(name for name in _MODULES if name in sys.modules)
 
 
-def namespaces() -> list[Namespace]:
-    """Those whose functions code is likely to replace, of what is loaded now."""
-    loaded = [sys.modules[name] for name in _MODULES if name in sys.modules]
+def _owners(loaded: tuple[str, ...]) -> list[Any]:
     layers = {kind for kind in vars(nn).values() if isinstance(kind, type)}
     classes = {torch.Tensor, torch.autograd.Function, torch.Generator, nn.Module, *layers}
     own = {dist.ProcessGroup, dist.Work, torch.distributed.device_mesh.DeviceMesh}
     tensors = sys.modules.get("torch.distributed.tensor")
     more = {tensors.DTensor} if tensors is not None else set()
     kinds = sorted(classes | own | more, key=lambda kind: (kind.__module__, kind.__qualname__))
-    return list(map(_namespace, (*loaded, *_OTHERS, *kinds)))
+    return [*(sys.modules[name] for name in loaded), *_OTHERS, *kinds]
 
 
-def _namespace(owner: Any) -> Namespace:
-    known = _read.get(id(owner))
-    if known is None or known.owner is not owner or not known.untouched:
-        known = _read[id(owner)] = Namespace(owner)
-    return known
+_read: Namespaces | None = None
+
+
+def namespaces() -> Namespaces:
+    """Those of what is loaded now, as they are now."""
+    global _read
+    _read = Namespaces.read() if _read is None else _read.anew()
+    return _read

@@ -42,6 +42,13 @@ def eagerly() -> contextlib.AbstractContextManager[Any]:
     return torch.compiler.set_stance("force_eager")
 
 
+def forget_rules() -> None:
+    """Empties the caches of Dynamo's rules, as torch does when a process makes its first group:
+    done once before the ranks are forked, it finds them empty in each."""
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.trace_rules.clear_lru_cache()
+
+
 def forget() -> None:
     """What was compiled for one case is not for the next: on warm ranks the same code would be
     compiled once more for each case's shapes, up to Dynamo's limit, and then fail or run eagerly.

@@ -17,11 +17,12 @@ from typing import Any
 
 import cloudpickle
 
+from tpcheck.process import guard
 from tpcheck.process.inherited import not_inherited
 from tpcheck.process.lineage import take_orphans
-from tpcheck.process.patches import namespaces
 from tpcheck.protocol import ends
 from tpcheck.protocol.messages import Teach
+from tpcheck.ranks import compiled
 from tpcheck.ranks.candidates import Candidates
 from tpcheck.ranks.forker import Forker
 from tpcheck.ranks.host import prepare, serve_host
@@ -52,7 +53,8 @@ def serve_template(control: int, memory: int, engine: str) -> None:
     given: Teach = cloudpickle.loads(Path(f"/proc/self/fd/{memory}").read_bytes())
     os.close(memory)
     unfit = _loaded(candidates, given)
-    namespaces()  # read once for all ranks
+    guard.read_ahead()
+    compiled.forget_rules()
     _print_nowhere()
     template = Template(talks, zygote, candidates)
     try:

@@ -51,18 +51,22 @@ class Zygote(Forker):
         preload(["torch.distributed.tensor", "tpcheck.ranks.template", "tpcheck.specs"])
         sys.path[:] = wanted["path"]
         preload(wanted["preload"])
-        from tpcheck.process.patches import namespaces
+        from tpcheck.process.guard import read_ahead
+        from tpcheck.ranks.compiled import forget_rules
 
-        namespaces()  # read once for all ranks
+        read_ahead()
+        forget_rules()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         gc.freeze()
         gc.enable()
 
     def become(self, request: dict[str, Any], talks: int, memory: int) -> None:
+        from tpcheck.process.loaded import inherit
         from tpcheck.ranks.host import prepare, serve_host
         from tpcheck.ranks.template import serve_template
 
+        inherit()  # it loads what the driver knows of
         if "template" in request:
             serve_template(talks, memory, request["template"])
         else:

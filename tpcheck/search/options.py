@@ -24,8 +24,8 @@ class Options:
         time_budget: seconds for all checks together, or None.
         corpus: where counterexamples are kept, or None for nowhere.
         shrink_cases: how many more cases a failure may cost, to make its case smaller.
-        first_ranks: how many ranks a check begins on, where its first cases are likely to end it;
-            a case that needs more has them started anew. By default all that the engine has.
+        few_ranks: whether a check begins on as many ranks as its first case needs, since that is
+            likely to end it; a case that needs more has all of the engine's started anew.
     """
 
     examples: int = 20
@@ -35,7 +35,7 @@ class Options:
     time_budget: float | None = None
     corpus: Corpus | None = field(default_factory=Corpus)
     shrink_cases: int = SHRINK_CASES
-    first_ranks: int | None = None
+    few_ranks: bool = False
 
     def __post_init__(self) -> None:
         demand(self, "examples", is_whole(self.examples, 1), "a whole number of at least 1")
@@ -44,8 +44,6 @@ class Options:
         what = "a positive number of seconds, or None"
         demand(self, "time_budget", budget is None or is_amount(budget), what)
         demand(self, "shrink_cases", is_whole(self.shrink_cases), "a whole number of at least 0")
-        first = self.first_ranks
-        what = "a whole number of at least 1, or None"
-        demand(self, "first_ranks", first is None or is_whole(first, 1), what)
+        demand(self, "few_ranks", isinstance(self.few_ranks, bool), "True or False")
         kept = self.corpus is None or isinstance(self.corpus, Corpus)
         demand(self, "corpus", kept, "a Corpus, or None")

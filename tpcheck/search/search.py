@@ -20,7 +20,7 @@ from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.options import Options
 from tpcheck.search.outcome import left_behind, left_out, undecided
-from tpcheck.search.trials import StateLeft, Trials
+from tpcheck.search.trials import Anew, StateLeft, Trials
 from tpcheck.search.trouble import why
 from tpcheck.spec import Check
 from tpcheck.verdict import (
@@ -58,8 +58,10 @@ class Search:
 
     def _prepare(self, *, apart: bool = False) -> None:
         """Nothing has run yet; no case of another check on these ranks either."""
-        self.runner.renew(self.options.first_ranks)
-        self.trials = Trials(self.runner, self.check.known, self.real, apart=apart)
+        anew = Anew.EACH if apart else Anew.FIRST if self.options.few_ranks else Anew.NONE
+        if anew is Anew.NONE:
+            self.runner.renew()
+        self.trials = Trials(self.runner, self.check.known, self.real, anew)
         keep = self.keeper.save_at_once
         self.hunt = Hunt(self.check, self.engine.ranks, self.options, self.trials, keep)
         self._before = 0  # cases that ran before the first was drawn

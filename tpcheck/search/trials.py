@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 
 from tpcheck.case import Case
 from tpcheck.diagnosis.examine import examine_failure
@@ -25,6 +26,14 @@ class StateLeft(Exception):
         self.case, self.after = case, after
 
 
+class Anew(Enum):
+    """Which cases have as many ranks started for them as they need."""
+
+    NONE = auto()  # they are there
+    FIRST = auto()
+    EACH = auto()
+
+
 class Trials:
     """Runs the cases of one check. What Hypothesis replays is not run again. A failure after other
     cases is one once it is seen on fresh ranks (`Search` sees to that).
@@ -33,7 +42,7 @@ class Trials:
         runner: on the engine of the search.
         known: the findings that the check declares.
         real: on processes, where `runner` simulates ranks: it examines what fails.
-        apart: run every case on ranks of its own.
+        anew: which cases run on ranks that are started for them.
     """
 
     def __init__(
@@ -41,10 +50,9 @@ class Trials:
         runner: Runner,
         known: Sequence[KnownFinding],
         real: Runner | None = None,
-        *,
-        apart: bool = False,
+        anew: Anew = Anew.NONE,
     ) -> None:
-        self.runner, self.real, self.apart = runner, real, apart
+        self.runner, self.real, self.anew = runner, real, anew
         self.ledger = Ledger(known)
         self.results: dict[str, CaseResult] = {}  # canonical case → result, in the order they ran
         self._before: dict[str, int] = {}  # canonical case → cases before it on the same ranks
@@ -72,7 +80,7 @@ class Trials:
             return known
         if not self.results or (then is not None and self.result(then) is not None):
             then = None  # a check that fails mostly does so at once
-        if self.apart:
+        if self.anew is Anew.EACH or (self.anew is Anew.FIRST and not self.results):
             self.runner.renew(case.world_size)
         before = self.runner.engine.ran
         result = decided(lambda: self.runner.run(case, then=then))
