@@ -21,10 +21,12 @@ from tpcheck.errors import CaseError, InvalidArgument, did_you_mean, shown
 Dim = int | float | bool | str
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-#: Those that a model's inputs are drawn in; kernels have "padded" and "mixed" besides.
+#: Those of a model's inputs; kernels have four besides.
 MODEL_FORMATS = ("contiguous", "transposed", "sliced", "offset", "expanded")
-MEMORY_FORMATS = (*MODEL_FORMATS, "padded", "mixed")
-
+MEMORY_FORMATS = (*MODEL_FORMATS, "padded", "permuted", "giant", "mixed")
+#: What inputs are like.
+FAMILIES = ("normal", "shifted", "equal", "outlier", "zeros")
+_FORMATS = {"dtype": DTYPES, "memory": MEMORY_FORMATS, "family": FAMILIES}
 #: 2 ** ±1000 is still a number of float64. If it were larger, inputs would be infinite or zero in
 #: every dtype, and nothing would be judged; smaller, and cases saved before would be refused.
 LARGEST_MAGNITUDE = 1000
@@ -63,6 +65,7 @@ class Case:
         memory: how inputs and cotangents are laid out in memory; one of `MEMORY_FORMATS`. "mixed"
             is another one for each tensor, by its name and the seed.
         magnitude: log2 of the input scale: inputs are multiplied by 2 ** magnitude.
+        family: what inputs are like; one of `FAMILIES` (`tensors/families`).
         integers: everything is drawn as small integers, so that sums are exact
             (`bounds/integers`).
     """
@@ -75,6 +78,7 @@ class Case:
     step: bool = False
     memory: str = "contiguous"
     magnitude: int = 0
+    family: str = "normal"
     integers: bool = False
 
     def __post_init__(self) -> None:
@@ -106,7 +110,7 @@ class Case:
             raise CaseError(f"case.dims[{name!r}]={shown(value)} is not {what}")
 
     def _validate_formats(self) -> None:
-        for name, known in (("dtype", DTYPES), ("memory", MEMORY_FORMATS)):
+        for name, known in _FORMATS.items():
             given = getattr(self, name)
             if not isinstance(given, str) or given not in known:
                 raise CaseError(f"case.{name}={shown(given)} is not one of {', '.join(known)}")
@@ -142,6 +146,8 @@ class Case:
             raise CaseError(f"case.integers={shown(self.integers)} is neither true nor false")
         if self.integers and self.magnitude:
             raise CaseError(f"case.magnitude={self.magnitude} with case.integers: sums would round")
+        if self.integers and self.family != "normal":
+            raise CaseError(f"case.family={self.family!r} with case.integers: give one of them")
         if not isinstance(self.step, bool):
             raise CaseError(f"case.step={shown(self.step)} is neither true nor false")
 
@@ -213,6 +219,8 @@ class Case:
         data["dims"] = dict(sorted(data["dims"].items()))
         if not self.integers:
             del data["integers"]  # cases saved before there was such a field keep their ids
+        if self.family == "normal":
+            del data["family"]
         return json.dumps(data, separators=(",", ":"))
 
     def id(self, check: str) -> str:
@@ -230,6 +238,7 @@ class Case:
                 ("step", False),
                 ("memory", "contiguous"),
                 ("magnitude", 0),
+                ("family", "normal"),
                 ("integers", False),
             )
             if getattr(self, name) != default

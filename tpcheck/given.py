@@ -3,7 +3,7 @@ allowed, and where."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpcheck.errors import InvalidArgument, shown
@@ -87,3 +87,9 @@ def is_mapping_of(value: object, key: type, *, to: type = object) -> bool:
     return isinstance(value, Mapping) and all(
         isinstance(k, key) and isinstance(v, to) for k, v in value.items()
     )
+
+
+def require_some(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    """Raises `InvalidArgument` unless there is one, and each is known."""
+    if isinstance(given, str) or not given or any(one not in known for one in given):
+        raise InvalidArgument(f"{what}={shown(given)}: give some of {', '.join(known)}")

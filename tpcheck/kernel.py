@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.case import MEMORY_FORMATS, Case
+from tpcheck.case import FAMILIES, MEMORY_FORMATS, Case
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
-from tpcheck.given import demand, is_name
+from tpcheck.given import demand, is_name, require_some
 from tpcheck.placement import Layout
 from tpcheck.spec import Check, Kernel, Spec
 
@@ -66,6 +66,8 @@ def kernel_check(
     arguments: Mapping[str, Argument],
     sizes: Mapping[str, Any] | None = None,
     overwrites: tuple[str, ...] = (),
+    memory: Sequence[str] = MEMORY_FORMATS,
+    families: Sequence[str] = FAMILIES,
     name: str = "",
 ) -> Check:
     """The check of a function of tensors, on one rank: a process of its own that may die.
@@ -84,10 +86,14 @@ def kernel_check(
             far. By default 0 to 5 for the first dim of more than one, and for others what lies
             around powers of two up to 64.
         overwrites: arguments that the function may change. None is expanded in memory then.
+        memory: how tensors may be laid out, of `case.MEMORY_FORMATS`; what a kernel refuses is left
+            out.
+        families: what numbers may be like, of `case.FAMILIES`.
         name: shown in reports; by default the name of the variable that holds the check.
 
     Raises:
-        InvalidArgument: an argument is no `Argument`, or `overwrites` names none.
+        InvalidArgument: an argument is no `Argument`, `overwrites` names none, or a format or a
+            family is not known.
     """
     if not callable(fn) or not callable(reference):
         raise InvalidArgument("kernel_check(fn, reference=…): give two functions of tensors")
@@ -101,12 +107,14 @@ def kernel_check(
         if key not in arguments:
             hint = did_you_mean(str(key), arguments)
             raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
+    require_some("memory", memory, MEMORY_FORMATS)
+    require_some("families", families, FAMILIES)
     shared = ("expanded", "mixed") if overwrites else ()  # its elements are not all its own
-    formats = [memory for memory in MEMORY_FORMATS if memory not in shared]
+    formats = [one for one in memory if one not in shared] or ["contiguous"]
     title = name or getattr(fn, "__name__", "kernel")
     spec = Spec(
         name=title,
-        cases=lambda space: _cases(space, arguments, sizes or {}, formats),
+        cases=lambda space: _cases(space, arguments, sizes or {}, formats, families),
         reference=lambda case: reference,
         inputs=lambda case, draw: {k: a.draw(k, case, draw) for k, a in arguments.items()},
         layout=lambda case: Layout(),
@@ -116,7 +124,11 @@ def kernel_check(
 
 
 def _cases(
-    space: Any, arguments: Mapping[str, Argument], sizes: Mapping[str, Any], formats: Sequence[str]
+    space: Any,
+    arguments: Mapping[str, Argument],
+    sizes: Mapping[str, Any],
+    formats: Sequence[str],
+    families: Sequence[str],
 ) -> Any:
     from tpcheck import strategies
 
@@ -126,7 +138,7 @@ def _cases(
             raise InvalidArgument(f"kernel_check(sizes=…){did_you_mean(str(name), needed)}")
     rows = _rows(arguments)
     default = {n: strategies.counts() if n in rows else strategies.widths() for n in needed}
-    return strategies.kernel_cases(space, {**default, **sizes}, formats)
+    return strategies.kernel_cases(space, {**default, **sizes}, formats, families)
 
 
 def _rows(arguments: Mapping[str, Argument]) -> set[Size]:

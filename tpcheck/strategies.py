@@ -25,8 +25,9 @@ from hypothesis.internal.constants_ast import Constants
 from hypothesis.reporting import with_reporter
 from hypothesis.strategies import SearchStrategy
 
-from tpcheck.case import DTYPES, MODEL_FORMATS, Case, Dim, Space
+from tpcheck.case import DTYPES, FAMILIES, MEMORY_FORMATS, MODEL_FORMATS, Case, Dim, Space
 from tpcheck.errors import InvalidArgument
+from tpcheck.given import require_some
 
 if TYPE_CHECKING:
     from tpcheck.spec import Spec
@@ -45,6 +46,8 @@ def cases(
     valid: Callable[[Dims], bool] | None = None,
     axes: Mapping[str, Sequence[int]] | None = None,
     microbatches: Sequence[int] = (1, 1, 2),
+    memory: Sequence[str] = MODEL_FORMATS,
+    families: Sequence[str] = ("normal",),
 ) -> Case:
     """Cases over `dims`, drawn in their order.
 
@@ -56,7 +59,14 @@ def cases(
             have, as in `{"pp": (2,)}`; tp stays innermost. By default part of the cases have
             `dp=2`. A degree for which the ranks don't suffice has no case.
         microbatches: how many there may be, the most frequent ones more than once.
+        memory: how inputs and cotangents may be laid out, of `case.MEMORY_FORMATS`.
+        families: what inputs may be like, of `case.FAMILIES`.
+
+    Raises:
+        InvalidArgument: a format or a family that is not known.
     """
+    require_some("memory", memory, MEMORY_FORMATS)
+    require_some("families", families, FAMILIES)
     meshes = space.meshes() if axes is None else space.meshes_of(axes)
     mesh = draw(st.sampled_from(meshes) if meshes else st.nothing())
     dtype = draw(st.sampled_from([d for d in DTYPES if d in space.dtypes]))
@@ -75,20 +85,26 @@ def cases(
         seed=draw(st.integers(0, 2**20)),
         microbatches=draw(st.sampled_from(list(microbatches))),
         step=draw(st.sampled_from([False, False, True])),
-        memory=draw(st.sampled_from(["contiguous", *MODEL_FORMATS])),
+        memory=draw(st.sampled_from([*memory[:1], *memory])),
         magnitude=draw(st.sampled_from([0, 0, 0, -6, 4])),
+        family=draw(st.sampled_from(list(families))) if len(families) > 1 else families[0],
     )
 
 
 @st.composite
 def kernel_cases(
-    draw: Any, space: Space, sizes: Mapping[str, DimStrategy], formats: Sequence[str]
+    draw: Any,
+    space: Space,
+    sizes: Mapping[str, DimStrategy],
+    formats: Sequence[str],
+    families: Sequence[str],
 ) -> Case:
     """Cases of one rank over `sizes`, drawn in their order: no mesh, no step, one pass; numbers far
     from one more often than for models.
 
     Args:
         formats: of memory.
+        families: of numbers; the first one is as frequent as all others.
     """
     drawn: Dims = {}
     for name, asked in sizes.items():
@@ -101,6 +117,7 @@ def kernel_cases(
         seed=draw(st.integers(0, 2**20)),
         memory=draw(st.sampled_from(list(formats))),
         magnitude=draw(st.sampled_from([0, 0, -6, 4])),
+        family=draw(st.sampled_from([*[families[0]] * (len(families) - 1), *families])),
     )
 
 

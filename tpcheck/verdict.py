@@ -130,6 +130,7 @@ class CaseResult:
     usage: float = 0.0  # the largest error / bound seen among values that agree
     alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
     compiles: bool = False  # whether the candidate hands something to `torch.compile`
+    configurations: tuple[str, ...] = ()  # of the autotuned kernel that has most
     looked_again: bool = False  # whether closer bounds were measured
     left: list[Left] = field(default_factory=list)  # state that it left changed on a rank
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was

@@ -98,12 +98,14 @@ class Code(StrEnum):
     ORDER_OF_PARALLELISMS = "order-of-parallelisms"
     TIED_WEIGHTS_SPLIT = "tied-weights-split"
     OUT_OF_BOUNDS = "out-of-bounds"
+    INTEGER_OVERFLOW = "integer-overflow"
     RACE = "race"
     INPUT_OVERWRITTEN = "input-overwritten"
     NOT_REPEATABLE = "not-repeatable"
     SECOND_BACKWARD = "second-backward"
     STRIDE_IGNORED = "stride-ignored"
     UPSTREAM_IGNORED = "upstream-ignored"
+    WRONG_CONFIGURATION = "wrong-configuration"
     UNCLASSIFIED = "unclassified"
 
 

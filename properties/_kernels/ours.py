@@ -5,6 +5,7 @@ from fixtures.kernels import contracts
 from fixtures.kernels.bias_gelu import bias_gelu
 from fixtures.kernels.cross_entropy import cross_entropy
 from fixtures.kernels.layer_norm import layer_norm
+from fixtures.kernels.residual import residual
 from fixtures.kernels.rms_norm import rms_norm
 from fixtures.kernels.rotary import rotary_in_order
 from fixtures.kernels.swiglu import swiglu
@@ -15,3 +16,4 @@ rms_norm_kernel = tpcheck.kernel_check(rms_norm, **contracts.RMS_NORM)
 swiglu_kernel = tpcheck.kernel_check(swiglu, **contracts.SWIGLU)
 rotary_kernel = tpcheck.kernel_check(rotary_in_order, **contracts.ROTARY)
 cross_entropy_kernel = tpcheck.kernel_check(cross_entropy, **contracts.CROSS_ENTROPY)
+residual_kernel = tpcheck.kernel_check(residual, **contracts.RESIDUAL)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpcheck.case import DTYPES, MEMORY_FORMATS, Case
+from tpcheck.case import DTYPES, FAMILIES, MEMORY_FORMATS, Case
 from tpcheck.errors import CaseError
 
 names = st.text(min_size=1, max_size=8)
@@ -36,6 +36,7 @@ cases = st.builds(
     step=st.booleans(),
     memory=st.sampled_from(MEMORY_FORMATS),
     magnitude=st.integers(-8, 8),
+    family=st.sampled_from(FAMILIES),
 )
 BASE = Case(dims={"n": 4, "bias": True}, mesh={"dp": 1, "tp": 2})
 OTHERS = {
@@ -47,6 +48,7 @@ OTHERS = {
     "step": True,
     "memory": "offset",
     "magnitude": 1,
+    "family": "equal",
 }
 
 
@@ -210,6 +212,7 @@ def test_no_two_ranks_share_their_coordinates(case: Case) -> None:
 def test_a_description_leaves_out_what_is_at_its_default() -> None:
     assert Case(dims={"n": 3}).describe() == "tp=2 float64 n=3 seed=0"
     loud = Case(mesh={"dp": 2, "tp": 1}, microbatches=2, step=True, memory="sliced", magnitude=-6)
+    assert "family=zeros" in Case(family="zeros").describe()
     assert set(loud.describe().split()) >= {
         "dp=2", "tp=1", "microbatches=2", "step=True", "memory=sliced", "magnitude=-6"
     }  # fmt: skip

@@ -83,6 +83,15 @@ class RightForOnes:
     subject: Subject
 
 
+@dataclass(frozen=True)
+class RightInAnotherConfiguration:
+    """Wrong where an autotuned kernel runs in one of its configurations, and right in `right`."""
+
+    subject: Subject
+    wrong: str
+    right: str
+
+
 OfReruns = (
     RightWithoutData
     | WrongOnOneRank
@@ -92,4 +101,5 @@ OfReruns = (
     | RightWithEqualHeads
     | RightWhenContiguous
     | RightForOnes
+    | RightInAnotherConfiguration
 )

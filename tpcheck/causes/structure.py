@@ -17,6 +17,7 @@ from tpcheck.evidence import (
     Stuck,
     TracesDiffer,
     Undisciplined,
+    Wrapped,
 )
 from tpcheck.vocabulary import Lost, Phase
 
@@ -147,6 +148,13 @@ class OutsideOfItsTensors:
 
 
 @dataclass(frozen=True)
+class IntegersWrap:
+    """A kernel computes an integer that does not fit."""
+
+    seen: Wrapped
+
+
+@dataclass(frozen=True)
 class ProgramsRace:
     """What a kernel leaves depends on the order of its programs."""
 
@@ -196,6 +204,7 @@ OfStructure = (
     | NotAsLaidOut
     | PlanAtFault
     | OutsideOfItsTensors
+    | IntegersWrap
     | ProgramsRace
     | DoesMore
     | NothingKnown

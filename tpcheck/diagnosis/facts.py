@@ -32,7 +32,8 @@ class Facts:
         rerun: runs another case of the same check; None where it can't be.
         spec: the check's spec, where more of the reference is to be asked.
         inside: the tensor at the boundary of the module where it starts, where that is known.
-        execute: runs the candidate on a case that was posed otherwise.
+        execute: runs the candidate on a case that was posed otherwise, or in another way
+            (`Runner.execute`).
     """
 
     posed: Posed
@@ -42,7 +43,7 @@ class Facts:
     rerun: Callable[[Case], CaseResult | None]
     spec: Spec | None = None
     inside: Local | None = None
-    execute: Callable[[Posed], CaseResult] | None = None
+    execute: Callable[..., CaseResult] | None = None
 
     @property
     def case(self) -> Case:

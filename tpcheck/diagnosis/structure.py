@@ -14,6 +14,7 @@ from tpcheck.causes.structure import (
     CollectivesDiffer,
     DoesMore,
     GivenUp,
+    IntegersWrap,
     NotAsLaidOut,
     OutsideOfItsTensors,
     PathLeftOut,
@@ -39,6 +40,7 @@ from tpcheck.evidence import (
     Stuck,
     TracesDiffer,
     Undisciplined,
+    Wrapped,
     WrongDtype,
 )
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
@@ -140,6 +142,8 @@ def _is(mismatch: Mismatch, fault: Fault) -> bool:
 
 def _memory(result: CaseResult, strays: Sequence[Mismatch]) -> Diagnosis:
     detail = strays[0].detail
+    if isinstance(detail, Wrapped):
+        return Diagnosis(Code.INTEGER_OVERFLOW, IntegersWrap(detail))
     assert isinstance(detail, Stray), strays[0]
     return Diagnosis(Code.OUT_OF_BOUNDS, OutsideOfItsTensors(detail))
 

@@ -6,7 +6,7 @@ Data only. `report/evidence.py` has the sentence of each, `report/as_json.py` it
 from __future__ import annotations
 
 from tpcheck.evidence.failures import Died, Entered, Raised, Refused, Scene, Stuck, Uneven
-from tpcheck.evidence.kernels import Race, Stray, Undisciplined
+from tpcheck.evidence.kernels import Race, Stray, Undisciplined, Wrapped
 from tpcheck.evidence.tensors import (
     Absent,
     Elsewhere,
@@ -57,6 +57,7 @@ __all__ = [
     "Undisciplined",
     "Uneven",
     "Values",
+    "Wrapped",
     "WrongDtype",
     "WrongForm",
     "WrongShape",
@@ -64,7 +65,7 @@ __all__ = [
 
 OfTensor = Values | Absent | WrongShape | WrongForm | Elsewhere | ReplicasDiffer
 OfParameter = Misheld | PlanFault
-OfRank = Raised | Died | Stuck | Refused | Stray
+OfRank = Raised | Died | Stuck | Refused | Stray | Wrapped
 OfTrace = TracesDiffer | MessagesLost | PathNotTaken | WrongDtype
 OfCost = OverBudget | OverSaved
 OfKernel = Race | Undisciplined

@@ -34,6 +34,26 @@ class Stray:
 
 
 @dataclass(frozen=True)
+class Wrapped:
+    """An operation of integers whose result does not fit into them.
+
+    Args:
+        kernel, line: the kernel, and the line of its file.
+        program: the program's three numbers.
+        operation: `add`, `sub` or `mul`.
+        bits: of the integers.
+        scene: where the rank was.
+    """
+
+    kernel: str
+    line: int
+    program: Program
+    operation: str
+    bits: int
+    scene: Scene = field(default_factory=Scene)
+
+
+@dataclass(frozen=True)
 class Race:
     """Two programs of a launch touch one element, one of them stores there, and not both do so
     atomically.

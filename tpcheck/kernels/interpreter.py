@@ -8,20 +8,23 @@ It refuses releases that it does not know: what it replaces is private.
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from tpcheck.errors import InvalidArgument
-from tpcheck.kernels import bfloat16, watch
+from tpcheck.kernels import bfloat16, configurations, refusals, watch
 from tpcheck.vocabulary import Access
 
 #: The releases of Triton under whose interpreter our kernels were held against torch, in every
 #: dtype (`tests/catalogue/test_kernels.py`). Another may have other parts to replace.
 KNOWN = ("3.9",)
+_LAUNCH = threading.RLock()
 
 
 def interprets() -> bool:
@@ -29,23 +32,32 @@ def interprets() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
+def is_loaded() -> bool:
+    """Whether kernels may be there: without, nothing of this is worth the second that Triton's
+    import takes."""
+    return interprets() and "triton.runtime.interpreter" in sys.modules
+
+
 @cache
 def install() -> None:
-    """Replaces what computes otherwise than a GPU does, once per process.
-
-    Raises:
-        InvalidArgument: this release of Triton is not known.
-    """
+    """Replaces what computes otherwise than a GPU does, once per process. Does nothing without
+    Triton; the kernels of a release that is not known raise `refusals.NotModelled`."""
+    if importlib.util.find_spec("triton") is None:
+        return
     import triton
     from triton.runtime import interpreter
 
-    if not triton.__version__.startswith(KNOWN):
-        raise InvalidArgument(
-            f"Triton {triton.__version__}: its interpreter computes bfloat16 wrongly unless "
-            f"tpcheck replaces parts of it, and it knows those of {', '.join(KNOWN)}; install one "
-            "of these, or run on a GPU"
+    if triton.__version__.startswith(KNOWN):
+        _Faithful(interpreter).install()
+        return
+
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise refusals.NotModelled(
+            f"kernels of Triton {triton.__version__}: its interpreter computes bfloat16 wrongly "
+            f"unless parts of it are replaced, and known are those of {', '.join(KNOWN)}"
         )
-    _Faithful(interpreter).install()
+
+    interpreter.GridExecutor.__call__ = refuse
 
 
 class _Faithful:
@@ -60,10 +72,12 @@ class _Faithful:
     def install(self) -> None:
         self._hold_values()
         self._cast()
+        refusals.install(self.module)
         self._access()
         self._compare()
         self._sum()
         self._launch()
+        configurations.install(_LAUNCH)
         options = self.module.InterpreterOptions(debug=True)  # int32 that overflows raises
         self.module.interpreter_builder.options = options
 
@@ -174,12 +188,12 @@ class _Faithful:
         def create_atomic_rmw(
             builder: Any, operation: Any, pointers: Any, value: Any, mask: Any, *more: Any
         ) -> Any:
-            _refuse_atomics(tl, pointers)
+            refusals.refuse_atomics(tl, pointers)
             watch.access(Access.ATOMIC, builder.grid_idx, pointers.data, mask.data)
             return atomic(builder, operation, pointers, value, mask, *more)
 
         def create_atomic_cas(builder: Any, pointers: Any, *more: Any) -> Any:
-            _refuse_atomics(tl, pointers)
+            refusals.refuse_atomics(tl, pointers)
             watch.access(Access.ATOMIC, builder.grid_idx, pointers.data, np.True_)
             return swap(builder, pointers, *more)
 
@@ -236,7 +250,8 @@ class _Faithful:
 
         def watched(executed: Any, *arguments: Any, **named: Any) -> Any:
             given = [*zip(executed.arg_names, arguments, strict=False), *named.items()]
-            with watch.launch(executed.fn.__name__, given):
+            # one at a time: the interpreter has its state in its module
+            with _LAUNCH, watch.launch(executed.fn.__name__, given):
                 return launch(executed, *arguments, **named)
 
         executor.__call__ = watched
@@ -245,8 +260,3 @@ class _Faithful:
 def _unsigned(tl: Any, dtype: Any) -> Any:
     """The dtype of a bfloat16's bits; any other as it is."""
     return tl.uint16 if dtype.scalar == tl.bfloat16 and not dtype.is_ptr() else dtype
-
-
-def _refuse_atomics(tl: Any, pointers: Any) -> None:
-    if pointers.get_element_ty() == tl.bfloat16:
-        raise NotImplementedError("bfloat16 atomics are not there in the interpreter")

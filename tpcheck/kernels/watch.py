@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tpcheck.evidence import Race, Stray
+from tpcheck.evidence import Race, Stray, Wrapped
 from tpcheck.evidence.kernels import Program
 from tpcheck.kernels.view import Addresses, View
 from tpcheck.vocabulary import Access
@@ -48,29 +49,35 @@ class Launch:
     accesses: list[_Seen] = field(default_factory=list)
 
 
-#: The one that is on.
-_current: list[Watch] = []
+class _Current(threading.local):
+    """That of a thread: ranks may be threads of one process."""
+
+    def __init__(self) -> None:
+        self.watches: list[Watch] = []
+
+
+_current = _Current()
 
 
 @contextmanager
 def watching(own: Mapping[str, Tensor]) -> Iterator[Watch]:
     """Notes what kernels do in the block, which is given these tensors."""
-    _current.append(Watch(own))
+    _current.watches.append(Watch(own))
     try:
-        yield _current[-1]
+        yield _current.watches[-1]
     finally:
-        _current.pop()
+        _current.watches.pop()
 
 
 @contextmanager
 def launch(kernel: str, arguments: Sequence[tuple[str, Any]]) -> Iterator[None]:
     """One launch, with its arguments by name; what is not a tensor is left out."""
-    if not _current:
+    if not _current.watches:
         yield
         return
-    _current[-1].begin(kernel, arguments)
+    _current.watches[-1].begin(kernel, arguments)
     yield
-    _current[-1].end()
+    _current.watches[-1].end()
 
 
 def access(
@@ -81,8 +88,8 @@ def access(
     values: NDArray[Any] | None = None,
 ) -> None:
     """A load, a store or an atomic, before it is made."""
-    if _current:
-        _current[-1].access(what, program, pointers, mask, values)
+    if _current.watches:
+        _current.watches[-1].access(what, program, pointers, mask, values)
 
 
 class Watch:
@@ -97,7 +104,7 @@ class Watch:
     def __init__(self, own: Mapping[str, Tensor]) -> None:
         self.own = {_storage(t): View.of(name, t) for name, t in own.items() if t.numel()}
         self.races: list[Race] = []
-        self._now: Launch | None = None
+        self.now: Launch | None = None
 
     # ---- what the interpreter tells
 
@@ -105,13 +112,13 @@ class Watch:
         """A launch begins."""
         given = [(name, t) for name, t in arguments if isinstance(t, Tensor) and t.numel()]
         views = [self.own.get(_storage(t)) or View.around(name, t) for name, t in given]
-        self._now = Launch(kernel, views)
+        self.now = Launch(kernel, views)
 
     def end(self) -> None:
         """A launch has ended."""
-        if self._now is not None:
-            self.races += _races(self._now)
-        self._now = None
+        if self.now is not None:
+            self.races += _races(self.now)
+        self.now = None
 
     def access(
         self,
@@ -126,7 +133,7 @@ class Watch:
         Raises:
             OutOfBounds: it is outside of all arguments; a store would harm the process.
         """
-        launch = self._now
+        launch = self.now
         if launch is None:
             return
         active = np.broadcast_to(mask, pointers.shape).astype(bool)
@@ -154,6 +161,24 @@ class OutOfBounds(Exception):
             f"{stray.tensor}, {stray.lanes} lanes"
         )
         self.stray = stray
+
+
+class Overflow(Exception):
+    """An operation of integers whose result does not fit into them."""
+
+    def __init__(self, wrapped: Wrapped) -> None:
+        super().__init__(
+            f"{wrapped.operation} of int{wrapped.bits} overflows in {wrapped.kernel}, program "
+            f"{wrapped.program}, line {wrapped.line}"
+        )
+        self.wrapped = wrapped
+
+
+def overflow(program: Program, operation: str, bits: int) -> Overflow:
+    """That of the launch that runs, to be raised."""
+    now = _current.watches[-1].now if _current.watches else None
+    kernel = now.kernel if now else "a kernel"
+    return Overflow(Wrapped(kernel, _line_of_the_kernel(), program, operation, bits))
 
 
 def _stray(

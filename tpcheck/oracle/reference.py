@@ -22,6 +22,7 @@ from tpcheck.protocol.problem import Problem
 from tpcheck.spec import Spec
 from tpcheck.tensors import draw as drawing
 from tpcheck.tensors.draw import Draw, torch_dtype
+from tpcheck.tensors.families import of_family
 from tpcheck.tensors.names import tensors_of
 from tpcheck.tensors.strides import format_of, repeat_first_row
 
@@ -103,6 +104,7 @@ def _as_drawn(case: Case, draw: Draw, name: str, tensor: Tensor) -> Tensor:
         return tensor
     if case.integers:
         tensor = integers.integers(draw, name, tensor)
+    tensor = of_family(case.family, tensor)
     return _in_format(case, name, tensor * 2.0**case.magnitude)
 
 

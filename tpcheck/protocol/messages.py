@@ -38,7 +38,13 @@ class Work:
     follow: bool = False  # whether collectives in backward are to carry their module
     eager: bool = False  # whether what the candidate compiles is to run eagerly
     rules: bool = False  # whether to hold other rules against the tensors, too
+    configuration: int | None = None  # of autotuned kernels, their index; by default the seed's
     epoch: int = 0
+
+    @property
+    def of_kernels(self) -> int:
+        """The index of the configuration in which autotuned kernels run."""
+        return self.case.seed if self.configuration is None else self.configuration
 
 
 @dataclass
@@ -60,6 +66,8 @@ class RankReport:
     seconds: dict[str, float] = field(default_factory=dict)
     loaded: list[str] = field(default_factory=list)  # torch's packages, where there are new ones
     left: list[Left] = field(default_factory=list)  # state that the candidate left changed
+    configurations: tuple[str, ...] = ()  # of the autotuned kernel that has most
+    unmodelled: str = ""  # what a kernel does that nothing here does as a GPU does
 
 
 # ---- to a host

@@ -16,23 +16,36 @@ from torch import Tensor
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Undisciplined
 from tpcheck.kernels import interpreter
-from tpcheck.kernels.watch import Watch, watching
+from tpcheck.kernels.configurations import Choice, chosen
+from tpcheck.kernels.watch import watching
 from tpcheck.spec import Kernel
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind
 
 Tensors = Mapping[str, Tensor]
 
+#: Bytes of a storage that are looked at, at most: those of "giant" rows are gigabytes, mostly not
+#: there.
+SPARSE = 2**30
+
 
 @contextmanager
-def observed(own: Tensors) -> Iterator[Watch | None]:
-    """Notes what kernels do with these tensors, where they run in Triton's interpreter."""
-    if not interpreter.interprets():
-        yield None
+def observed(own: Tensors, told: list[Mismatch], rank: int, configuration: int) -> Iterator[Choice]:
+    """Kernels that run meanwhile in Triton's interpreter compute as on a GPU, and touch what is
+    theirs.
+
+    Args:
+        own: tensors of which they may touch nothing but the elements.
+        told: is given their races; what else they do is raised.
+        configuration: the index of that in which autotuned ones run.
+    """
+    if not interpreter.is_loaded():
+        yield Choice(configuration)
         return
     interpreter.install()
-    with watching(own) as watch:
-        yield watch
+    with watching(own) as watch, chosen(configuration) as choice:
+        yield choice
+    told += [Mismatch(race.tensor, Kind.RACE, rank, detail=race) for race in watch.races]
 
 
 class Kept:
@@ -40,12 +53,17 @@ class Kept:
 
     def __init__(self, tensors: Tensors) -> None:
         self.tensors = {name: t.detach() for name, t in tensors.items() if t.numel()}
-        self._before = {name: _memory(t).clone() for name, t in self.tensors.items()}
+        self._before = {name: _kept(t) for name, t in self.tensors.items()}
 
     def changed(self, habit: Habit) -> Iterator[tuple[str, Undisciplined]]:
         """What has changed since: elements of each, and bytes beside it."""
         for name, tensor in self.tensors.items():
-            now, before = _memory(tensor), self._before[name]
+            before = self._before[name]
+            if _is_sparse(tensor):
+                if elements := _differ(tensor, before):
+                    yield name, Undisciplined(habit, elements, 0)
+                continue
+            now = _memory(tensor)
             if torch.equal(now, before):
                 continue
             elements = _differ(tensor, _same_place(tensor, before))
@@ -129,6 +147,16 @@ class Discipline:
 
     def _tell(self, name: str, found: Undisciplined) -> None:
         self._told(Mismatch(name, Kind.DISCIPLINE, self.rank, detail=found))
+
+
+def _is_sparse(tensor: Tensor) -> bool:
+    """Whether its elements are so far apart that nobody can look at all between them."""
+    return tensor.untyped_storage().nbytes() > SPARSE
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A copy of all of its storage, or of its elements where they are far apart."""
+    return tensor.clone() if _is_sparse(tensor) else _memory(tensor).clone()
 
 
 def _memory(tensor: Tensor) -> Tensor:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tpcheck.evidence import Stray
-from tpcheck.kernels.watch import OutOfBounds
+from tpcheck.evidence import Scene
+from tpcheck.kernels import interpreter, refusals
+from tpcheck.kernels.watch import OutOfBounds, Overflow
 from tpcheck.ranks.discipline import Discipline, Kept, observed
 from tpcheck.spec import Kernel
 from tpcheck.tensors.names import Pass
@@ -29,7 +31,9 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
     discipline = Discipline(
         rules, run.rank, lambda inputs: run.forward(function, inputs), told.append
     )
-    with observed(own) as watch:
+    if interpreter.interprets():
+        interpreter.install()  # a function may import Triton when it is called
+    with observed(own, told, run.rank, run.work.of_kernels) as choice:
         kept = Kept(leaves), Kept(seeds)
         run.recorder.phase = Phase.FORWARD
         outputs = run.forward(function, leaves)
@@ -42,8 +46,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         gradients = {n: t.grad for n, t in leaves.items() if t.grad is not None}
         fresh = run.share.leaves(run.problem.inputs[0])
         discipline.repeated(outputs, gradients, fresh, seeds)
-    races = [] if watch is None else watch.races
-    told += [Mismatch(race.tensor, Kind.RACE, run.rank, detail=race) for race in races]
+    run.report.configurations = choice.known
 
 
 def _backward(run: Any, outputs: Mapping[str, Tensor], seeds: Mapping[str, Tensor]) -> None:
@@ -53,8 +56,28 @@ def _backward(run: Any, outputs: Mapping[str, Tensor], seeds: Mapping[str, Tenso
             torch.autograd.backward([outputs[n] for n in roots], [seeds[n] for n in roots])
 
 
-def stray_of(error: BaseException | None) -> Stray | None:
-    """The access that Triton's interpreter was stopped at, where that is why it raised."""
-    while error is not None and not isinstance(error, OutOfBounds):
+def stopped_by(error: BaseException, rank: int, at: Scene) -> Mismatch | None:
+    """What Triton's interpreter was stopped at, an access or an overflow, where that is why it
+    raised."""
+    for one in _causes(error):
+        if isinstance(one, OutOfBounds):
+            found = replace(one.stray, scene=at)
+            return Mismatch(found.tensor, Kind.MEMORY, rank, detail=found)
+        if isinstance(one, Overflow):
+            wrapped = replace(one.wrapped, scene=at)
+            return Mismatch(wrapped.kernel, Kind.MEMORY, rank, detail=wrapped)
+    return None
+
+
+def unmodelled_by(error: BaseException) -> str:
+    """What Triton's interpreter does not do as a GPU does, where that is why it raised; else
+    nothing."""
+    return next(filter(None, map(refusals.unmodelled, _causes(error))), "")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, and what each was raised from: the interpreter raises its own from a
+    kernel's."""
+    while error is not None:
+        yield error
         error = error.__cause__
-    return None if error is None else error.stray

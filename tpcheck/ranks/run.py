@@ -33,8 +33,9 @@ from tpcheck.protocol.conventions import named_outputs, sgd_step, state_buffers
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.ranks import compiled
+from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.judging import Judging
-from tpcheck.ranks.kernel import run_kernel, stray_of
+from tpcheck.ranks.kernel import run_kernel, stopped_by, unmodelled_by
 from tpcheck.ranks.loading import Loader
 from tpcheck.ranks.order import disorder
 from tpcheck.ranks.share import Share
@@ -133,9 +134,10 @@ class RankRun:
     def _run(self, module: Any) -> None:
         if (rules := self.parts.get("kernel")) is not None:
             return run_kernel(self, module, rules)
-        if not (self._scheduled if self.parts.get("schedule") else self._passes)(module):
-            return
-        self._read_gradients(module)
+        with observed({}, self.report.mismatches, self.rank, self.work.of_kernels):
+            if not (self._scheduled if self.parts.get("schedule") else self._passes)(module):
+                return
+            self._read_gradients(module)
         for name, buffer in state_buffers(module):
             self.judge.check(Kind.PARAM, name, buffer)
 
@@ -257,6 +259,8 @@ def run_case(
         refused = replace(error.refused, scene=scene)
         return Mismatch("collective", Kind.COLLECTIVE, recorder.rank, detail=refused)
     except Exception as error:
+        if missing := unmodelled_by(error):
+            return RankReport(recorder.rank, unmodelled=missing)
         return raised(error, recorder, frames.stack(error))
     finally:
         end_case()
@@ -269,13 +273,13 @@ def run_case(
 
 def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:
     """What a candidate raised on this rank, as evidence."""
-    if (stray := stray_of(error)) is not None:
-        at = Scene(stack=stack, phase=recorder.phase)
-        return Mismatch(stray.tensor, Kind.MEMORY, recorder.rank, detail=replace(stray, scene=at))
+    at = Scene(stack=stack, phase=recorder.phase)
+    if (stopped := stopped_by(error, recorder.rank, at)) is not None:
+        return stopped
     detail = Raised(
         type=type(error).__name__,
         text=str(error).strip().split("\n")[0][:400],
-        scene=Scene(stack=stack, phase=recorder.phase),
+        scene=at,
         communicating=error is recorder.broken or isinstance(error, dist.DistError),
         row=order.refused(error) if recorder.phase is Phase.BUILD else None,
     )

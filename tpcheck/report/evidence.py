@@ -24,6 +24,7 @@ from tpcheck.evidence import (
     Stuck,
     TracesDiffer,
     Undisciplined,
+    Wrapped,
     WrongDtype,
     WrongForm,
 )
@@ -70,6 +71,8 @@ def said(detail: Evidence) -> str | None:
             return f"{saved} elements are saved for backward, {allowed} are enough"
         case Stray():
             return _stray(detail)
+        case Wrapped(kernel, line, program, operation, bits):
+            return f"{kernel}, line {line}: {operation} of int{bits} overflows in program {program}"
         case Race():
             return _race(detail)
         case Undisciplined():

@@ -57,6 +57,11 @@ def slow_build(seconds: float) -> str:
     )
 
 
+def not_modelled(what: str) -> str:
+    """A kernel does something that Triton's interpreter does not do as a GPU does."""
+    return f"not checked: {what}; run it on a GPU"
+
+
 def not_confirmed(case: Case, *, by: str, real: str) -> str:
     """An engine that simulates ranks fails a case, and real ranks pass it."""
     return f"{by} fails and {real} passes: {case.describe()}"

@@ -36,6 +36,7 @@ def judge(
         result.mismatches += report.mismatches
         result.usage = max(result.usage, report.usage)
         result.compiles |= report.compiles
+        result.configurations = max(result.configurations, report.configurations, key=len)
     if not failed:
         result.mismatches += _disagreeing_replicas(posed, reports)
         result.mismatches += _disagreeing_traces(reports)
@@ -116,6 +117,12 @@ def still_building(outcomes: Iterable[RankReport | Mismatch]) -> float | None:
         if isinstance(stuck, Stuck) and stuck.why is Impasse.STILL_BUILDING:
             return stuck.seconds
     return None
+
+
+def unmodelled(outcomes: Iterable[RankReport | Mismatch]) -> str:
+    """What a kernel does that nothing here does as a GPU does; else nothing."""
+    missing = (one.unmodelled for one in outcomes if isinstance(one, RankReport))
+    return next(filter(None, missing), "")
 
 
 def lost_messages(reports: list[RankReport]) -> list[Mismatch]:

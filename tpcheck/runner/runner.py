@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,14 +27,21 @@ from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport, Teach, Work
 from tpcheck.report import reasons
 from tpcheck.runner.files import written
-from tpcheck.runner.judge import alarms, judge, left_changed, lost_messages, still_building
+from tpcheck.runner.judge import (
+    alarms,
+    judge,
+    left_changed,
+    lost_messages,
+    still_building,
+    unmodelled,
+)
 from tpcheck.runner.judged import judged
 from tpcheck.runner.planned import Planned, planned
 from tpcheck.runner.posing import Posing
 from tpcheck.runner.second_look import doubtful, look_again
 from tpcheck.spec import Check
 from tpcheck.tensors.names import Pass
-from tpcheck.verdict import CaseResult
+from tpcheck.verdict import CaseResult, Mismatch
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
@@ -101,6 +109,7 @@ class Runner:
         watch: Pass | None = None,
         follow: bool = False,
         eager: bool = False,
+        configuration: int | None = None,
         others: bool = False,
     ) -> CaseResult:
         """Runs a posed case: the same one may run on several engines.
@@ -111,6 +120,7 @@ class Runner:
             watch: the pass whose module boundaries are dumped, too.
             follow: note the module of collectives in backward, too (those in forward always do).
             eager: run what the candidate compiles eagerly, as is done where boundaries are watched.
+            configuration: index of the configuration that autotuned kernels run in.
             others: say also which other rules alarm (`CaseResult.alarms`).
         """
         if self._slow is not None:
@@ -137,6 +147,7 @@ class Runner:
                 follow=follow,
                 eager=eager or watch is not None,
                 rules=others,
+                configuration=configuration,
                 epoch=epoch,
             )
             meanwhile = None if then is None else partial(self._posing.prepare, then)
@@ -145,9 +156,8 @@ class Runner:
             if len(reports) == len(outcomes) and doubtful(posed, reports):
                 confirmed = self._closely(posed)
                 look_again(confirmed, reports, files.suspects)
-        if (late := still_building(outcomes)) is not None:
-            self._slow = reasons.slow_build(late)
-            return CaseResult(posed.case, self.engine.name, unknown=self._slow)
+        if (why := self._undecided(outcomes)) is not None:
+            return CaseResult(posed.case, self.engine.name, unknown=why)
         result = judge(posed, self.engine.name, outcomes, allowed)
         result.left = left + left_changed(reports)
         if lost_messages(reports) or not all(left.restored for left in result.left):
@@ -161,6 +171,14 @@ class Runner:
         if not result.counts:
             result.unknown = reasons.nothing_judged(result.judged)
         return result
+
+    def _undecided(self, outcomes: Sequence[RankReport | Mismatch]) -> str | None:
+        """Why these say nothing of the candidate, where that is so."""
+        if (late := still_building(outcomes)) is not None:
+            self._slow = reasons.slow_build(late)
+            return self._slow
+        missing = unmodelled(outcomes)
+        return reasons.not_modelled(missing) if missing else None
 
     def renew(self, ranks: int | None = None) -> None:
         """Has the next case run on ranks on which nothing has run; does not wait for them.

@@ -6,12 +6,21 @@ reads strides as contiguous, a collective that fills a contiguous copy and loses
 
 from __future__ import annotations
 
+import mmap
 import zlib
 
 import torch
 from torch import Tensor
 
 from tpcheck.case import MEMORY_FORMATS, Case
+
+#: Elements between giant rows. The offset of the third does not fit into 32 bits; with a power of
+#: two, an offset that wraps would be that of another row.
+FAR = 2**30 + 64
+#: Giant rows at most: each reserves 8 GB of addresses in float64, of which there are 128 TB.
+MOST_FAR = 128
+#: Linux's number, which Python has a name for from 3.12 on.
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 def format_of(case: Case, name: str) -> str:
@@ -25,27 +34,66 @@ def format_of(case: Case, name: str) -> str:
 def lay_out(tensor: Tensor, memory: str) -> Tensor:
     """`tensor`'s numbers in the named memory format (see `case.MEMORY_FORMATS`).
 
-    "padded" rows are parts of longer ones, as slices of a fused projection are. Always a storage of
-    its own, not a view of the full tensor. Where a format is impossible (a transpose of a vector,
-    an expansion of rows that differ) the tensor comes back contiguous.
+    "permuted" has heads before tokens that are behind them in memory. "padded" rows are parts of
+    longer ones, as slices of a fused projection are; "giant" rows are so far apart that the third
+    has no offset of 32 bits. Always a storage of its own, not a view of the full tensor; what lies
+    between the elements is poison. Where a format is impossible (a transpose of a vector, an
+    expansion of rows that differ) the tensor comes back contiguous.
     """
+    made = None
     if memory == "transposed" and tensor.ndim >= 2:
         turned = tensor.transpose(-1, -2)  # may be contiguous as it is, over a larger storage
-        return turned.clone(memory_format=torch.contiguous_format).transpose(-1, -2)
-    if memory == "sliced" and tensor.ndim >= 1:
-        wide = tensor.new_zeros(*tensor.shape[:-1], 2 * tensor.shape[-1] + 1)
-        view = wide[..., 1::2]
-        return view.copy_(tensor)
-    if memory == "padded" and tensor.ndim >= 1:
-        wide = tensor.new_zeros(*tensor.shape[:-1], tensor.shape[-1] + 5)
-        return wide[..., 2 : 2 + tensor.shape[-1]].copy_(tensor)
-    if memory == "offset":
-        flat = tensor.new_zeros(tensor.numel() + 3)
-        return flat[3:].view(tensor.shape).copy_(tensor)
-    repeats = memory == "expanded" and tensor.ndim >= 2 and tensor.shape[0] > 1
-    if repeats and torch.equal(tensor, tensor[:1].expand_as(tensor)):
-        return tensor[:1].clone().expand_as(tensor)
-    return tensor.clone(memory_format=torch.contiguous_format)
+        made = turned.clone(memory_format=torch.contiguous_format).transpose(-1, -2)
+    elif memory == "permuted" and tensor.ndim >= 3:
+        turned = tensor.transpose(-3, -2)
+        made = turned.clone(memory_format=torch.contiguous_format).transpose(-3, -2)
+    elif memory == "sliced" and tensor.ndim >= 1:
+        made = _within(tensor, 2 * tensor.shape[-1] + 1, slice(1, None, 2))
+    elif memory == "padded" and tensor.ndim >= 1:
+        made = _within(tensor, tensor.shape[-1] + 5, slice(2, 2 + tensor.shape[-1]))
+    elif memory == "offset":
+        flat = _poison(tensor, tensor.numel() + 8)
+        made = flat[3 : 3 + tensor.numel()].view(tensor.shape).copy_(tensor)
+    elif memory == "giant":
+        made = _giant(tensor)
+    elif memory == "expanded" and _repeats(tensor):
+        made = tensor[:1].clone().expand_as(tensor)
+    return tensor.clone(memory_format=torch.contiguous_format) if made is None else made
+
+
+def _repeats(tensor: Tensor) -> bool:
+    repeats = tensor.ndim >= 2 and tensor.shape[0] > 1
+    return repeats and torch.equal(tensor, tensor[:1].expand_as(tensor))
+
+
+def _within(tensor: Tensor, width: int, columns: slice) -> Tensor:
+    """It in columns of rows that are wider."""
+    return _poison(tensor, *tensor.shape[:-1], width)[..., columns].copy_(tensor)
+
+
+def _poison(like: Tensor, *shape: int) -> Tensor:
+    """Numbers that show in whatever is computed from them."""
+    if like.is_floating_point() or like.is_complex():
+        return like.new_full(shape, torch.nan)
+    return like.new_full(shape, True if like.dtype == torch.bool else torch.iinfo(like.dtype).max)
+
+
+def _giant(tensor: Tensor) -> Tensor | None:
+    """Rows of dim 0 that are `FAR` elements apart, in memory that is reserved and not used."""
+    if tensor.ndim < 2 or not 1 < tensor.shape[0] <= MOST_FAR or not tensor.numel():
+        return None
+    if tensor.device.type != "cpu":
+        return None
+    row = tensor[0].numel()
+    elements = (tensor.shape[0] - 1) * FAR + row
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+    try:
+        memory = mmap.mmap(-1, elements * tensor.element_size(), flags=flags)
+    except OSError:
+        return None
+    strides = (FAR, *tensor[0].contiguous().stride())
+    flat = torch.frombuffer(memory, dtype=tensor.dtype)
+    return flat.as_strided(tensor.shape, strides).copy_(tensor)
 
 
 def repeat_first_row(tensor: Tensor) -> Tensor:

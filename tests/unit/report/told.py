@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpcheck.evidence import Evidence, Race, Stray, Undisciplined
+from tpcheck.evidence import Evidence, Race, Stray, Undisciplined, Wrapped
 from tpcheck.vocabulary import Access, Habit
 
 KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
@@ -20,6 +20,17 @@ KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
             "lanes": 2,
             "reason": "k, line 7: program (1, 0, 0) loads outside of every tensor of its launch "
             "(-4 bytes from the start of x, 2 lanes)",
+        },
+    ),
+    (
+        Wrapped("k", 7, (1, 0, 0), "mul", 32),
+        {
+            "kernel": "k",
+            "line": 7,
+            "program": [1, 0, 0],
+            "operation": "mul",
+            "bits": 32,
+            "reason": "k, line 7: mul of int32 overflows in program (1, 0, 0)",
         },
     ),
     (

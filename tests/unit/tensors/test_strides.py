@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tpcheck.case import MEMORY_FORMATS
-from tpcheck.tensors.strides import lay_out, repeat_first_row
+from tpcheck.tensors.strides import FAR, MOST_FAR, lay_out, repeat_first_row
 
 SHAPES = [(), (1,), (5,), (3, 4), (1, 4), (2, 3, 4), (0, 3), (3, 0)]
 
@@ -28,6 +28,8 @@ def test_each_format_is_what_it_says() -> None:
     assert lay_out(full, "transposed").stride() == (12, 1, 3)
     assert lay_out(full, "sliced").stride() == (27, 9, 2)
     assert lay_out(full, "sliced").storage_offset() == 1
+    assert lay_out(full, "permuted").stride() == (4, 8, 1)
+    assert lay_out(full, "giant").stride() == (FAR, 4, 1)
     offset = lay_out(full, "offset")
     assert offset.is_contiguous() and offset.storage_offset() == 3
     assert lay_out(repeat_first_row(full), "expanded").stride() == (0, 4, 1)
@@ -62,3 +64,18 @@ def test_a_part_of_a_larger_tensor_gets_a_storage_of_its_own(memory: str) -> Non
     laid = lay_out(full[:, 2:3], memory)
     assert laid.untyped_storage().data_ptr() != full.untyped_storage().data_ptr()
     assert laid.untyped_storage().nbytes() <= 4 * (2 * 12 + 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64])
+def test_what_lies_between_the_elements_is_poison(dtype: torch.dtype) -> None:
+    full = torch.zeros(2, 3).to(dtype)
+    for memory in ("sliced", "padded", "offset"):
+        laid = lay_out(full, memory)
+        around = torch.empty(0, dtype=dtype).set_(laid.untyped_storage())
+        assert int((around != 0).sum()) == around.numel() - 6 > 0
+
+
+def test_many_giant_rows_are_reserved_and_not_used() -> None:
+    laid = lay_out(torch.ones(MOST_FAR, 2, dtype=torch.float64), "giant")
+    assert laid.stride() == (FAR, 1) and laid.sum() == 2 * MOST_FAR
+    assert lay_out(torch.ones(MOST_FAR + 1, 2), "giant").is_contiguous()

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpcheck.causes.reruns import RightForOnes, RightWhenContiguous
+from tpcheck.causes.reruns import (
+    RightForOnes,
+    RightInAnotherConfiguration,
+    RightWhenContiguous,
+)
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.facts import Facts, subject_of, values
+from tpcheck.evidence import Wrapped
 from tpcheck.oracle.pose import pose
 from tpcheck.verdict import Diagnosis, Verdict
 from tpcheck.vocabulary import Code, Kind
@@ -16,10 +21,27 @@ def of_kernels(facts: Facts) -> Diagnosis | None:
     """What a wrong value, or an access outside of all tensors, has to do with how tensors are given
     to the kernel."""
     kinds = {mismatch.kind for mismatch in facts.result.causes}
-    if not kinds or not all(kind.is_value or kind is Kind.MEMORY for kind in kinds):
+    shown = [kind.is_value or kind in (Kind.MEMORY, Kind.DISCIPLINE) for kind in kinds]
+    wraps = any(isinstance(mismatch.detail, Wrapped) for mismatch in facts.result.causes)
+    if not kinds or not all(shown) or wraps:  # integers that wrap say it all
         return None
     subject = next(map(subject_of, facts.result.mismatches))
+    if (found := _configuration(facts, subject)) is not None or Kind.DISCIPLINE in kinds:
+        return found
     return _strides(facts, subject) or _upstream(facts, subject)
+
+
+def _configuration(facts: Facts, subject: Subject) -> Diagnosis | None:
+    """An autotuned kernel is right in another of its configurations."""
+    names, execute = facts.again.configurations, facts.execute
+    if len(names) < 2 or execute is None:
+        return None
+    own = facts.case.seed % len(names)
+    for index, name in enumerate(names):
+        if index != own and execute(facts.posed, configuration=index).verdict is Verdict.PASS:
+            cause = RightInAnotherConfiguration(subject, names[own], name)
+            return Diagnosis(Code.WRONG_CONFIGURATION, cause)
+    return None
 
 
 def _strides(facts: Facts, subject: Subject) -> Diagnosis | None:

@@ -32,11 +32,13 @@ MEANING = {
     Code.ORDER_OF_PARALLELISMS: "parallelisms were applied in an order that breaks one of them",
     Code.TIED_WEIGHTS_SPLIT: "weights that are tied were split apart",
     Code.OUT_OF_BOUNDS: "a kernel accesses what is in none of its tensors",
+    Code.INTEGER_OVERFLOW: "a kernel's integers wrap",
     Code.RACE: "what a kernel leaves depends on the order of its programs",
     Code.INPUT_OVERWRITTEN: "an input or an upstream gradient is changed, and nothing declares it",
     Code.NOT_REPEATABLE: "run again with the same numbers, it gives other bits",
     Code.SECOND_BACKWARD: "a second backward through the same graph gives other gradients",
     Code.STRIDE_IGNORED: "a kernel is right for contiguous tensors only",
+    Code.WRONG_CONFIGURATION: "an autotuned kernel is right in another of its configurations",
     Code.UPSTREAM_IGNORED: "a backward is right where upstream gradients are ones only",
     Code.UNCLASSIFIED: "none of the known causes fits",
 }

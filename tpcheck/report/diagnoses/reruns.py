@@ -77,3 +77,11 @@ def _(cause: causes.RightForOnes) -> str:
         f"{called(cause.subject)} is right where all upstream gradients are ones, and wrong for "
         "others: they are not used, or not all of them"
     )
+
+
+@sentence.register
+def _(cause: causes.RightInAnotherConfiguration) -> str:
+    return (
+        f"{called(cause.subject)} is wrong where the autotuned kernel runs with {cause.wrong}, and "
+        f"right with {cause.right}"
+    )

@@ -75,6 +75,11 @@ def _(cause: causes.OutsideOfItsTensors) -> str:
 
 
 @sentence.register
+def _(cause: causes.IntegersWrap) -> str:
+    return str(said(cause.seen))
+
+
+@sentence.register
 def _(cause: causes.ProgramsRace) -> str:
     return str(said(cause.seen))
 

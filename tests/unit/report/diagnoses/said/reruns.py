@@ -7,6 +7,7 @@ from tpcheck.causes.reruns import (
     ChangesOnRerun,
     NothingKnownInDtype,
     RightForOnes,
+    RightInAnotherConfiguration,
     RightWhenContiguous,
     RightWithEqualHeads,
     RightWithoutData,
@@ -67,5 +68,10 @@ SAID: list[Said] = [
         "output is right where all upstream gradients are ones, and wrong for others: they are not "
         "used, or not all of them",
         {},
+    ),
+    (
+        RightInAnotherConfiguration(OUT, "BLOCK=64", "BLOCK=32"),
+        "output is wrong where the autotuned kernel runs with BLOCK=64, and right with BLOCK=32",
+        {"wrong": "BLOCK=64", "right": "BLOCK=32"},
     ),
 ]  # fmt: skip

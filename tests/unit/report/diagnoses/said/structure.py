@@ -9,6 +9,7 @@ from tpcheck.causes.structure import (
     DiagnosisFailed,
     DoesMore,
     GivenUp,
+    IntegersWrap,
     NotAsLaidOut,
     NothingKnown,
     OutsideOfItsTensors,
@@ -32,6 +33,7 @@ from tpcheck.evidence import (
     Stuck,
     TracesDiffer,
     Undisciplined,
+    Wrapped,
 )
 from tpcheck.vocabulary import Access, Fault, Habit, Impasse, Phase
 
@@ -144,6 +146,11 @@ SAID: list[Said] = [
         OutsideOfItsTensors(Stray("k", 7, (1, 0, 0), Access.STORE, "", 0, 1)),
         "k, line 7: program (1, 0, 0) stores outside of every tensor of its launch (none is near, "
         "1 lane)",
+        {},
+    ),
+    (
+        IntegersWrap(Wrapped("k", 7, (1, 0, 0), "mul", 32)),
+        "k, line 7: mul of int32 overflows in program (1, 0, 0)",
         {},
     ),
     (

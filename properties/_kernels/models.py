@@ -1,0 +1,41 @@
+"""The tensor-parallel MLP and block with Triton kernels equal the plain ones."""
+
+from typing import Any
+
+from fixtures.kernels.candidates import KernelBlock, KernelMLP
+from tpcheck import Case, Check, specs
+from tpcheck.specs.block import block_dims
+
+
+def _mlp(*, sequence_parallel: bool) -> Any:
+    def build(case: Case, mesh: Any) -> KernelMLP:
+        return KernelMLP(
+            case["hidden"],
+            case["intermediate"],
+            activation=case["activation"],
+            norm=case["norm"],
+            residual=case["residual"],
+            bias=case["bias"],
+            group=mesh["tp"].get_group(),
+            sequence_parallel=sequence_parallel,
+        )
+
+    return build
+
+
+def _block(*, sequence_parallel: bool) -> Any:
+    def build(case: Case, mesh: Any) -> KernelBlock:
+        group = mesh["tp"].get_group()
+        return KernelBlock(**block_dims(case), group=group, sequence_parallel=sequence_parallel)
+
+    return build
+
+
+mlp_kernels = Check(specs.mlp(), _mlp(sequence_parallel=False), communication=True)
+mlp_kernels_sp = Check(
+    specs.mlp(sequence_parallel=True), _mlp(sequence_parallel=True), communication=True
+)
+block_kernels = Check(specs.block(), _block(sequence_parallel=False), communication=True)
+block_kernels_sp = Check(
+    specs.block(sequence_parallel=True), _block(sequence_parallel=True), communication=True
+)

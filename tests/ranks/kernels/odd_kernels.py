@@ -1,0 +1,98 @@
+"""Triton kernels of y = 2 x that do what the interpreter does not do as a GPU does, and autotuned
+ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _assembly(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count)
+    y = tl.inline_asm_elementwise(
+        "add.f32 $0, $1, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
+    tl.store(y_ptr + at, y, mask=at < count)
+
+
+@triton.jit
+def _atomic(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count)
+    tl.store(y_ptr + at, x, mask=at < count)
+    tl.atomic_add(y_ptr + at, x, mask=at < count)
+
+
+@triton.jit
+def _float8(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count).to(tl.float8e4nv)
+    tl.store(y_ptr + at, 2.0 * x.to(tl.float32), mask=at < count)
+
+
+@triton.jit
+def _dot(x_ptr, y_ptr, count, PRECISION: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at, column = tl.arange(0, BLOCK)[:, None], tl.arange(0, 16)[None, :]
+    x = tl.load(x_ptr + at + 0 * column, mask=(at < count) & (column == 0), other=0.0)
+    twos = tl.full([16, 16], 2.0, dtype=x.dtype)
+    y = tl.dot(x, twos, input_precision=PRECISION, out_dtype=x.dtype)
+    tl.store(y_ptr + at + 0 * column, y, mask=(at < count) & (column == 0))
+
+
+@triton.autotune([triton.Config({"BLOCK": n}) for n in (4, 64)], key=["count"])
+@triton.jit
+def _tuned(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, 2 * tl.load(x_ptr + at, mask=at < count), mask=at < count)
+
+
+class _Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, launch: Any) -> Tensor:
+        flat = x.contiguous()
+        y = torch.empty_like(flat)
+        if flat.numel():
+            launch(flat, y, flat.numel())
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return 2 * grads[0], None
+
+
+def with_assembly(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _assembly[(1,)](x, y, n, BLOCK=256))
+
+
+def with_atomics(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _atomic[(1,)](x, y, n, BLOCK=256))
+
+
+def with_float8(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _float8[(1,)](x, y, n, BLOCK=256))
+
+
+def with_tf32(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _dot[(1,)](x, y, n, PRECISION="tf32", BLOCK=256))
+
+
+def with_ieee(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _dot[(1,)](x, y, n, PRECISION="ieee", BLOCK=256))
+
+
+def autotuned(x: Tensor) -> Tensor:
+    def launch(x: Tensor, y: Tensor, count: int) -> None:
+        _tuned[lambda meta: (triton.cdiv(count, meta["BLOCK"]),)](x, y, count)
+
+    return _Twice.apply(x, launch)
+
+
+def autotuned_for_one_grid(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _tuned[(triton.cdiv(n, 64),)](x, y, n))

@@ -1,0 +1,104 @@
+"""What Triton's interpreter does not do as a GPU does, or does without a word: refused, so that
+nothing is said of it.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from typing import Any
+
+import numpy as np
+
+from tpcheck.kernels import watch
+
+_INTERPRETER = os.path.join("triton", "runtime", "interpreter.py")
+
+
+class NotModelled(Exception):
+    """What a kernel does, and nothing here does as a GPU does."""
+
+
+def unmodelled(error: BaseException) -> str:
+    """What that is, where it is why this was raised; else nothing."""
+    if isinstance(error, NotModelled):
+        return str(error)
+    if isinstance(error, NotImplementedError) and _raised_by_triton(error):
+        return f"Triton's interpreter says {str(error)!r}"
+    return ""
+
+
+def _raised_by_triton(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.endswith(_INTERPRETER)
+
+
+def install(module: Any) -> None:
+    """Makes Triton's `runtime.interpreter` raise where it would go on."""
+    import triton.language as tl
+
+    builder = module.InterpreterBuilder
+    _refuse_precisions(builder, tl, module._ir.INPUT_PRECISION.TF32)
+    _refuse_float8(builder)
+    tl.semantic.TritonSemantic.binary_op_sanitize_overflow_impl = _raise_overflow
+
+
+def refuse_atomics(tl: Any, pointers: Any) -> None:
+    """Those of bfloat16."""
+    if pointers.get_element_ty() == tl.bfloat16:
+        raise NotModelled("an atomic of bfloat16")
+
+
+def _refuse_precisions(builder: Any, tl: Any, tf32: Any) -> None:
+    dot = builder.create_dot
+
+    def create_dot(own: Any, a: Any, b: Any, d: Any, precision: Any, *more: Any) -> Any:
+        if precision == tf32 and a.dtype.scalar == tl.float32:
+            raise NotModelled('tl.dot of float32 in tf32 (input_precision="ieee" is)')
+        return dot(own, a, b, d, precision, *more)
+
+    builder.create_dot = create_dot
+
+
+def _refuse_float8(builder: Any) -> None:
+    """What float8 is converted from is exact; the rest is done with its bits."""
+    binary, unary, to_fp = builder.binary_op, builder.unary_op, builder.create_fp_to_fp
+
+    def binary_op(own: Any, left: Any, right: Any, operation: Any) -> Any:
+        return binary(own, _not_float8(left), right, operation)
+
+    def unary_op(own: Any, given: Any, operation: Any) -> Any:
+        return unary(own, _not_float8(given), operation)
+
+    def create_fp_to_fp(own: Any, source: Any, to: Any, mode: Any) -> Any:
+        if _is_float8(to):
+            raise NotModelled("a cast to float8")
+        return to_fp(own, source, to, mode)
+
+    builder.binary_op, builder.unary_op = binary_op, unary_op
+    builder.create_fp_to_fp = create_fp_to_fp
+
+
+def _not_float8(value: Any) -> Any:
+    if _is_float8(value.dtype):
+        raise NotModelled("arithmetic in float8")
+    return value
+
+
+def _is_float8(dtype: Any) -> bool:
+    scalar = dtype.scalar
+    return not dtype.is_ptr() and scalar.is_floating() and scalar.primitive_bitwidth == 8
+
+
+_EXACT = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+
+
+def _raise_overflow(semantic: Any, left: Any, right: Any, operation: Any) -> None:
+    """Of integers that wrap, with the line at which they do."""
+    kind = left.type.scalar
+    if kind.int_bitwidth >= 64 or operation.__name__ not in _EXACT:
+        return
+    operands = (one.handle.data.astype(np.int64) for one in (left, right))
+    result = _EXACT[operation.__name__](*operands)
+    if ((result < kind.get_int_min_value()) | (result > kind.get_int_max_value())).any():
+        raise watch.overflow(semantic.builder.grid_idx, operation.__name__, kind.int_bitwidth)
