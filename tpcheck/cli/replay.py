@@ -64,4 +64,4 @@ def _script(id_or_file: str, *, check: str | None, corpus: Path | None, trust: b
     with contextlib.redirect_stdout(sys.stderr):  # what the check's file prints is not the script's
         saved = Corpus(corpus).find(id_or_file)
         text = script(saved, check_of(saved, check, trust=trust))
-    console.print(text, end="")
+    console.print(text)

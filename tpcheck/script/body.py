@@ -27,7 +27,8 @@ class Body:
         first: what is run before the candidate is imported.
         environment: set before torch is imported.
         carried: modules of tpcheck that come along → their source.
-        run: the command, without the file.
+        launcher: a command that may start it, besides Python itself.
+        leave: a function that ends the process with an exit code.
         tell: an expression: whether this process says what was found.
         notes: for the head.
     """
@@ -39,7 +40,8 @@ class Body:
     first: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, str] = field(default_factory=dict)
-    run: str = "python"
+    launcher: str = ""
+    leave: str = "sys.exit"
     tell: str = "True"
     notes: Sequence[str] = ()
 
@@ -60,6 +62,11 @@ def mapping(made: Mapping[str, str], depth: int = 1) -> str:
 def tensors(name: str, made: Mapping[str, str]) -> str:
     """A function that makes tensors, anew at each call."""
     return f"def {name}() -> dict[str, Tensor]:\n    return {mapping(made)}"
+
+
+def listed(signature: str, items: Iterable[str]) -> str:
+    """A function that returns a list of `items`, each of several lines."""
+    return function(signature, ["return [", *items, "]"])
 
 
 def in_order(problem: Problem) -> list[Target]:

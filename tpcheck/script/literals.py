@@ -53,7 +53,7 @@ def _numbers(flat: Tensor) -> str:
     """In decimals that name one float64 each: every smaller dtype gets its own number back."""
     wide = flat.double() if flat.is_floating_point() else flat
     text = ", ".join(map(repr, wide.tolist()))
-    if len(text) < _WIDTH // 2:
+    if len(text) < _WIDTH // 3:
         return f"[{text}]"
     lines = textwrap.wrap(text, _WIDTH - len(_INDENT), break_long_words=False)
     return "\n".join(["[", *(_INDENT + line for line in lines), _INDENT[4:] + "]"])

@@ -12,7 +12,7 @@ from tpcheck.protocol.messages import Work
 from tpcheck.ranks.share import Share
 from tpcheck.report.script import INTERPRETED
 from tpcheck.script import literals, subject
-from tpcheck.script.body import Body, expected, function, in_order, tensors
+from tpcheck.script.body import Body, expected, function, in_order, listed, tensors
 from tpcheck.script.carried import carried
 from tpcheck.script.parts import candidate, crash, habits, interpreted, kernel
 from tpcheck.script.parts import tensors as compared
@@ -76,7 +76,7 @@ def _data(posed: Posed, *, gpu: bool) -> list[str]:
     return [
         tensors("inputs", given),
         tensors("upstream", seeds),
-        "\n".join(["EXPECTED = [", *wanted, "]"]),
+        listed("expected() -> list[Expected]", wanted),
     ]
 
 
@@ -85,10 +85,10 @@ def _show(rules: Kernel, kinds: Collection[Kind], *, triton: bool) -> str:
     if triton:
         lines += [
             "own = {**given, **{f'd {name}': seed for name, seed in seeds.items()}}",
-            "found = interpreted(lambda: call(subject, given, seeds, EXPECTED), own)",
+            "found = interpreted(lambda: call(subject, given, seeds, expected()), own)",
         ]
     else:
-        lines += ["found = call(subject, given, seeds, EXPECTED)"]
+        lines += ["found = call(subject, given, seeds, expected())"]
     if Kind.DISCIPLINE in kinds:
         lines += [f"found += habits(subject, inputs, upstream, overwrites={rules.overwrites!r})"]
     return function("show(subject: Any) -> list[str]", [*lines, "return found"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -58,7 +59,8 @@ def of_model(saved: Saved, check: Check) -> Body:
         show=_show(saved.case, functions),
         first=[f"ranks({saved.case.world_size})"],
         carried=carried(*((f.module, f.path) for f in functions.values() if _ours(f))),
-        run=f"torchrun --nproc-per-node {saved.case.world_size}",
+        launcher=f"torchrun --nproc-per-node {saved.case.world_size}",
+        leave="leave",
         tell="dist.get_rank() == 0",
     )
 
@@ -92,11 +94,12 @@ def _data(posed: Posed) -> list[str]:
     wanted = in_order(posed.problems[0])
     held = {(str(t.kind), t.name): _place(summed(t.entry), t.value, case) for t in wanted}
     sums = {(str(t.kind), t.name): s for t in wanted if (s := _sums(t.entry, case))}
+    fields = [f"    {name}={value!r}," for name, value in case.to_dict().items()]
     placed = [f"    {name}={mapping(own)}," for name, own in places.items()]
     placed += [f"    compared={_keyed(held)},", f"    sums={_keyed(sums)},"]
     return [
-        f"CASE = Case(**{case.to_dict()!r})",
-        "\n".join(["PLACED = Placed(", *placed, ")"]),
+        function("case() -> Case", ["return Case(", *fields, ")"]),
+        function("placed() -> Placed", ["return Placed(", *placed, ")"]),
         f"def parameters() -> dict[str, Tensor]:\n    return {mapping(params)}",
         _of_passes("inputs", problems, lambda problem: problem.inputs),
         _of_passes("upstream", problems, lambda problem: problem.cotangents),
@@ -122,11 +125,12 @@ def _of_passes(
 
 
 def _expected(problems: list[Problem], case: Case) -> str:
-    lines = ["EXPECTED: dict[int, list[Expected]] = {}"]
+    lines = ["def expected(d: int) -> list[Expected]:"]
     for problem in problems:
         each = [expected(target, _elements(target, case)) for target in in_order(problem)]
-        lines += [f"EXPECTED[{problem.d}] = [", *each, "]"]
-    return "\n".join(lines)
+        own = textwrap.indent("\n".join(["return [", *each, "]"]), _INDENT * 2)
+        lines += [f"    if d == {problem.d}:", own]
+    return "\n".join([*lines, "    return []"])
 
 
 def _elements(target: Target, case: Case) -> int:
@@ -203,12 +207,12 @@ def _formats(posed: Posed) -> str:
 def _show(case: Case, functions: Mapping[str, Subject]) -> str:
     given = ", ".join(f"{n}=candidate({f.arguments})" for n, f in functions.items())
     lines = [
-        f"rank = Rank(CASE, PLACED, Functions({given}), laid_out)",
+        f"rank = Rank(case(), placed(), Functions({given}), laid_out)",
         "module = rank.build(subject, parameters())",
-        "d = CASE.coordinates(rank.rank).get('dp', 0)",
-        "for m in range(CASE.microbatches):",
+        "d = rank.case.coordinates(rank.rank).get('dp', 0)",
+        "for m in range(rank.case.microbatches):",
         "    rank.run(module, inputs(d, m), upstream(d, m), m)",
         f"rank.finish(module, inputs(d, 0), rate={LEARNING_RATE!r})",
-        "return rank.faults(EXPECTED[d])",
+        "return rank.faults(expected(d))",
     ]
     return function("show(subject: Any) -> list[str]", lines)

@@ -18,7 +18,13 @@ def imports(parts: Sequence[ModuleType], more: Sequence[str] = ()) -> str:
             own = isinstance(node, ast.ImportFrom) and str(node.module).startswith(_PARTS)
             if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not own):
                 lines |= {_line(node, alias) for alias in node.names}
-    return "\n".join(sorted(_together(lines - {"from __future__ import annotations"})))
+    together = _together(lines - {"from __future__ import annotations"})
+    return "\n".join(sorted(together, key=_place))
+
+
+def _place(line: str) -> tuple[bool, str]:
+    """Torch comes after the standard library."""
+    return line.split()[1].startswith("torch"), line
 
 
 def _line(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:

@@ -32,7 +32,7 @@ def script(saved: Saved, check: Check) -> str:
         body = of_model.of_model(saved, check)
     else:
         body = of_kernel.of_kernel(saved, check, check.kernel)
-    return "\n\n".join([_head(saved, body), _imports(body), _code(saved, body)]) + "\n"
+    return "\n\n".join([_head(saved, body), f"{_imports(body)}\n", _code(saved, body)])
 
 
 def _head(saved: Saved, body: Body) -> str:
@@ -47,7 +47,7 @@ def _head(saved: Saved, body: Body) -> str:
         diagnosis=saved.diagnosis,
         mismatches=saved.mismatches,
         versions={"tpcheck": __version__, "Python": python, **versions},
-        run=f"{body.run} {saved.id}.py",
+        run=", or ".join(f"{by} {saved.id}.py" for by in ("python", body.launcher) if by),
         notes=body.notes,
     )
 
@@ -72,10 +72,10 @@ def _code(saved: Saved, body: Body) -> str:
         "warnings.simplefilter('ignore')",
         f"subject = candidate({body.candidate.arguments})",
         f"raises, tell = {_raises(saved)}, {body.tell}",
-        "sys.exit(ending(lambda: show(subject), raises=raises, tell=tell))",
+        f"{body.leave}(ending(lambda: show(subject), raises=raises, tell=tell))",
     ]
     main = "\n".join(["if __name__ == '__main__':", *(f"    {line}" for line in run)])
-    return "\n\n\n".join([*parts, "\n\n\n".join(body.data), body.show, _carried(body), main])
+    return "\n\n\n".join([*body.data, body.show, *parts, _carried(body), main])
 
 
 def _raises(saved: Saved) -> bool:

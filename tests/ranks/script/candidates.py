@@ -192,14 +192,7 @@ def dtensors(case, mesh):
     return parallelize_module(model, mesh["tp"], RowwiseParallel(input_layouts=Split(-1)))
 
 
-def raises(case, mesh):
-    if not FIXED:
-        raise ValueError("deliberate")
-    return build(case, mesh)
-
-
 row = tpcheck.Check(specs.row_linear(even=True), build)
 loaded = tpcheck.Check(specs.row_linear(even=True), candidate=build, load=fill)
 planned = tpcheck.Check(specs.row_linear(even=True), candidate=dtensors)
-raising = tpcheck.Check(specs.row_linear(even=True), candidate=raises)
 """

@@ -40,15 +40,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("work")
     (folder / "kernels.py").write_text(KERNELS)
     (folder / "models.py").write_text(MODELS)
-    (folder / "sitecustomize.py").write_text(ALONE)
+    (folder / "alone").mkdir()
+    (folder / "alone" / "sitecustomize.py").write_text(ALONE)
     command = [sys.executable, "-m", "tpcheck", "verify", "--examples", "16", "--tp", "2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    (folder / "sitecustomize.py").rename(folder / "alone.py")
     for file in ("kernels.py", "models.py"):
         done = subprocess.run([*command, file], cwd=folder, env=environment, capture_output=True)
         assert done.returncode == 1, done.stdout.decode() + done.stderr.decode()
-    (folder / "alone").mkdir()
-    (folder / "alone.py").rename(folder / "alone" / "sitecustomize.py")
     return folder
 
 
@@ -57,16 +55,16 @@ def inside(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(work)
 
 
-def identity(check: str) -> str:
-    (saved,) = [s for s in Corpus()._readable() if s.check == check]
+def identity(file: str, check: str) -> str:
+    """Of the case in which a check has failed."""
+    (saved,) = Corpus().of(check, (str(Path(file).resolve()), check))
     return saved.id
 
 
 def script(file: str, check: str, capsys: pytest.CaptureFixture[str]) -> Path:
     """The script of a check's case, as the command line prints it."""
-    (saved,) = [s for s in Corpus()._readable() if s.address == (file, check)]
     capsys.readouterr()
-    assert run("replay", saved.id, "--script") == 0
+    assert run("replay", identity(file, check), "--script") == 0
     path = Path("scripts") / f"{Path(file).stem}_{check}.py"
     path.parent.mkdir(exist_ok=True)
     path.write_text(capsys.readouterr().out)
@@ -82,63 +80,39 @@ def shown(path: Path, *launcher: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def fixed(file: str) -> None:
-    path = Path(file)
-    path.write_text(path.read_text().replace("FIXED = False", "FIXED = True"))
-
-
-def broken(file: str) -> None:
-    path = Path(file)
-    path.write_text(path.read_text().replace("FIXED = True", "FIXED = False"))
-
-
-@pytest.mark.parametrize(
-    ("check", "says"),
-    [
-        ("stride_ignored", r"WRONG: output (z|sum.0) \[\d+, \d+\]: expected .* got .* bound"),
-        ("twice", r"WRONG: input_grad [xy], a second backward of the same call: \d+ of"),
-        ("input_overwritten", r"WRONG: x: the call, or its backward, changes \d+ bytes"),
-        ("raising", r"ValueError: deliberate(.|\n)*WRONG: it raises"),
-        ("dying", r"WRONG: the process is killed by SIGSEGV"),
-        ("nameless", r"WRONG: output output \[\d+, \d+\]: expected"),
-        ("out_of_bounds", r"WRONG: out of bounds: load outside .* _scale"),
-        ("race", r"WRONG: race: Race\(kernel='_sum'"),
-    ],
-)
-def test_the_script_of_a_kernel_shows_it_until_it_is_fixed(
-    check: str, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = script("kernels.py", check, capsys)
-    status, told = shown(path)
-    assert status == 1 and re.search(says, told), told
-    fixed("kernels.py")
+def shown_when_fixed(path: Path, file: str) -> tuple[int, str]:
+    """What it says once the candidate is right."""
+    broken = Path(file).read_text()
+    Path(file).write_text(broken.replace("FIXED = False", "FIXED = True"))
     try:
-        status, told = shown(path)
+        return shown(path)
     finally:
-        broken("kernels.py")
-    assert status == 0 and "the fault does not show" in told, told
+        Path(file).write_text(broken)
 
 
-@pytest.mark.parametrize(
-    ("check", "says"),
-    [
-        ("row", r"WRONG: output output on rank 0 \[.*\]: expected .* got"),
-        ("loaded", r"WRONG: output output on rank 0 \[.*\]: expected .* got"),
-        ("planned", r"WRONG: output output on rank 0 \[.*\]: expected .* got"),
-        ("raising", r"ValueError: deliberate(.|\n)*WRONG: it raises"),
-    ],
-)
-def test_the_script_of_a_model_shows_it_until_it_is_fixed(
-    check: str, says: str, capsys: pytest.CaptureFixture[str]
+SAID = {
+    ("kernels.py", "stride_ignored"): r"WRONG: output z \[\d+, \d+\]: expected .* got .* bound",
+    ("kernels.py", "twice"): r"WRONG: input_grad [xy], a second backward of the same call: \d+ of",
+    ("kernels.py", "input_overwritten"): r"x: the call, or its backward, changes \d+ bytes",
+    ("kernels.py", "raising"): r"ValueError: deliberate",
+    ("kernels.py", "dying"): r"WRONG: the process is killed by SIGSEGV",
+    ("kernels.py", "nameless"): r"WRONG: output output \[\d+, \d+\]: expected",
+    ("kernels.py", "out_of_bounds"): r"WRONG: out of bounds: load outside .* _scale",
+    ("kernels.py", "race"): r"WRONG: race: Race\(kernel='_sum'",
+    ("models.py", "row"): r"WRONG: output output on rank 0 \[.*\]: expected .* got",
+    ("models.py", "loaded"): r"WRONG: output output on rank 0 \[.*\]: expected .* got",
+    ("models.py", "planned"): r"WRONG: output output on rank 0 \[.*\]: expected .* got",
+}
+
+
+@pytest.mark.parametrize(("file", "check"), SAID)
+def test_a_script_shows_the_fault_until_it_is_fixed(
+    file: str, check: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = script("models.py", check, capsys)
+    path = script(file, check, capsys)
     status, told = shown(path)
-    assert status == 1 and re.search(says, told), told
-    fixed("models.py")
-    try:
-        status, told = shown(path)
-    finally:
-        broken("models.py")
+    assert status == 1 and re.search(SAID[file, check], told) and "WRONG" in told, told
+    status, told = shown_when_fixed(path, file)
     assert status == 0 and "the fault does not show" in told, told
 
 
@@ -149,6 +123,6 @@ def test_torchrun_runs_the_script_of_a_model(capsys: pytest.CaptureFixture[str])
 
 
 def test_what_a_script_can_not_show_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    (saved,) = [s for s in Corpus()._readable() if s.address == ("kernels.py", "unreachable")]
-    said = complaint(capsys, "replay", saved.id, "--script")
-    assert saved.id in said and "kernel_check" in said
+    case = identity("kernels.py", "unreachable")
+    said = complaint(capsys, "replay", case, "--script")
+    assert case in said and "kernel_check" in said
