@@ -27,11 +27,11 @@ def number(given: float) -> str:
     return repr(float(given))
 
 
-def tensor(given: Tensor, move: str = "") -> str:
+def tensor(given: Tensor, device: str = "cpu") -> str:
     """A call of `stored` (`parts/tensors`) that makes the same tensor, with all of its storage.
 
     Args:
-        move: what is called on it.
+        device: on which it is made.
 
     Raises:
         InvalidArgument: it is too large.
@@ -46,7 +46,8 @@ def tensor(given: Tensor, move: str = "") -> str:
     flat = torch.empty(0, dtype=given.dtype).set_(memory)
     numbers = _numbers(flat) if flat.numel() <= READABLE else _packed(flat)
     layout = f"{tuple(given.shape)}, {tuple(given.stride())}, {given.storage_offset()}"
-    return f"stored({given.dtype}, {layout}, {numbers}){move}"
+    where = "" if device == "cpu" else f", device={device!r}"
+    return f"stored({given.dtype}, {layout}, {numbers}{where})"
 
 
 def _numbers(flat: Tensor) -> str:

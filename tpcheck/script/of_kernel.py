@@ -69,9 +69,9 @@ def _interpreter() -> dict[str, str]:
 def _data(posed: Posed, *, gpu: bool) -> list[str]:
     problem, placed = posed.problems[0], (posed.params, posed.inputs, posed.outputs)
     share = Share(Work(posed.case, "", *placed, {}, posed.named, suspects=""), problem, 0)
-    move = ".cuda()" if gpu else ""
-    given = {n: literals.tensor(t, move) for n, t in share.leaves(problem.inputs[0]).items()}
-    seeds = {n: literals.tensor(t, move) for n, t in share.seeds(0).items()}
+    device = "cuda" if gpu else "cpu"
+    given = {n: literals.tensor(t, device) for n, t in share.leaves(problem.inputs[0]).items()}
+    seeds = {n: literals.tensor(t, device) for n, t in share.seeds(0).items()}
     wanted = [expected(target, target.value.numel()) for target in in_order(problem)]
     return [
         tensors("inputs", given),

@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 
 
-def stored(dtype: torch.dtype, shape: Any, strides: Any, offset: int, storage: Any) -> Tensor:
+def stored(
+    dtype: torch.dtype, shape: Any, strides: Any, offset: int, storage: Any, device: str = "cpu"
+) -> Tensor:
     """A tensor over a storage of its own: all numbers of that, or its bytes, packed."""
     if isinstance(storage, str):
         flat = torch.frombuffer(bytearray(zlib.decompress(base64.b85decode(storage))), dtype=dtype)
     else:
         flat = torch.tensor(storage, dtype=dtype)
-    return flat.as_strided(shape, strides, offset)
+    return flat.to(device).as_strided(shape, strides, offset)
 
 
 @dataclass
