@@ -29,7 +29,7 @@ from tpcheck.tensors import strides
 from tpcheck.vocabulary import Kind
 
 #: What a script shows of a model.
-SHOWN = frozenset(kind for kind in Kind if kind.is_tensor) | {Kind.EXCEPTION}
+SHOWN = frozenset(kind for kind in Kind if kind.is_tensor) | {Kind.EXCEPTION, Kind.REPLICA}
 
 _INDENT = " " * 4
 
@@ -97,6 +97,7 @@ def _data(posed: Posed) -> list[str]:
     fields = [f"    {name}={value!r}," for name, value in case.to_dict().items()]
     placed = [f"    {name}={mapping(own)}," for name, own in places.items()]
     placed += [f"    compared={_keyed(held)},", f"    sums={_keyed(sums)},"]
+    placed += [f"    replicas={_keyed(_replicas(posed))},"]
     return [
         function("case() -> Case", ["return Case(", *fields, ")"]),
         function("placed() -> Placed", ["return Placed(", *placed, ")"]),
@@ -182,6 +183,18 @@ def _indices(indices: list[int]) -> str:
 def _sums(entry: Entry, case: Case) -> str:
     axes = [a for a, own in by_axis(entry).items() if isinstance(own, Partial) and a in case.mesh]
     return repr(axes) if axes else ""
+
+
+def _replicas(posed: Posed) -> dict[tuple[str, str], str]:
+    """The groups of ranks that hold the same elements (`runner/judge`)."""
+    found = {}
+    for target in in_order(posed.problems[0]):
+        shared = posed.shared and target.kind in (Kind.PARAM, Kind.PARAM_GRAD)
+        over = list(posed.case.mesh) if shared else None
+        entry, shape = summed(target.entry), tuple(target.value.shape)
+        if groups := placement.replicas(entry, shape, case=posed.case, over=over):
+            found[str(target.kind), target.name] = repr(groups)
+    return found
 
 
 def _keyed(made: Mapping[tuple[str, str], str]) -> str:

@@ -137,14 +137,20 @@ def test_scripts_of_kernels_show_the_fault_until_it_is_fixed(
     assert told.count("the fault does not show\nexit 0\n") == len(paths), told
 
 
-@pytest.mark.parametrize("check", ["loaded", "planned"])
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [
+        ("loaded", r"WRONG: output output on rank 0 \[.*\]: expected .* got"),
+        ("planned", r"WRONG: output output on rank 0 \[.*\]: expected .* got"),
+        ("replicas", r"WRONG: output output: ranks \[0, 1\] must hold the same bits, and don't"),
+    ],
+)
 def test_the_script_of_a_model_shows_the_fault_until_it_is_fixed(
-    check: str, capsys: pytest.CaptureFixture[str]
+    check: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = script("models.py", check, capsys)
     status, told = shown(path)
-    assert status == 1, told
-    assert re.search(r"WRONG: output output on rank 0 \[.*\]: expected .* got", told), told
+    assert status == 1 and re.search(says, told), told
     status, told = shown_when_fixed("models.py", path)
     assert status == 0 and "the fault does not show" in told, told
 

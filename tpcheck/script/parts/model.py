@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -67,13 +67,15 @@ class Placed:
         params, inputs, outputs: name → its place.
         compared: (kind, name) → its place.
         sums: (kind, name) → mesh axes over which ranks hold terms of it.
+        replicas: (kind, name) → groups of ranks that must hold the same bits.
     """
 
     params: Mapping[str, Place]
     inputs: Mapping[str, Place]
     outputs: Mapping[str, Place]
     compared: Mapping[tuple[str, str], Place]
-    sums: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    sums: Mapping[tuple[str, str], Sequence[str]]
+    replicas: Mapping[tuple[str, str], Sequence[Sequence[int]]]
 
 
 @dataclass
@@ -194,8 +196,10 @@ class Rank:
             self.actual["loss" if loss else kind, f"{name}{at}"] = tensor
 
     def faults(self, expected: Sequence[Expected]) -> list[str]:
-        """A line for each wrong tensor of each rank: the same on all ranks."""
+        """A line for each wrong tensor of each rank, and for replicas that differ: the same on all
+        ranks."""
         found: list[str] = []
+        bits: dict[tuple[str, str], bytes] = {}
         for wanted in expected:
             key = wanted.kind, wanted.name
             place, actual = self.placed.compared[key], self.actual.get(key)
@@ -211,11 +215,25 @@ class Rank:
                     actual = actual.clone()
                     dist.all_reduce(actual, group=self.mesh[axis].get_group())
                 said = wanted.of(partial(part, place=place)).fault(actual)
+                bits[key] = b"" if actual is None else bits_of(actual)
             if said is not None:
                 found.append(f"{wanted.kind} {wanted.name} on rank {self.rank} {said}")
         everyone: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(everyone, found)
-        return [line for lines in everyone for line in lines]
+        dist.all_gather_object(everyone, (found, bits))
+        lines = [line for lines, _ in everyone for line in lines]
+        return lines + self._differ([held for _, held in everyone])
+
+    def _differ(self, held: Sequence[Mapping[tuple[str, str], bytes]]) -> list[str]:
+        return [
+            f"{' '.join(key)}: ranks {list(group)} must hold the same bits, and don't"
+            for key, groups in self.placed.replicas.items()
+            for group in groups
+            if len({held[rank].get(key) for rank in group}) > 1
+        ]
+
+
+def bits_of(tensor: Tensor) -> bytes:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
