@@ -92,7 +92,8 @@ class Scale(torch.autograd.Function):
 @triton.jit
 def _sum(x_ptr, y_ptr, count, SHIFT: tl.constexpr):
     row = tl.program_id(0)
-    total = tl.load(x_ptr + row) * 3
+    total = tl.sum(tl.zeros([4], dtype=tl.float32), 0).to(x_ptr.dtype.element_ty)
+    total += tl.load(x_ptr + row) * 3
     tl.store(y_ptr + row, total)
     if SHIFT and row + 1 < count:
         tl.store(y_ptr + row + 1, total)

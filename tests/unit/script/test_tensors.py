@@ -72,6 +72,7 @@ def test_an_element_that_can_not_be_judged_is_not() -> None:
     sigma[3, 4] = torch.inf
     of = target(spread=Spread(sigma, 100, 1000))
     assert expected(of).fault(off(1e3)) is None
+    assert expected(of).fault(off(float("nan"))) is None
     assert expected(of).fault(off(1e3, (3, 5))) is not None
 
 
