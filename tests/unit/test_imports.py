@@ -51,6 +51,7 @@ ORDER = {
     "runner": DRIVER,
     "diagnosis": DRIVER,
     "search": DRIVER,
+    "script": DRIVER,
     "mutation": DRIVER,
     "calibrate": DRIVER,
     "bench": DRIVER,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -25,8 +27,14 @@ def replay(
     trust: Annotated[
         bool, typer.Option("--trust", help="Run code outside the working folder, if it names any.")
     ] = False,
+    script: Annotated[
+        bool,
+        typer.Option("--script", help="Print a file that shows it without tpcheck; run nothing."),
+    ] = False,
 ) -> None:
     """Runs one saved case again, bit for bit."""
+    if script:
+        return _script(id_or_file, check=check, corpus=corpus, trust=trust)
     with signals.loading():
         from tpcheck.report.replay import text
         from tpcheck.search.replay import replay as run
@@ -45,3 +53,15 @@ def replay(
     number = len(saved.mismatches)
     console.print(text(result, saved.id, saved=number, identical=again.identical))
     raise typer.Exit(result.verdict.exit_code)
+
+
+def _script(id_or_file: str, *, check: str | None, corpus: Path | None, trust: bool) -> None:
+    with signals.loading():
+        from tpcheck.script.write import script
+        from tpcheck.search.corpus import Corpus
+        from tpcheck.search.replay import check_of
+
+    with contextlib.redirect_stdout(sys.stderr):  # what the check's file prints is not the script's
+        saved = Corpus(corpus).find(id_or_file)
+        text = script(saved, check_of(saved, check, trust=trust))
+    console.print(text)

@@ -138,8 +138,8 @@ def resources() -> list[Aspect]:
     """What a process holds, and what may still happen to it."""
     found = [
         Aspect("resource.getrlimit", _limits, _set_limits),
+        Aspect("signal.getitimer", pending, _stop_timers),  # before what they call goes
         Aspect("signal.getsignal", _handlers, _set_handlers),
-        Aspect("signal.getitimer", pending, _stop_timers),
         Aspect(
             "signal.pthread_sigmask",
             lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),

@@ -59,7 +59,7 @@ def replay(
     """
     kept = Corpus(corpus)
     saved = kept.find(id_or_file)
-    found = _check(saved, check, trust)
+    found = check_of(saved, check, trust=trust)
     size = ranks or max(saved.case.world_size, ranks_for([saved.case.tp]))
     if dump is not None:
         _make(dump)
@@ -80,7 +80,17 @@ def _make(folder: Path) -> None:
         raise InvalidArgument(f"can't write tensors to {folder}: {error}") from None
 
 
-def _check(saved: Saved, name: str | None, trust: bool) -> Check:
+def check_of(saved: Saved, name: str | None = None, *, trust: bool = False) -> Check:
+    """The check of a saved case.
+
+    Args:
+        name: `FILE::NAME`, where it has moved.
+        trust: whether the case may name code outside the working folder.
+
+    Raises:
+        CaseError: it is gone, or names code that is not to be trusted.
+        InvalidArgument: it is not to be found.
+    """
     found = collect([name or _address(saved, trust)])
     if len(found) != 1:
         raise InvalidArgument(f"--check {name}: names {len(found)} checks; give FILE::NAME")

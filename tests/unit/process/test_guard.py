@@ -238,3 +238,14 @@ def test_each_thread_has_a_state_of_its_own() -> None:
     assert shared.restore() == []
     torch.set_default_dtype(torch.float64)
     assert [one.name for one in shared.restore()] == ["torch.get_default_dtype"]
+
+
+def test_a_timer_is_stopped_before_the_handler_that_it_calls_is_taken_away() -> None:
+    if (child := os.fork()) == 0:
+        held = guard.Guard(guard.resources())
+        for _ in range(300):
+            signal.signal(signal.SIGALRM, lambda *_: None)
+            signal.setitimer(signal.ITIMER_REAL, 1e-5, 1e-5)
+            held.restore()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "killed by the timer"

@@ -26,7 +26,7 @@ def _files() -> list[Path]:
     return [path for path in run_folder().rglob("*") if path.is_file()]
 
 
-@kind(Effect.LEAVES, at=_HERE[1:])
+@kind(Effect.MEDDLES, at=_HERE[1:])
 def removes_the_runs_folder(here: Here) -> None:
     """Removes the run's folder with all that is in it."""
     shutil.rmtree(run_folder(), ignore_errors=True)

@@ -1,0 +1,212 @@
+"""A user's files: kernels and models, each wrong until FIXED is true, and their checks."""
+
+KERNELS = """
+import os, signal
+
+import torch
+import triton
+import triton.language as tl
+
+import tpcheck
+from tpcheck import Argument
+
+FIXED = False
+print("a file may print when it is imported")
+
+
+def product(x, y):
+    return x * y
+
+
+def strides(x, y):
+    if not FIXED:
+        x = torch.as_strided(x, x.shape, (x.shape[1], 1), x.storage_offset())
+    return {"z": x * y, "sum": (x + y, None)}
+
+
+def two(x, y):
+    return {"z": x * y, "sum": (x + y, None)}
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        ctx.backwards = 0
+        return x * y
+
+    @staticmethod
+    def backward(ctx, dz):
+        x, y = ctx.saved_tensors
+        ctx.backwards += 1
+        times = 1 if FIXED else ctx.backwards
+        return dz * y * times, dz * x * times
+
+
+def overwrites(x, y):
+    out = x * y
+    if not FIXED:
+        x.data.add_(1)
+    return out
+
+
+def raises(x, y):
+    if not FIXED and x.shape[0] > 1:
+        raise ValueError("deliberate")
+    return x * y
+
+
+def dies(x, y):
+    if not FIXED:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return x * y
+
+
+@triton.jit
+def _scale(x_ptr, y_ptr, width, MASKED: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < width
+    if MASKED:
+        x = tl.load(x_ptr + row * width + columns, mask=inside, other=0.0)
+    else:
+        x = tl.load(x_ptr + row * width + columns)
+    tl.store(y_ptr + row * width + columns, x + x, mask=inside)
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        if x.numel():
+            block = triton.next_power_of_2(x.shape[1])
+            _scale[(x.shape[0],)](x, y, x.shape[1], MASKED=FIXED, BLOCK=block)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy + dy
+
+
+@triton.jit
+def _sum(x_ptr, y_ptr, count, SHIFT: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.sum(tl.zeros([4], dtype=tl.float32), 0).to(x_ptr.dtype.element_ty)
+    total += tl.load(x_ptr + row) * 3
+    tl.store(y_ptr + row, total)
+    if SHIFT and row + 1 < count:
+        tl.store(y_ptr + row + 1, total)
+
+
+class Thrice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x, y = x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
+        if x.numel():
+            _sum[(x.numel(),)](x, y, x.numel(), SHIFT=not FIXED)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * 3
+
+
+def check(fn, reference=product, **more):
+    arguments = {"x": Argument("rows", "width"), "y": Argument("rows", "width")}
+    return tpcheck.kernel_check(fn, reference=reference, arguments={**arguments, **more})
+
+
+one = {"x": Argument("rows", "width")}
+stride_ignored = check(strides, two)
+twice = check(Product.apply)
+input_overwritten = check(overwrites)
+raising = check(raises)
+dying = check(dies)
+nameless = tpcheck.kernel_check(
+    lambda x: x + x if FIXED else x,
+    reference=lambda x: 2 * x,
+    arguments=one,
+)
+out_of_bounds = tpcheck.kernel_check(Scale.apply, reference=lambda x: 2 * x, arguments=one)
+race = tpcheck.kernel_check(Thrice.apply, reference=lambda x: 3 * x, arguments={"x": Argument("n")})
+unreachable = check(lambda x, y: x)
+"""
+
+MODELS = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
+from torch.distributed.tensor import Replicate, Shard as Split
+
+import tpcheck
+from tpcheck import Layout, Partial, Shard, specs
+
+FIXED = False
+
+
+class Reduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        x = x.clone()
+        dist.all_reduce(x, group=group)
+        return x
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy, None
+
+
+class Row(nn.Module):
+    def __init__(self, case, group):
+        super().__init__()
+        rows = case["in_features"] // group.size()
+        self.group = group
+        self.weight = nn.Parameter(torch.empty(case["out_features"], rows))
+        self.bias = nn.Parameter(torch.empty(case["out_features"])) if case["bias"] else None
+
+    def forward(self, x):
+        y = x @ self.weight.T
+        y = Reduce.apply(y, self.group) if FIXED else y
+        return y if self.bias is None else y + self.bias
+
+
+def build(case, mesh):
+    return Row(case, mesh["tp"].get_group())
+
+
+def fill(module, full):
+    rank, size = dist.get_rank(module.group), module.group.size()
+    module.weight.copy_(full["weight"].chunk(size, 1)[rank])
+    if module.bias is not None:
+        module.bias.copy_(full["bias"])
+
+
+class Linear(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) if FIXED else super().forward(x) * 1.5
+
+
+def dtensors(case, mesh):
+    model = Linear(case["in_features"], case["out_features"], bias=case["bias"])
+    return parallelize_module(model, mesh["tp"], RowwiseParallel(input_layouts=Split(-1)))
+
+
+class Noisy(Row):
+    def forward(self, x):
+        y = Reduce.apply(x @ self.weight.T, self.group)
+        y = y if self.bias is None else y + self.bias
+        last = dist.get_rank(self.group) == self.group.size() - 1
+        return y.nextafter(torch.full_like(y, 9)) if last and not FIXED else y
+
+
+def noisy(case, mesh):
+    return Noisy(case, mesh["tp"].get_group())
+
+
+row = tpcheck.Check(specs.row_linear(even=True), build)
+loaded = tpcheck.Check(specs.row_linear(even=True), candidate=build, load=fill)
+replicas = tpcheck.Check(specs.row_linear(even=True), candidate=noisy)
+planned = tpcheck.Check(specs.row_linear(even=True), candidate=dtensors)
+"""

@@ -1,0 +1,166 @@
+"""Scripts of saved cases, run where tpcheck can't be imported: they show the fault, and no longer
+once the candidate is right."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.ranks.cli.commands import complaint, run
+from tests.ranks.script.candidates import KERNELS, MODELS
+from tpcheck.search.corpus import Corpus
+
+#: Nothing of this checkout is imported.
+ALONE = f"""
+import atexit, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "tpcheck":
+            raise ImportError("tpcheck is not here")
+
+sys.meta_path.insert(0, Absent())
+
+@atexit.register
+def nothing_is_tpchecks():
+    files = [str(getattr(m, "__file__", "")) for m in list(sys.modules.values())]
+    assert not any(f.startswith({str(ROOT / "tpcheck")!r}) for f in files)
+"""
+
+#: Scripts one after the other, each in a process of its own, forked from one that has loaded torch.
+EACH = """
+import os, runpy, sys, torch
+
+assert "triton" not in sys.modules  # scripts say first that it is to interpret
+for path in sys.argv[1:]:
+    sys.stdout.flush()
+    if (child := os.fork()) == 0:
+        os.dup2(1, 2)
+        try:
+            sys.argv = [path]
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as end:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code)
+        os._exit(99)
+    print(f"exit {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
+"""
+
+OF_KERNELS = {
+    "stride_ignored": r"WRONG: output z \[\d+, \d+\]: expected .* got .* bound",
+    "twice": r"WRONG: input_grad [xy], a second backward of the same call: \d+ of",
+    "input_overwritten": r"x: the call, or its backward, changes \d+ bytes",
+    "raising": r"ValueError: deliberate",
+    "dying": r"WRONG: the process is killed by SIGSEGV",
+    "nameless": r"WRONG: output output \[\d+, \d+\]: expected",
+    "out_of_bounds": r"WRONG: stopped: load outside .* _scale",
+    "race": r"WRONG: race: Race\(kernel='_sum'",
+}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder in which every check has failed."""
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "alone").mkdir()
+    (folder / "alone" / "sitecustomize.py").write_text(ALONE)
+    (folder / "each.py").write_text(EACH)
+    (folder / "kernels.py").write_text(KERNELS)
+    (folder / "models.py").write_text(MODELS)
+    command = [sys.executable, "-m", "tpcheck", "verify", "kernels.py", "models.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    options = ["--examples", "16", "--tp", "2"]
+    done = subprocess.run([*command, *options], cwd=folder, env=environment, capture_output=True)
+    assert done.stdout.count(b"\nFAIL  ") >= 12, done.stdout.decode() + done.stderr.decode()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def inside(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(work)
+
+
+def identity(file: str, check: str) -> str:
+    """Of the case in which a check has failed."""
+    (saved,) = Corpus().of(check, (str(Path(file).resolve()), check))
+    return saved.id
+
+
+def script(file: str, check: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """The script of a check's case, as the command line prints it."""
+    capsys.readouterr()
+    assert run("replay", identity(file, check), "--script") == 0
+    path = Path("scripts") / f"{check}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(capsys.readouterr().out)
+    return str(path)
+
+
+def shown(*command: str) -> tuple[int, str]:
+    """What scripts say where tpcheck is not installed."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "TRITON"))}
+    environment["PYTHONPATH"] = "alone"
+    done = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def shown_when_fixed(file: str, *command: str) -> tuple[int, str]:
+    """What they say once the candidate is right."""
+    broken = Path(file).read_text()
+    Path(file).write_text(broken.replace("FIXED = False", "FIXED = True"))
+    try:
+        return shown(*command)
+    finally:
+        Path(file).write_text(broken)
+
+
+def test_scripts_of_kernels_show_the_fault_until_it_is_fixed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paths = [script("kernels.py", check, capsys) for check in OF_KERNELS]
+    _, told = shown("each.py", *paths)
+    each = re.split(r"^exit (.*)\n", told, flags=re.MULTILINE)
+    assert each[1::2] == ["1"] * len(paths), told
+    for said, wanted in zip(each[::2], OF_KERNELS.values(), strict=False):
+        assert "WRONG" in said and re.search(wanted, said), said
+    _, told = shown_when_fixed("kernels.py", "each.py", *paths)
+    assert told.count("the fault does not show\nexit 0\n") == len(paths), told
+
+
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [
+        ("loaded", r"WRONG: output output on rank 0 \[.*\]: expected .* got"),
+        ("planned", r"WRONG: output output on rank 0 \[.*\]: expected .* got"),
+        ("replicas", r"WRONG: output output: ranks \[0, 1\] must hold the same bits, and don't"),
+    ],
+)
+def test_the_script_of_a_model_shows_the_fault_until_it_is_fixed(
+    check: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = script("models.py", check, capsys)
+    status, told = shown(path)
+    assert status == 1 and re.search(says, told), told
+    status, told = shown_when_fixed("models.py", path)
+    assert status == 0 and "the fault does not show" in told, told
+
+
+def test_torchrun_runs_the_script_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    path = script("models.py", "row", capsys)
+    status, told = shown("-m", "torch.distributed.run", "--nproc-per-node", "2", path)
+    assert status == 1 and told.count("WRONG: output output on rank 0") == 1, told
+
+
+def test_what_a_script_can_not_show_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    case = identity("kernels.py", "unreachable")
+    said = complaint(capsys, "replay", case, "--script")
+    assert case in said and "kernel_check" in said

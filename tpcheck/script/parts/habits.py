@@ -1,0 +1,72 @@
+"""What a kernel does besides its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpcheck.script.parts.kernel import Tensors, backward, fresh
+from tpcheck.script.parts.tensors import named
+
+
+def habits(kernel: Any, inputs: Tensors, upstream: Tensors, overwrites: Sequence[str]) -> list[str]:
+    """What a call changes, and whether it does the same again."""
+    given, seeds = fresh(inputs), upstream()
+    held = {**{n: t for n, t in given.items() if n not in overwrites}, **seeds}
+    before = {name: bytes_of(t).clone() for name, t in held.items()}
+    outputs = named(kernel(*given.values()))
+    backward(outputs, seeds)
+    found = [
+        f"{name}: the call, or its backward, changes {changed} bytes of its memory"
+        for name, t in held.items()
+        if (changed := int((bytes_of(t) != before[name]).sum()))
+    ]
+    gradients = gradients_of(given)
+    given = fresh(inputs)
+    again = named(kernel(*given.values()))
+    found += differ("the same call again", outputs, again)
+    first = {name: t.detach().clone() for name, t in outputs.items()}
+    with torch.no_grad():
+        try:
+            kernel(*[0.5 - t if t.is_floating_point() else t for t in given.values()])
+        except Exception:
+            print("a call with other numbers raises, and is left out")
+    found += differ("after the next call", first, outputs)
+    if overwrites:
+        return found
+    for what in ("backward again", "a second backward of the same call"):
+        for t in given.values():
+            t.grad = None
+        try:
+            backward(again, upstream(), retain_graph=True)
+        except Exception as error:
+            return [*found, f"{what}: raises {type(error).__name__}: {error}"]
+        found += differ(what, gradients, gradients_of(given))
+    return found
+
+
+def gradients_of(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"input_grad {n}": t.grad.clone() for n, t in given.items() if t.grad is not None}
+
+
+def differ(what: str, first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[str]:
+    """The tensors that have other bits; a NaN is like any other."""
+    found = []
+    for name in first:
+        one, other = first[name].detach(), second[name].detach() if name in second else None
+        if other is None or one.shape != other.shape:
+            continue
+        count = int(((one != other) & ~((one != one) & (other != other))).sum())
+        found += [f"{name}, {what}: {count} of {one.numel()} elements have other bits"] * (
+            count > 0
+        )
+    return found
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """All of its storage."""
+    memory = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return memory.set_(tensor.untyped_storage())

@@ -1,0 +1,34 @@
+"""Triton kernels on the CPU: what tpcheck replaces in its interpreter, and what programs touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+
+def interpreted(
+    show: Callable[[], list[str]], own: Mapping[str, Tensor], configuration: int
+) -> list[str]:
+    """What is shown under the interpreter, where accesses outside of the tensors of a launch, and
+    programs that race, are told.
+
+    Args:
+        own: tensors whose elements, and nothing beside them, a launch may touch.
+        configuration: the index of that in which autotuned kernels run.
+    """
+    from tpcheck.kernels import configurations, interpreter, watch  # carried along in this file
+
+    interpreter.install()
+    stops = (watch.OutOfBounds, watch.Overflow)
+    with watch.watching(own) as seen, configurations.chosen(configuration):
+        try:
+            found = show()
+        except Exception as error:
+            stopped: BaseException | None = error
+            while stopped is not None and not isinstance(stopped, stops):
+                stopped = stopped.__cause__
+            if stopped is None:
+                raise
+            return [f"stopped: {stopped}"]
+    return [*found, *(f"race: {race}" for race in seen.races)]

@@ -1,0 +1,42 @@
+"""One call of a kernel and its backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpcheck.script.parts.tensors import Expected, faults, leaf, named
+
+Tensors = Callable[[], dict[str, Tensor]]
+
+
+def call(
+    kernel: Any,
+    given: dict[str, Tensor],
+    seeds: dict[str, Tensor],
+    expected: Sequence[Expected],
+) -> list[str]:
+    """What is wrong with the outputs, and with the inputs' gradients."""
+    outputs = named(kernel(*given.values()))
+    of_outputs = [e for e in expected if e.kind != "input_grad"]
+    found = faults(of_outputs, {(e.kind, e.name): outputs.get(e.name) for e in of_outputs})
+    if any(e.name not in outputs or outputs[e.name].shape != e.value.shape for e in of_outputs):
+        return found
+    backward(outputs, seeds)
+    gradients = {("input_grad", name): t.grad for name, t in given.items()}
+    return found + faults([e for e in expected if e.kind == "input_grad"], gradients)
+
+
+def backward(outputs: dict[str, Tensor], seeds: dict[str, Tensor], **more: Any) -> None:
+    """From all outputs that have an upstream gradient."""
+    roots = [name for name in seeds if name in outputs and outputs[name].requires_grad]
+    if roots:
+        torch.autograd.backward([outputs[n] for n in roots], [seeds[n] for n in roots], **more)
+
+
+def fresh(tensors: Tensors) -> dict[str, Tensor]:
+    """Inputs that no call has seen."""
+    return {name: leaf(tensor) for name, tensor in tensors().items()}
