@@ -18,6 +18,8 @@ from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.control import current_build_context
+from hypothesis.database import ExampleDatabase, choices_to_bytes
 from hypothesis.errors import Unsatisfiable
 from hypothesis.internal.conjecture import engine as conjecture
 from hypothesis.internal.conjecture import providers
@@ -216,30 +218,44 @@ def sample(strategy: SearchStrategy[Case], count: int, key: str) -> list[Case]:
 
 
 def each(
-    strategy: SearchStrategy[Case], count: int, key: str, examine: Callable[[Case], None]
+    strategy: SearchStrategy[Case],
+    count: int,
+    key: str,
+    examine: Callable[[Case], None],
+    *,
+    phases: Sequence[Phase] = (Phase.generate, Phase.shrink),
+    database: ExampleDatabase | None = None,
 ) -> None:
     """`examine` is called with up to `count` cases, the same for the same `key`; where it raises,
     with ever duller ones for which it may raise again, and then it has raised.
+
+    Args:
+        phases: what Hypothesis does; `Phase.reuse` draws by the choices in `database`.
 
     Raises:
         HypothesisException: the strategy can't be drawn from; `Unsatisfiable` where it has no case.
     """
 
-    @seed(key)
     @settings(
         max_examples=count,
-        database=None,
+        database=database,
         deadline=None,
-        phases=[Phase.generate, Phase.shrink],
+        phases=list(phases),
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )
+    @seed(key)  # below the settings: it takes the database out of those that are there
     @given(strategy)
     def run(case: Case) -> None:
         examine(_required(case))
 
     with _alone():
         run()
+
+
+def choices() -> bytes:
+    """Those that Hypothesis made for the case that is examined: they draw it again."""
+    return choices_to_bytes(current_build_context().data.choices)
 
 
 def reseeded(cases: Sequence[Case], key: str) -> list[Case]:
