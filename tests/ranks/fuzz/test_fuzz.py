@@ -20,7 +20,7 @@ def test_the_wrong_one_is_found_once_and_made_smaller_and_a_later_run_goes_on(
     assert code == 1, text
     (found,) = report["findings"]
     assert found["check"] == "kernels.py::wrong" and found["shrunk"]
-    assert found["place"] == "output output" and found["case"]["dims"] == {"rows": 1, "width": 17}
+    assert found["place"] == "output" and found["case"]["dims"] == {"rows": 1, "width": 17}
     assert ids(folder) == {found["id"]}
     assert f"tpcheck replay {found['id']}" in text and "made smaller" in text
     cases = {row["title"]: row["cases"] for row in report["checks"]}
