@@ -71,10 +71,10 @@ def sums(hunted: Hunted) -> str:
         why = row.troubled or row.undecided or (None if row.cases else "no case of it has run")
         if why is not None:
             lines.append(f"{'UNKNOWN':<8}{name(row.title):<25} {one_line(why)}")
+    all_ = f" ({hunted.cases} with earlier runs)" if hunted.cases != hunted.ran else ""
     lines.append(
         f"{hunted.verdict.value}  {len(hunted.rows)} checks, {len(hunted.findings)} findings, "
-        f"{hunted.ran} cases ({hunted.cases} with earlier runs), {hunted.features} features, "
-        f"{hunted.seconds:.1f} s"
+        f"{hunted.ran} cases{all_}, {hunted.features} features, {hunted.seconds:.1f} s"
     )
     if hunted.lost:
         lines.append(f"turns lost: {hunted.lost} (the process ended or hung)")
