@@ -17,6 +17,7 @@ from tpcheck.case import Case, Space
 from tpcheck.errors import InvalidArgument
 from tpcheck.fuzz.features import behaviour, score
 from tpcheck.fuzz.shelf import Given, variants
+from tpcheck.search import drawing
 from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.verdict import CaseResult
@@ -67,7 +68,7 @@ class Near(Hunt):
         count, key = self.options.examples, f"{self.options.seed} near"
         begin = variants(self.around.parents, -(-count // 2), key)  # without any, nothing is drawn
         with contextlib.suppress(_Failing, HypothesisException, SkipTest):
-            strategies.each(
+            drawing.each(
                 _strategy(self, self.around.degree),
                 DRAWN * count,
                 key,
@@ -84,7 +85,7 @@ class Near(Hunt):
         if (known := self.around.scores.get(hash(case))) is not None:
             target(known, label="error over bound")
             return
-        self._drawn.setdefault(case, strategies.choices())
+        self._drawn.setdefault(case, drawing.choices())
         if self.trials.result(case) is None and self._ran >= self.options.examples:
             return
         if (result := self._result(case)) is None:
@@ -121,7 +122,7 @@ class Again(Hunt):
 
     def _shrink_from(self, drawn: bytes) -> None:
         with contextlib.suppress(_Failing, HypothesisException, InvalidArgument):
-            strategies.each(
+            drawing.each(
                 _strategy(self, self.case.tp),
                 ONE,
                 str(self.options.seed),

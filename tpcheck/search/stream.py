@@ -17,8 +17,8 @@ from functools import partial
 from hypothesis.errors import HypothesisException, Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
-from tpcheck import strategies
 from tpcheck.case import Case
+from tpcheck.search import drawing
 
 #: Cases that Hypothesis draws in one run. It spends a longer run on near copies of a few cases; a
 #: shorter one begins anew with the dullest case more often, which is then thrown away.
@@ -123,11 +123,11 @@ class Stream:
             self._each(self._round_of[case], examine)
 
     def _each(self, number: int, examine: Callable[[Case], None]) -> None:
-        strategies.each(self.strategy, ROUND, f"{self.key} {number}", examine)
+        drawing.each(self.strategy, ROUND, f"{self.key} {number}", examine)
 
 
 def _note(drawn: dict[Case, bytes], case: Case) -> None:
-    drawn.setdefault(case, strategies.choices())
+    drawn.setdefault(case, drawing.choices())
 
 
 def shows(case: Case) -> set[object]:

@@ -10,6 +10,7 @@ from hypothesis.database import choices_from_bytes, choices_to_bytes
 from tpcheck import Case, strategies
 from tpcheck.case import Space
 from tpcheck.fuzz.shelf import KEPT, Given, Shelf, variants
+from tpcheck.search import drawing
 
 CASES = strategies.kernel_cases(
     Space((1,)),
@@ -20,14 +21,14 @@ CASES = strategies.kernel_cases(
 
 def drawn(count: int) -> dict[Case, bytes]:
     found: dict[Case, bytes] = {}
-    strategies.each(CASES, count, "k", lambda case: found.update({case: strategies.choices()}))
+    drawing.each(CASES, count, "k", lambda case: found.update({case: drawing.choices()}))
     return found
 
 
 def draws(*entries: bytes) -> list[Case]:
     """The cases that Hypothesis draws by these choices."""
     found: list[Case] = []
-    strategies.each(CASES, 50, "", found.append, phases=[Phase.reuse], database=Given(entries))
+    drawing.each(CASES, 50, "", found.append, phases=[Phase.reuse], database=Given(entries))
     return found
 
 
