@@ -74,6 +74,7 @@ def behaviour(result: CaseResult) -> Iterator[str]:
         yield f"{SEEN} collectives={schedule(result)}"
     if result.looked_again:
         yield f"{SEEN} looked-again"
+    yield from (f"{SEEN} mask {mask}" for mask in result.masks)
     yield from (f"{SEEN} {mismatch.kind}" for mismatch in result.causes)
 
 

@@ -60,6 +60,7 @@ class RankReport:
     seconds: dict[str, float] = field(default_factory=dict)
     loaded: list[str] = field(default_factory=list)  # torch's packages, where there are new ones
     left: list[Left] = field(default_factory=list)  # state that the candidate left changed
+    masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
 
 
 # ---- to a host

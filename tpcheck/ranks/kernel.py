@@ -42,6 +42,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         gradients = {n: t.grad for n, t in leaves.items() if t.grad is not None}
         fresh = run.share.leaves(run.problem.inputs[0])
         discipline.repeated(outputs, gradients, fresh, seeds)
+    run.report.masks = set() if watch is None else watch.masks
     races = [] if watch is None else watch.races
     told += [Mismatch(race.tensor, Kind.RACE, run.rank, detail=race) for race in races]
 

@@ -36,6 +36,7 @@ def judge(
         result.mismatches += report.mismatches
         result.usage = max(result.usage, report.usage)
         result.compiles |= report.compiles
+        result.masks |= report.masks
     if not failed:
         result.mismatches += _disagreeing_replicas(posed, reports)
         result.mismatches += _disagreeing_traces(reports)

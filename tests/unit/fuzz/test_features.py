@@ -68,6 +68,11 @@ def test_the_order_of_collectives_is_a_feature_and_who_is_in_them() -> None:
     assert any(schedule(one) in word for word in behaviour(one))
 
 
+def test_the_masks_of_a_kernels_accesses_are_features() -> None:
+    seen = {*behaviour(CaseResult(CASE, "gloo", masks={"_forward:7 some", "_forward:7 all"}))}
+    assert {"seen mask _forward:7 some", "seen mask _forward:7 all"} <= seen
+
+
 @pytest.mark.parametrize("usage", [0.0, -1.0, math.nan, math.inf, 1e-300, 0.5])
 def test_a_score_is_finite_as_hypothesis_wants_it(usage: float) -> None:
     assert math.isfinite(score(result(usage=usage)))
