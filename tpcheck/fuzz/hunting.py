@@ -73,6 +73,7 @@ class Hunting:
         self._silence = SILENT * time_limit
         self._begun = time.monotonic()
         self._heard: dict[Worker, float] = {}  # when each worker last said something
+        self._ran: dict[Worker, int] = {}  # cases of the turn that it takes
 
     def run(self, crew: Crew, *, seconds: float | None = None, turns: int | None = None) -> None:
         """Until the time is up, so many turns were given, or no check is left. Turns that are being
@@ -120,9 +121,11 @@ class Hunting:
             case Opened():
                 worker.opened = True
             case Told():
-                self.checks[worker.job.check].ran += 1
+                self.checks[worker.job.check].running += 1
+                self._ran[worker] = self._ran.get(worker, 0) + 1
             case Done(came):
                 turn, worker.job = worker.job, None
+                self.checks[turn.check].running -= self._ran.pop(worker, 0)
                 giving.ended(turn, came.seconds)
                 self._note(turn, came)
 
@@ -131,6 +134,7 @@ class Hunting:
         if (turn := worker.job) is not None:
             standing = self.checks[turn.check]
             standing.lost += 1
+            standing.running -= self._ran.pop(worker, 0)
             standing.undecided = reasons.turn_lost(standing.lost, aside=standing.lost >= LOST)
             giving.ended(turn, time.monotonic() - self._heard[worker])
             self.listener.said(standing.subject.check.title, standing.undecided)

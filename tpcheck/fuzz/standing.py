@@ -46,7 +46,8 @@ class Standing:
         again: saved cases that are to run once more.
         arms: how → what came of it.
         parents: degree → choices of cases that showed something new.
-        given, lost: turns; `ran`: cases, of this run.
+        given, lost: turns of this run.
+        before: cases of earlier runs; `running`: those of turns that have not ended.
         exhausted: whether all of its cases have run.
         troubled: why it can't run; `undecided`: why its last turn decided nothing.
         left: what its cases left changed of a process, in a line each.
@@ -59,7 +60,8 @@ class Standing:
     parents: dict[int, list[bytes]] = field(default_factory=dict)
     given: int = 0
     lost: int = 0
-    ran: int = 0
+    before: int = 0
+    running: int = 0
     exhausted: bool = False
     troubled: str | None = None
     undecided: str | None = None
@@ -83,9 +85,9 @@ class Standing:
             check=self.subject.name,
             title=self.subject.check.title,
             turns=known.turns,
-            cases=known.cases,
+            cases=known.cases + self.running,
             seconds=round(known.seconds, 3),
-            ran=self.ran,
+            ran=known.cases + self.running - self.before,
             features=len(known.words),
             lone=known.lone,
             worst=known.worst,
@@ -102,7 +104,7 @@ def standing(
     """How a check stands before its first turn in this run."""
     corpus = options.corpus or Corpus()
     again = (saved for saved in _saved(subject, known, corpus) if saved.case.world_size <= ranks)
-    out = Standing(subject, known, deque(again))
+    out = Standing(subject, known, deque(again), before=known.cases)
     spec = subject.check.spec
     # a list of cases has none near
     degrees = set(spec.degrees or options.degrees) if callable(spec.cases) else ()

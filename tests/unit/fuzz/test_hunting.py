@@ -214,9 +214,19 @@ def test_a_worker_that_says_nothing_is_replaced(
 
 
 def test_one_that_counts_its_cases_is_not(hunting: Hunting) -> None:
-    said: list[Message | Came] = [Told(1), Told(2), Came([frozenset("x")])]
-    run(hunting, lambda turn: said.pop(0), turns=1)
-    assert hunting.so_far().ran == 2
+    said: list[Message | Came | None] = [
+        Told(1), Told(2), Came([frozenset("x")] * 2), Told(1), None, Told(1), Came([frozenset("x")])
+    ]  # fmt: skip
+    cases: list[int] = []
+
+    def answer(turn: Turn) -> Message | Came | None:
+        cases.append(hunting.so_far().cases)
+        return said.pop(0)
+
+    hunting.checks[0].before = -5
+    run(hunting, answer, turns=3)
+    assert cases == [0, 1, 2, 2, 3, 2, 3], "those of a turn that is lost are not kept"
+    assert (hunting.so_far().cases, hunting.so_far().ran) == (3, 8)
 
 
 def test_a_session_that_can_not_be_opened_is_an_error(hunting: Hunting) -> None:
