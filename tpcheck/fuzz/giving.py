@@ -1,6 +1,7 @@
 """Which turn is next. Saved cases come first, since what failed before may have been fixed. Then
-every check has its first turn, and from then on the one has the next of which most is expected.
-Findings are made smaller in between.
+every check has its first turn. From then on the next is by turns that of which most is expected,
+and that which has had the least time: what is slow, or shows little, may be what is wrong. Findings
+are made smaller in between.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -49,6 +51,7 @@ class Giving:
         self.checks, self.seed, self.until, self.turns = checks, seed, until, turns
         self._random = random.Random(seed)
         self._given = 0
+        self._taken: Counter[int] = Counter()  # turns of each check that are being taken
         self._spent = dict.fromkeys(How, 0.0)  # seconds
         self._shrinking: Turn | None = None  # one at a time
 
@@ -61,6 +64,7 @@ class Giving:
     def ended(self, turn: Turn, seconds: float) -> None:
         """A turn has ended, or is lost."""
         self._spent[turn.how] += seconds
+        self._taken[turn.check] -= 1
         if turn is self._shrinking:
             self._shrinking = None
 
@@ -100,7 +104,7 @@ class Giving:
         first = [number for number, standing in able.items() if standing.waits]
         if not able:
             return None
-        number, how = (first[0], How.LOOK) if first else pick(_weights(able), self._random)
+        number, how = (first[0], How.LOOK) if first else self._of(able)
         turn = self._turn(number, how, _cases(self.checks[number]))
         self.checks[number].given += 1
         self._given += 1
@@ -110,11 +114,20 @@ class Giving:
             turn = replace(turn, degree=degree, parents=tuple(parents[degree]))
         return turn
 
+    def _of(self, able: dict[int, Standing]) -> tuple[int, How]:
+        """A check that has had turns, and how to look at it."""
+        if self._given % 2:
+            unknown = {n: s for n, s in able.items() if not s.known.findings} or able
+            least = min(unknown, key=lambda n: (self._taken[n], able[n].known.seconds, n))
+            able = {least: able[least]}
+        return pick(_weights(able), self._random)
+
     def _turn(
         self, number: int, how: How, cases: int, saved: Case | None = None, identity: str = ""
     ) -> Turn:
         standing = self.checks[number]
         known = standing.known
+        self._taken[number] += 1
         key = f"{self.seed} {standing.subject.name} {known.turns} {standing.given} {how.name}"
         seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "little")
         seen = frozenset(word for word in known.words if word.startswith(SEEN))

@@ -61,7 +61,7 @@ def test_each_turn_draws_other_cases_and_a_run_the_same_ones_again() -> None:
 
 
 def test_what_shows_much_has_more_turns() -> None:
-    of = giving(standings("rich", "poor"))
+    of = giving(standings("rich", *"abcde"))
     often: Counter[int] = Counter()
     for _ in range(200):
         turn = of.next()
@@ -69,7 +69,26 @@ def test_what_shows_much_has_more_turns() -> None:
         ended(of, turn)
         of.checks[0].arms[How.LOOK].news = 30.0
         often[turn.check] += 1
-    assert often[0] > 3 * often[1] > 0
+    assert often[0] > 2 * often[1] > 0
+
+
+def test_what_had_the_least_time_has_every_second_turn() -> None:
+    """Of one that is slow and shows little, next to a hundred that show more."""
+    checks = standings(*(f"n{number}" for number in range(20)), "slow")
+    of = giving(checks)
+    taken(of, 21)
+    for standing in checks[:20]:
+        standing.arms[How.LOOK].news = 300.0
+        standing.known.seconds = 50.0
+    turns = taken(of, 20)
+    assert sum(turn.check == 20 for turn in turns) == 10
+
+
+def test_two_workers_are_not_given_the_same_check() -> None:
+    of = giving(standings("a", "b"))
+    taken(of, 2)
+    both = [of.next() for _ in range(4)]
+    assert {turn.check for turn in both if turn is not None} == {0, 1}
 
 
 def test_a_check_with_a_finding_has_few_turns_and_not_for_the_same() -> None:
