@@ -7,22 +7,11 @@ dullest case: two ranks, float64, the smallest dims, one contiguous microbatch.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
-import math
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from hypothesis.errors import Unsatisfiable
-from hypothesis.internal.conjecture import engine as conjecture
-from hypothesis.internal.conjecture import providers
-from hypothesis.internal.constants_ast import Constants
-from hypothesis.reporting import with_reporter
 from hypothesis.strategies import SearchStrategy
 
 from tpcheck.case import DTYPES, FAMILIES, MEMORY_FORMATS, MODEL_FORMATS, Case, Dim, Space
@@ -169,12 +158,16 @@ _OFTEN = st.sampled_from([False, False, True])
 
 
 def _perhaps_integers(drawn: tuple[Case, bool]) -> Case:
-    case, integers = _required(drawn[0]), drawn[1]
+    case, integers = required(drawn[0]), drawn[1]
     return dataclasses.replace(case, integers=True, magnitude=0) if integers else case
 
 
-def _required(case: object) -> Case:
-    """What a strategy drew, which must be a case."""
+def required(case: object) -> Case:
+    """What a strategy drew, which must be a case.
+
+    Raises:
+        InvalidArgument: it is something else.
+    """
     if not isinstance(case, Case):
         raise InvalidArgument(
             f"the strategy of cases draws a {type(case).__name__}, not a Case; give one as "
@@ -218,77 +211,3 @@ def head_counts(dims: Dims) -> SearchStrategy[tuple[int, int]]:
     # always two choices: Hypothesis takes a case with fewer for the duller one
     drawn = st.tuples(st.sampled_from(sorted(map(sorted, kinds.values()))), st.integers(0, 11))
     return drawn.map(lambda of: of[0][of[1] % len(of[0])])
-
-
-def sample(strategy: SearchStrategy[Case], count: int, key: str) -> list[Case]:
-    """Up to `count` different cases, the same for the same `key`; empty where there are none.
-
-    Numbers are drawn anew: each case gets a seed of its own, since Hypothesis prefers small ones,
-    and the first case of every sample is the dullest.
-    """
-    found: list[Case] = []
-    with contextlib.suppress(Unsatisfiable):
-        each(strategy, count, key, found.append)
-    return reseeded(found[:count], key)
-
-
-def each(
-    strategy: SearchStrategy[Case], count: int, key: str, examine: Callable[[Case], None]
-) -> None:
-    """`examine` is called with up to `count` cases, the same for the same `key`; where it raises,
-    with ever duller ones for which it may raise again, and then it has raised.
-
-    Raises:
-        HypothesisException: the strategy can't be drawn from; `Unsatisfiable` where it has no case.
-    """
-
-    @seed(key)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-        report_multiple_bugs=False,
-    )
-    @given(strategy)
-    def run(case: Case) -> None:
-        examine(_required(case))
-
-    with _alone():
-        run()
-
-
-def reseeded(cases: Sequence[Case], key: str) -> list[Case]:
-    """The same cases, each with a seed of its own that follows from `key`."""
-    return [
-        dataclasses.replace(case, seed=_digest(f"{key} {index}"))
-        for index, case in enumerate(cases)
-    ]
-
-
-def _digest(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Hypothesis as a part of a machine: it reports nothing, and what it draws and shrinks depends
-    on the strategy and the key alone.
-
-    By itself it takes some of its numbers from the literals of whatever local code is loaded (the
-    next check's file would change this one's cases), and stops shrinking by the clock. It has no
-    setting for either.
-    """
-    with (
-        warnings.catch_warnings(),
-        with_reporter(lambda _: None),
-        patch.object(providers, "_get_local_constants", Constants),
-        patch.object(conjecture, "MAX_SHRINKING_SECONDS", math.inf),
-    ):
-        warnings.simplefilter("ignore")
-        providers.CONSTANTS_CACHE.cache.clear()  # a user's own tests may have filled it
-        try:
-            yield
-        finally:
-            providers.CONSTANTS_CACHE.cache.clear()

@@ -134,6 +134,7 @@ class CaseResult:
     looked_again: bool = False  # whether closer bounds were measured
     left: list[Left] = field(default_factory=list)  # state that it left changed on a rank
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was
+    masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
 
     @property
     def counts(self) -> bool:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +16,7 @@ from tpcheck.case import Case, Space
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.pose import pose
 from tpcheck.oracle.reference import build_reference
+from tpcheck.search import drawing
 from tpcheck.spec import Spec
 
 SPECS = {
@@ -80,9 +78,9 @@ def test_a_degree_for_which_the_ranks_do_not_suffice_has_no_case() -> None:
 
 def test_a_spec_says_how_many_microbatches_there_may_be() -> None:
     asked = strategies.cases(ALL, {}, microbatches=(2, 4))
-    assert {case.microbatches for case in strategies.sample(asked, 30, "few")} == {2, 4}
+    assert {case.microbatches for case in drawing.sample(asked, 30, "few")} == {2, 4}
     usual = strategies.cases(ALL, {})
-    assert {case.microbatches for case in strategies.sample(usual, 30, "few")} == {1, 2}
+    assert {case.microbatches for case in drawing.sample(usual, 30, "few")} == {1, 2}
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -224,32 +222,3 @@ def test_what_is_neither_a_strategy_nor_a_list_is_refused(cases: Any) -> None:
 def test_a_strategy_as_cases_is_refused_since_it_cannot_know_the_space() -> None:
     with pytest.raises(InvalidArgument):
         strategies.of(replace(specs.row_linear(), cases=st.just(Case())), ALL)
-
-
-def test_reseeded_cases_differ_in_their_seed_alone() -> None:
-    again = strategies.reseeded([Case(), Case()], "key")
-    assert len({case.seed for case in again}) == 2
-    assert {case.describe().replace(f" seed={case.seed}", "") for case in again} == {"tp=2 float64"}
-    assert again == strategies.reseeded([Case(), Case()], "key")
-
-
-def test_draws_do_not_depend_on_what_else_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hypothesis draws literals of local code, and which code is loaded depends on the other checks
-    of the run."""
-
-    def draw() -> list[int]:
-        wide = strategies.cases(Space((2,)), {"n": st.integers(0, 10**9)})
-        return [case["n"] for case in strategies.sample(wide, 300, "key")]
-
-    before = draw()
-    monkeypatch.syspath_prepend(tmp_path)
-    literals = [987_000_000 + n for n in range(50)]
-    (tmp_path / "another_check.py").write_text(f"NUMBERS = {literals}\n")
-    importlib.import_module("another_check")
-    try:
-        assert not set(draw()) & set(literals)
-        assert draw() == before
-    finally:
-        del sys.modules["another_check"]

@@ -22,6 +22,7 @@ from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.figures.alarms import Summary, Unit, summary
 from tpcheck.known import covering
 from tpcheck.runner.runner import Runner
+from tpcheck.search import drawing
 from tpcheck.search.corpus import Corpus, Saved
 from tpcheck.search.failures import decided
 from tpcheck.search.session import Session
@@ -152,9 +153,9 @@ class Campaign:
         key = f"{self.state.grid.seed} {check.title} {tp} {dtype} {number}"
         if not callable(check.spec.cases):
             listed = [case for case in check.spec.cases if (case.tp, case.dtype) == (tp, dtype)]
-            return strategies.reseeded(listed, key)
+            return drawing.reseeded(listed, key)
         try:
-            return strategies.sample(strategies.of(check.spec, space), UNIT, key)
+            return drawing.sample(strategies.of(check.spec, space), UNIT, key)
         except HypothesisException as error:
             raise InvalidArgument(f"{check.title}: {str(error).splitlines()[0]}") from None
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tpcheck import strategies
 from tpcheck.case import Case, Dim
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import OfRank
@@ -21,6 +20,7 @@ from tpcheck.figures.thresholds import Threshold
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.report.evidence import reason
 from tpcheck.runner.runner import Runner
+from tpcheck.search import drawing
 from tpcheck.search.failures import decided
 from tpcheck.spec import Check
 from tpcheck.verdict import Verdict
@@ -120,7 +120,7 @@ def measure(
 
 def _cases(subject: Subject, tp: int, dtype: str, runs: int, seed: int) -> Iterator[Case]:
     case = Case(dims=subject.dims, dtype=dtype, mesh={"tp": tp})
-    yield from strategies.reseeded([case] * runs, f"{seed} {subject.title} {tp} {dtype}")
+    yield from drawing.reseeded([case] * runs, f"{seed} {subject.title} {tp} {dtype}")
 
 
 def _least(runner: Runner, posed: Posed, fault: str, near: float) -> float:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tpcheck.figures.kills import Matrix
     from tpcheck.figures.rules import Against
     from tpcheck.mutant import Mutant
-    from tpcheck.mutation.matrix import Start
     from tpcheck.search.options import Options
+    from tpcheck.workers.worker import Start
 
 FIXTURES = ["fixtures/mutants"]
 

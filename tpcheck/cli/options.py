@@ -140,7 +140,7 @@ def integers(text: str, option: str) -> tuple[int, ...]:
         ) from None
 
 
-def duration(text: str) -> float:
+def duration(text: str, option: str = "--time-budget") -> float:
     """`90`, `90s`, `2m`, `1h` → seconds."""
     unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
     try:
@@ -148,5 +148,5 @@ def duration(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < math.inf:
-        raise InvalidArgument(f"--time-budget {text!r} is not a time, such as 90s, 2m or 1h")
+        raise InvalidArgument(f"{option} {text!r} is not a time, such as 90s, 2m or 1h")
     return seconds

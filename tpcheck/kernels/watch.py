@@ -99,11 +99,13 @@ class Watch:
         own: tensors of which a launch may touch nothing but their elements, however large the
             memory around them; of any other all of its storage is allowed.
         races: what was found; an access outside of all is raised.
+        masks: of each line that accesses memory, whether none, some or all lanes did.
     """
 
     def __init__(self, own: Mapping[str, Tensor]) -> None:
         self.own = {_storage(t): View.of(name, t) for name, t in own.items() if t.numel()}
         self.races: list[Race] = []
+        self.masks: set[str] = set()
         self.now: Launch | None = None
 
     # ---- what the interpreter tells
@@ -138,9 +140,11 @@ class Watch:
             return
         active = np.broadcast_to(mask, pointers.shape).astype(bool)
         addresses = pointers.astype(np.int64)[active]
+        line = _line_of_the_kernel()
+        lanes = "all" if active.all() else "some" if active.any() else "none"
+        self.masks.add(f"{launch.kernel}:{line} {lanes}")
         if not addresses.size:
             return
-        line = _line_of_the_kernel()
         outside = np.ones(addresses.shape, bool)
         for view in launch.views:
             outside &= ~view.holds(addresses)

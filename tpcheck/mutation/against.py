@@ -21,6 +21,7 @@ from tpcheck.figures.rules import Against
 from tpcheck.known import covering
 from tpcheck.mutant import Mutant
 from tpcheck.runner.runner import Runner
+from tpcheck.search import drawing
 from tpcheck.search.options import Options
 from tpcheck.search.session import Session
 from tpcheck.search.trouble import why
@@ -121,7 +122,7 @@ def draw(check: Check, engine: Engine, options: Options, count: int) -> Iterator
     for tp in options.degrees:
         space = Space((tp,), options.dtypes, engine.ranks)
         strategy = strategies.of(check.spec, space)
-        by_degree.append(strategies.sample(strategy, count, f"{options.seed} {check.title} {tp}"))
+        by_degree.append(drawing.sample(strategy, count, f"{options.seed} {check.title} {tp}"))
     drawn = (case for cases in itertools.zip_longest(*by_degree) for case in cases)
     apart = (case for case in drawn if case and not covering(check.known, case))
     return itertools.islice(apart, count)

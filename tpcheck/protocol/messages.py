@@ -68,6 +68,7 @@ class RankReport:
     left: list[Left] = field(default_factory=list)  # state that the candidate left changed
     configurations: tuple[str, ...] = ()  # of the autotuned kernel that has most
     unmodelled: str = ""  # what a kernel does that nothing here does as a GPU does
+    masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
 
 
 # ---- to a host

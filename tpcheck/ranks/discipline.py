@@ -16,8 +16,9 @@ from torch import Tensor
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Undisciplined
 from tpcheck.kernels import interpreter
-from tpcheck.kernels.configurations import Choice, chosen
+from tpcheck.kernels.configurations import chosen
 from tpcheck.kernels.watch import watching
+from tpcheck.protocol.messages import RankReport
 from tpcheck.spec import Kernel
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind
@@ -30,22 +31,24 @@ SPARSE = 2**30
 
 
 @contextmanager
-def observed(own: Tensors, told: list[Mismatch], rank: int, configuration: int) -> Iterator[Choice]:
+def observed(own: Tensors, report: RankReport, configuration: int) -> Iterator[None]:
     """Kernels that run meanwhile in Triton's interpreter compute as on a GPU, and touch what is
     theirs.
 
     Args:
         own: tensors of which they may touch nothing but the elements.
-        told: is given their races; what else they do is raised.
+        report: is given their races, and what is seen of them; what else they do is raised.
         configuration: the index of that in which autotuned ones run.
     """
     if not interpreter.is_loaded():
-        yield Choice(configuration)
+        yield
         return
     interpreter.install()
     with watching(own) as watch, chosen(configuration) as choice:
-        yield choice
-    told += [Mismatch(race.tensor, Kind.RACE, rank, detail=race) for race in watch.races]
+        yield
+    races = (Mismatch(race.tensor, Kind.RACE, report.rank, detail=race) for race in watch.races)
+    report.mismatches += races
+    report.masks, report.configurations = watch.masks, choice.known
 
 
 class Kept:

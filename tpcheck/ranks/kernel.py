@@ -33,7 +33,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
     )
     if interpreter.interprets():
         interpreter.install()  # a function may import Triton when it is called
-    with observed(own, told, run.rank, run.work.of_kernels) as choice:
+    with observed(own, run.report, run.work.of_kernels):
         kept = Kept(leaves), Kept(seeds)
         run.recorder.phase = Phase.FORWARD
         outputs = run.forward(function, leaves)
@@ -46,7 +46,6 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         gradients = {n: t.grad for n, t in leaves.items() if t.grad is not None}
         fresh = run.share.leaves(run.problem.inputs[0])
         discipline.repeated(outputs, gradients, fresh, seeds)
-    run.report.configurations = choice.known
 
 
 def _backward(run: Any, outputs: Mapping[str, Tensor], seeds: Mapping[str, Tensor]) -> None:

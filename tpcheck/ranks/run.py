@@ -134,7 +134,7 @@ class RankRun:
     def _run(self, module: Any) -> None:
         if (rules := self.parts.get("kernel")) is not None:
             return run_kernel(self, module, rules)
-        with observed({}, self.report.mismatches, self.rank, self.work.of_kernels):
+        with observed({}, self.report, self.work.of_kernels):
             if not (self._scheduled if self.parts.get("schedule") else self._passes)(module):
                 return
             self._read_gradients(module)

@@ -138,3 +138,14 @@ def remedy(through: Sequence[str]) -> str:
         "one, give another --dtype, or an implementation that has "
         '(transformers: experts_implementation="eager")'
     )
+
+
+def turn_lost(count: int, *, aside: bool) -> str:
+    """A worker of `fuzz` ended, or said nothing for long, in a turn of a check."""
+    times = "once" if count == 1 else f"{count} times"
+    then = "; it is set aside" if aside else ""
+    return f"the process that drew its cases ended or hung, {times}{then}"
+
+
+def fuzz_interrupted(cases: int) -> str:
+    return f"interrupted after {cases} cases; the same command goes on from there"

@@ -37,6 +37,7 @@ def judge(
         result.usage = max(result.usage, report.usage)
         result.compiles |= report.compiles
         result.configurations = max(result.configurations, report.configurations, key=len)
+        result.masks |= report.masks
     if not failed:
         result.mismatches += _disagreeing_replicas(posed, reports)
         result.mismatches += _disagreeing_traces(reports)

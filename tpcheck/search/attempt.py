@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tpcheck.errors import InvalidArgument, let_through
@@ -15,17 +16,26 @@ from tpcheck.verdict import CheckResult, Verdict
 
 
 def attempt(
-    check: Check, session: Session, options: Options, deadline: float | None = None
+    check: Check,
+    session: Session,
+    options: Options,
+    deadline: float | None = None,
+    *,
+    searching: Callable[..., Search] = Search,
 ) -> CheckResult:
     """The check's result. Where its spec, its reference or its candidate can't run, or where
     tpcheck itself fails, it is UNKNOWN with the reason, and `trouble`; a failure that was found
-    before that stays a FAIL."""
+    before that stays a FAIL.
+
+    Args:
+        searching: makes the search, as `Search` does.
+    """
     begun = time.monotonic()
     search: Search | None = None
     try:
         if (absent := check.spec.cannot_run()) is not None:
             raise InvalidArgument(absent)
-        search = Search(check, session.engine, options, session.confirm)
+        search = searching(check, session.engine, options, session.confirm)
         result = search.run(deadline)
     except BaseException as error:
         let_through(error)

@@ -49,6 +49,7 @@ class Hunt:
     Args:
         ranks: how many the engine has.
         keep: is told of each failing case that may yet shrink.
+        past: whether a case is not to be drawn again, since it ran before this hunt.
     """
 
     def __init__(
@@ -58,9 +59,10 @@ class Hunt:
         options: Options,
         trials: Trials,
         keep: Callable[[CaseResult], None],
+        past: Callable[[Case], bool] = lambda _: False,
     ) -> None:
         self.check, self.ranks, self.options = check, ranks, options
-        self.trials, self.keep = trials, keep
+        self.trials, self.keep, self.past = trials, keep, past
         self.failing: list[CaseResult] = []  # all of one family, the first one first
         self.impossible: set[int] = set()  # degrees at which the spec has no case
         self._streams: dict[int, Stream] = {}  # degree → its cases
@@ -88,6 +90,11 @@ class Hunt:
         self._note_impossible()
         return None
 
+    def choices(self, case: Case) -> bytes | None:
+        """Those that draw it again, as Hypothesis writes them; None where it was not drawn."""
+        drawn = (stream.choices.get(case) for stream in self._streams.values())
+        return next(filter(None, drawn), None)
+
     def _shares(self) -> dict[int, int]:
         """Degree → how many cases."""
         degrees = sorted(set(self.check.spec.degrees or self.options.degrees))
@@ -101,7 +108,8 @@ class Hunt:
             space = Space((degree,), self.options.dtypes, self.ranks)
             strategy = strategies.of(self.check.spec, space)
             listed = () if callable(self.check.spec.cases) else self.check.spec.cases
-            self._streams[degree] = Stream(strategy, f"{self.options.seed} {degree}", listed)
+            key = f"{self.options.seed} {degree}"
+            self._streams[degree] = Stream(strategy, key, listed, self.past)
         return self._streams[degree]
 
     def _note_impossible(self) -> None:
@@ -125,10 +133,14 @@ class Hunt:
             if self._result(case, then) is None:
                 return False
             if self._fails_alike(case):
-                with contextlib.suppress(InvalidArgument):  # of a duller case: the failure stands
-                    stream.shrink(case, self._fails_alike)
+                if self.options.shrink_cases:
+                    self._shrink(stream, case)
                 return True
         return len(cases) == count
+
+    def _shrink(self, stream: Stream, case: Case) -> None:
+        with contextlib.suppress(InvalidArgument):  # of a duller case: the failure stands
+            stream.shrink(case, self._fails_alike)
 
     def _fails_alike(self, case: Case) -> bool:
         """Whether the case fails in the way of the first one that did."""

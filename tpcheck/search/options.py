@@ -26,6 +26,7 @@ class Options:
         shrink_cases: how many more cases a failure may cost, to make its case smaller.
         few_ranks: whether a check begins on as many ranks as its first case needs, since that is
             likely to end it; a case that needs more has all of the engine's started anew.
+        replay: whether saved counterexamples run first.
     """
 
     examples: int = 20
@@ -36,6 +37,7 @@ class Options:
     corpus: Corpus | None = field(default_factory=Corpus)
     shrink_cases: int = SHRINK_CASES
     few_ranks: bool = False
+    replay: bool = True
 
     def __post_init__(self) -> None:
         demand(self, "examples", is_whole(self.examples, 1), "a whole number of at least 1")
@@ -44,6 +46,7 @@ class Options:
         what = "a positive number of seconds, or None"
         demand(self, "time_budget", budget is None or is_amount(budget), what)
         demand(self, "shrink_cases", is_whole(self.shrink_cases), "a whole number of at least 0")
-        demand(self, "few_ranks", isinstance(self.few_ranks, bool), "True or False")
+        for flag in ("few_ranks", "replay"):
+            demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         kept = self.corpus is None or isinstance(self.corpus, Corpus)
         demand(self, "corpus", kept, "a Corpus, or None")

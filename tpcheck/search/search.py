@@ -8,6 +8,7 @@ real ranks (gloo) confirm every counterexample, and a sample of what passes.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tpcheck.diagnosis.examine import Examined
@@ -20,7 +21,7 @@ from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.options import Options
 from tpcheck.search.outcome import left_behind, left_out, undecided
-from tpcheck.search.trials import Anew, StateLeft, Trials
+from tpcheck.search.trials import Anew, Onlooker, StateLeft, Trials
 from tpcheck.search.trouble import why
 from tpcheck.spec import Check
 from tpcheck.verdict import (
@@ -42,14 +43,24 @@ class Search:
     Args:
         confirm: real ranks, where `engine` simulates them: a sample of what passes, and every
             counterexample, is run there, and the verdict rests on that.
+        hunter: makes the hunt, as `Hunt` does.
+        onlooker: follows.
     """
 
     def __init__(
-        self, check: Check, engine: Engine, options: Options, confirm: Engine | None = None
+        self,
+        check: Check,
+        engine: Engine,
+        options: Options,
+        confirm: Engine | None = None,
+        *,
+        hunter: Callable[..., Hunt] = Hunt,
+        onlooker: Onlooker | None = None,
     ) -> None:
         if confirm is not None and check.processes:
             engine, confirm = confirm, None
         self.check, self.engine, self.options = check, engine, options
+        self.hunter, self.onlooker = hunter, onlooker
         self.real = Runner(check, confirm) if confirm else None
         self.runner = Runner(check, engine)
         self.keeper = Keeper(check, engine.name, options)
@@ -61,9 +72,9 @@ class Search:
         anew = Anew.EACH if apart else Anew.FIRST if self.options.few_ranks else Anew.NONE
         if anew is Anew.NONE:
             self.runner.renew()
-        self.trials = Trials(self.runner, self.check.known, self.real, anew)
+        self.trials = Trials(self.runner, self.check.known, self.real, anew, self.onlooker)
         keep = self.keeper.save_at_once
-        self.hunt = Hunt(self.check, self.engine.ranks, self.options, self.trials, keep)
+        self.hunt = self.hunter(self.check, self.engine.ranks, self.options, self.trials, keep)
         self._before = 0  # cases that ran before the first was drawn
         self.confirmation = Confirmation(self.trials)
 
@@ -96,7 +107,8 @@ class Search:
         return result
 
     def _find(self, deadline: float | None) -> CaseResult | None:
-        found = self._run_findings(deadline) or self._replay()
+        found = self._run_findings(deadline)
+        found = found or (self._replay() if self.options.replay else None)
         self._before = len(self.trials.results)
         return found or self.hunt.run(deadline)
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from hypothesis.errors import HypothesisException, Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
-from tpcheck import strategies
 from tpcheck.case import Case
+from tpcheck.search import drawing
 
 #: Cases that Hypothesis draws in one run. It spends a longer run on near copies of a few cases; a
 #: shorter one begins anew with the dullest case more often, which is then thrown away.
@@ -51,14 +52,20 @@ class Stream:
         strategy: what Hypothesis draws and shrinks.
         key: of the draws.
         listed: all cases there are, where the strategy chooses from a list.
+        past: whether a case has run in an earlier stream: it is not taken again.
     """
 
     def __init__(
-        self, strategy: SearchStrategy[Case], key: str, listed: Sequence[Case] = ()
+        self,
+        strategy: SearchStrategy[Case],
+        key: str,
+        listed: Sequence[Case] = (),
+        past: Callable[[Case], bool] = lambda _: False,
     ) -> None:
-        self.strategy, self.key = strategy, key
+        self.strategy, self.key, self.past = strategy, key, past
+        self.choices: dict[Case, bytes] = {}  # by which Hypothesis draws it again
         self._round_of = dict.fromkeys(listed, 0)
-        self._waiting = {case: shows(case) for case in listed}
+        self._waiting = {case: shows(case) for case in listed if not past(case)}
         self._shown: set[object] = set()
         self._rounds = 0
         self._barren = BARREN if listed else 0  # rounds without a new case, the last ones
@@ -91,12 +98,13 @@ class Stream:
     def _draw(self, wanted: int) -> None:
         """Draws until as many wait as are wanted, or nothing new comes any more."""
         while len(self._waiting) < wanted and self._barren < BARREN:
-            drawn: list[Case] = []
+            drawn: dict[Case, bytes] = {}
             with contextlib.suppress(Unsatisfiable):
-                self._each(self._rounds, drawn.append)
-            fresh = [case for case in dict.fromkeys(drawn) if case not in self._round_of]
+                self._each(self._rounds, partial(_note, drawn))
+            fresh = [case for case in drawn if case not in self._round_of]
             self._round_of |= dict.fromkeys(fresh, self._rounds)
-            self._waiting |= {case: shows(case) for case in fresh}
+            self._waiting |= {case: shows(case) for case in fresh if not self.past(case)}
+            self.choices = drawn | self.choices
             self._barren = 0 if fresh else self._barren + 1
             self._rounds += 1
 
@@ -115,7 +123,11 @@ class Stream:
             self._each(self._round_of[case], examine)
 
     def _each(self, number: int, examine: Callable[[Case], None]) -> None:
-        strategies.each(self.strategy, ROUND, f"{self.key} {number}", examine)
+        drawing.each(self.strategy, ROUND, f"{self.key} {number}", examine)
+
+
+def _note(drawn: dict[Case, bytes], case: Case) -> None:
+    drawn.setdefault(case, drawing.choices())
 
 
 def shows(case: Case) -> set[object]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from tpcheck.case import Case
@@ -34,6 +35,19 @@ class Anew(Enum):
     EACH = auto()
 
 
+@dataclass(frozen=True)
+class Onlooker:
+    """Who follows a search.
+
+    Args:
+        ran: is told of each case that ran.
+        told: whether a failure was told before: it is none of this search.
+    """
+
+    ran: Callable[[CaseResult], None] = lambda _: None
+    told: Callable[[CaseResult], bool] = lambda _: False
+
+
 class Trials:
     """Runs the cases of one check. What Hypothesis replays is not run again. A failure after other
     cases is one once it is seen on fresh ranks (`Search` sees to that).
@@ -43,6 +57,7 @@ class Trials:
         known: the findings that the check declares.
         real: on processes, where `runner` simulates ranks: it examines what fails.
         anew: which cases run on ranks that are started for them.
+        onlooker: follows.
     """
 
     def __init__(
@@ -51,8 +66,10 @@ class Trials:
         known: Sequence[KnownFinding],
         real: Runner | None = None,
         anew: Anew = Anew.NONE,
+        onlooker: Onlooker | None = None,
     ) -> None:
         self.runner, self.real, self.anew = runner, real, anew
+        self.onlooker = onlooker or Onlooker()
         self.ledger = Ledger(known)
         self.results: dict[str, CaseResult] = {}  # canonical case → result, in the order they ran
         self._before: dict[str, int] = {}  # canonical case → cases before it on the same ranks
@@ -85,6 +102,7 @@ class Trials:
         before = self.runner.engine.ran
         result = decided(lambda: self.runner.run(case, then=then))
         self.results[case.canonical()] = result
+        self.onlooker.ran(result)
         # one that met the time limit twice has met it on fresh ranks
         self._before[case.canonical()] = 0 if result.timed_out else before
         self.ledger.enter(result, self._code(result) if self.ledger.asks_why(result) else None)
@@ -99,8 +117,9 @@ class Trials:
         return decided(lambda: real.run(case))
 
     def fails(self, result: CaseResult) -> bool:
-        """Whether it is a failure that no known finding accounts for."""
-        return result.verdict is Verdict.FAIL and not self.ledger.explains(result)
+        """Whether it is a failure that no known finding accounts for, and that is not told yet."""
+        failed = result.verdict is Verdict.FAIL and not self.ledger.explains(result)
+        return failed and not self.onlooker.told(result)
 
     def _code(self, result: CaseResult) -> str | None:
         """The diagnosis of a failing case; None where fresh ranks, or real ones, don't see it."""

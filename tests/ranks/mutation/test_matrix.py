@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import time
 from functools import partial
 from typing import Any
@@ -14,13 +13,11 @@ import pytest
 from fixtures.mutants import MUTANTS
 from tests import candidates
 from tpcheck.case import Case
-from tpcheck.cli import signals
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
 from tpcheck.figures.kills import Matrix, Row
-from tpcheck.mutation import matrix
-from tpcheck.mutation.matrix import _begin, kill_all
+from tpcheck.mutation.matrix import kill_all
 from tpcheck.runner.runner import Runner
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
@@ -81,26 +78,6 @@ def test_a_process_that_is_killed_is_one_clear_line() -> None:
         kill_all(THREE, partial(os._exit, 1), QUICKLY, jobs=2)  # type: ignore[arg-type]
 
 
-def test_a_process_that_a_signal_ends_as_it_is_forked_does_not_hear_it(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The group's signal may come before it has handlers of its own."""
-    monkeypatch.setattr(signals.Signals, "hear", lambda *_: os.write(2, b"heard"))
-    monkeypatch.setattr(matrix, "die_with", lambda _: os.kill(os.getpid(), signal.SIGTERM))
-    with signals.heard(), pytest.raises(InvalidArgument, match="was killed, perhaps"):
-        kill_all(THREE, partial(open_session, "gloo", 2), QUICKLY, jobs=2)
-    assert capfd.readouterr().err == ""
-
-
-def test_a_process_whose_parent_died_as_it_was_forked_ends() -> None:
-    if (child := os.fork()) == 0:
-        try:
-            _begin(1, THREE, partial(open_session, "gloo", 2, time_limit=0.0), QUICKLY)
-        finally:
-            os._exit(0)  # it went on
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-
-
 def test_an_error_ends_the_matrix_and_its_processes() -> None:
     told: list[Row] = []
 
@@ -113,7 +90,6 @@ def test_an_error_ends_the_matrix_and_its_processes() -> None:
         kill_all(10 * THREE, start, QUICKLY, jobs=2, finished=stop)
     assert len(told) == 1
     patience = time.monotonic() + 60
-    # a thread of the pool may have waited for a process, and not said so yet
     while (left := multiprocessing.active_children()) and time.monotonic() < patience:
         time.sleep(0.05)
     assert not left

@@ -11,6 +11,7 @@ from tpcheck import specs, strategies
 from tpcheck.case import Case, Space
 from tpcheck.errors import CaseError
 from tpcheck.oracle.pose import pose
+from tpcheck.search import drawing
 
 ROW = specs.row_linear()
 DIMS = linear_dims(12, 6, batch=2, seq=3, bias=True)
@@ -37,9 +38,9 @@ def test_after_a_step_there_are_bounds_again() -> None:
 
 def test_only_linear_specs_draw_them() -> None:
     space = Space((2,), ("float64",), 2)
-    flags = [c.integers for c in strategies.sample(strategies.of(ROW, space), 30, "k")]
+    flags = [c.integers for c in drawing.sample(strategies.of(ROW, space), 30, "k")]
     assert any(flags) and not all(flags)
-    others = strategies.sample(strategies.of(specs.mlp(), space), 30, "k")
+    others = drawing.sample(strategies.of(specs.mlp(), space), 30, "k")
     assert not any(case.integers for case in others)
 
 

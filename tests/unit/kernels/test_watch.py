@@ -102,3 +102,15 @@ def test_of_other_tensors_the_whole_storage_may_be_touched() -> None:
             else:
                 with pytest.raises(OutOfBounds):
                     watch.access(LOAD, (0, 0, 0), before, np.True_)
+
+
+def test_of_each_access_is_noted_whether_none_some_or_all_lanes_made_it() -> None:
+    tensor = torch.zeros(8)
+    at = np.array([tensor.data_ptr() + 4 * element for element in range(4)], np.uint64)
+    seen: list[set[str]] = []
+    for mask in (np.True_, np.array([1, 1, 0, 0]), np.zeros(4)):
+        with watch.watching({"x": tensor}) as found, watch.launch("kernel", [("x", tensor)]):
+            watch.access(LOAD, (0, 0, 0), at, mask)
+        seen.append({word.split()[-1] for word in found.masks})
+    assert seen == [{"all"}, {"some"}, {"none"}]
+    assert all(word.startswith("kernel:") for word in found.masks)

@@ -38,7 +38,7 @@ TWINS: list[tuple[Callable[[str], Iterator[str]], str, str]] = [
     (commands.bad_commands, "verify my_checks.py", "verify your_checks.py"),
     (commands.bad_commands, "verify my_checks.py", "verify properties/mlp.py::nlp"),
     (commands.bad_commands, "FILE --tp 2", "FILE --degree 2"),
-    (commands.bad_commands, "tpcheck verify FILE", "tpcheck fuzz FILE"),
+    (commands.bad_commands, "tpcheck verify FILE", "tpcheck hunt FILE"),
     (commands.bad_commands, "tpcheck verify my_checks.py --tp 2,4", "make tset"),
     (commands.bad_commands, "tpcheck verify my_checks.py --tp 2,4", "pytest --tpcheck-motor x"),
     (faults.bad_paths, "tests/candidates.py", "tests/papers.py"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tpcheck import Case, specs, strategies
 from tpcheck.case import Space
+from tpcheck.search import drawing
 from tpcheck.search.stream import Stream, features, shows
 
 FOUR = Space((4,))
@@ -31,7 +32,7 @@ def test_ten_cases_show_more_than_ten_by_chance() -> None:
     for key in map(str, range(12)):
         taken = stream(key).take(10)
         ours += len(set().union(*map(shows, taken)))
-        drawn = strategies.sample(strategies.of(specs.attention(), FOUR), 10, key)
+        drawn = drawing.sample(strategies.of(specs.attention(), FOUR), 10, key)
         chance += len(set().union(*map(shows, drawn)))
         replicas += 2 in {case["kv_heads"] for case in taken}
     assert ours > 1.1 * chance
@@ -130,3 +131,18 @@ def test_cases_of_few_dims_are_not_starved() -> None:
     for key in map(str, range(5)):
         taken = Stream(either, key).take(10)
         assert 2 <= sum(len(case.dims) == 1 for case in taken) <= 8
+
+
+def test_what_ran_in_an_earlier_stream_is_not_taken_again() -> None:
+    strategy = strategies.of(specs.attention(), FOUR)
+    before = set(Stream(strategy, "a").take(10))
+    after = Stream(strategy, "a", past=before.__contains__).take(10)
+    assert len(after) == 10 and not before & set(after)
+    cases = [Case(seed=1), Case(seed=2)]
+    done = Stream(st.sampled_from(cases), "", cases, past=lambda case: True)
+    assert done.take(5) == [] and not done.empty, "there are cases, and they all ran"
+
+
+def test_each_case_is_there_with_the_choices_that_draw_it() -> None:
+    cases = stream("a")
+    assert all(cases.choices[case] for case in cases.take(10))

@@ -1,0 +1,96 @@
+"""What is known on disk: after each turn, whole after a kill, one run at a time."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.unit.fuzz.findings import finding
+from tpcheck.errors import InvalidArgument
+from tpcheck.fuzz import state as room
+from tpcheck.fuzz.state import Known, State
+
+
+def filled(folder: Path) -> State:
+    state = State(folder)
+    assert state.add("a.py::a", shown=[{"x", "y"}, {"x"}, {"z"}], seconds=2.0, worst=0.5) == 2
+    state.of("a.py::a").put(finding())
+    assert state.add("a.py::a", shown=[{"x", "w"}], seconds=1.0, worst=0.25) == 1
+    state.add("b.py::b", shown=[{"x"}], seconds=1.0)
+    return state
+
+
+def test_a_later_run_knows_what_an_earlier_one_did(tmp_path: Path) -> None:
+    first = filled(tmp_path)
+    expected = {name: known.to_dict() for name, known in first.checks.items()}
+    first.close()
+    for _ in range(2):  # from turns, then from what was put together
+        again = State(tmp_path)
+        assert {name: known.to_dict() for name, known in again.checks.items()} == expected
+        again.close()
+    known = Known.from_dict(expected["a.py::a"])
+    assert (known.turns, known.cases, known.seconds, known.worst) == (2, 4, 3.0, 0.5)
+    assert known.findings == [finding()] and known.told() == {"race kernel:7"}
+
+
+def test_a_case_that_alone_showed_something_counts_once() -> None:
+    known = Known()
+    known.add(1, [{"x", "y"}, {"x"}, {"z", "v"}], 1.0, 0.0)
+    assert known.lone == 2
+    known.add(1, [{"y", "z"}], 1.0, 0.0)
+    assert known.lone == 1, "the third, by v"
+
+
+def test_a_line_that_was_cut_short_by_a_kill_is_left_out(tmp_path: Path) -> None:
+    first = filled(tmp_path)
+    before = copy.deepcopy(first.of("a.py::a").to_dict())
+    first.add("a.py::a", shown=[{"new"}], seconds=9.0)
+    first.close()
+    text = first.path.read_text()
+    first.path.write_text(text[: text.rindex("\n", 0, -1) + 20])
+    again = State(tmp_path)
+    assert again.of("a.py::a").to_dict() == before
+
+
+def test_fresh_forgets(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    (tmp_path / "choices").mkdir()
+    state = State(tmp_path, fresh=True)
+    assert not state.checks and not state.choices.exists()
+
+
+def test_a_file_of_something_else_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "state.jsonl").write_text('{"schema_version": 1}\n{"check": "a", "turns": 1}\n')
+    with pytest.raises(InvalidArgument, match="not a state of tpcheck fuzz"):
+        State(tmp_path)
+    (tmp_path / "state.jsonl").write_text("[1, 2]\n")
+    with pytest.raises(InvalidArgument, match="--fresh"):
+        State(tmp_path)
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    code = "from pathlib import Path; from tpcheck.fuzz.state import State; "
+    code += f"State(Path({str(tmp_path)!r}))"
+    other = [sys.executable, "-c", code]
+    done = subprocess.run(other, capture_output=True, text=True, cwd=ROOT)
+    assert "another tpcheck fuzz runs" in done.stderr
+    state.close()
+    assert subprocess.run(other, capture_output=True, cwd=ROOT).returncode == 0
+
+
+def test_lines_are_put_together_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "TOGETHER", 3)
+    state = State(tmp_path)
+    for _ in range(20):
+        state.add("a.py::a", shown=[{"x"}], seconds=1.0)
+        assert len(state.path.read_text().splitlines()) <= 5
+    state.close()
+    assert State(tmp_path).of("a.py::a").turns == 20

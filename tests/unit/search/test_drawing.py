@@ -1,0 +1,67 @@
+"""Draws: the same for a key whatever is loaded, and by choices that were made before."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase
+from hypothesis import strategies as st
+
+from tpcheck import strategies
+from tpcheck.case import Case, Space
+from tpcheck.fuzz.shelf import Given
+from tpcheck.search import drawing
+
+NUMBERS = strategies.cases(Space((2,)), {"n": st.integers(0, 10**6)})
+
+
+def test_reseeded_cases_differ_in_their_seed_alone() -> None:
+    again = drawing.reseeded([Case(), Case()], "key")
+    assert len({case.seed for case in again}) == 2
+    assert {case.describe().replace(f" seed={case.seed}", "") for case in again} == {"tp=2 float64"}
+    assert again == drawing.reseeded([Case(), Case()], "key")
+
+
+def test_draws_do_not_depend_on_what_else_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hypothesis draws literals of local code, and which code is loaded depends on the other checks
+    of the run."""
+
+    def draw() -> list[int]:
+        wide = strategies.cases(Space((2,)), {"n": st.integers(0, 10**9)})
+        return [case["n"] for case in drawing.sample(wide, 300, "key")]
+
+    before = draw()
+    monkeypatch.syspath_prepend(tmp_path)
+    literals = [987_000_000 + n for n in range(50)]
+    (tmp_path / "another_check.py").write_text(f"NUMBERS = {literals}\n")
+    importlib.import_module("another_check")
+    try:
+        assert not set(draw()) & set(literals)
+        assert draw() == before
+    finally:
+        del sys.modules["another_check"]
+
+
+def test_by_its_choices_a_failing_case_is_drawn_and_made_smaller() -> None:
+    large: dict[int, bytes] = {}
+
+    def note(case: Case) -> None:
+        large[case["n"]] = drawing.choices()
+
+    drawing.each(NUMBERS, 50, "key", note)
+    found: list[int] = []
+
+    def examine(case: Case) -> None:
+        if case["n"] > 1000:
+            found.append(case["n"])
+            raise ArithmeticError
+
+    phases = [Phase.reuse, Phase.shrink]
+    with pytest.raises(ArithmeticError):
+        drawing.each(NUMBERS, 5, "", examine, phases=phases, database=Given([large[max(large)]]))
+    assert found[0] == max(large) and min(found) == 1001

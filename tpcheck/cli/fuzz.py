@@ -1,0 +1,202 @@
+"""`tpcheck fuzz`: looks for counterexamples of many checks, for as long as one likes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from tpcheck.cli import signals
+from tpcheck.cli.console import complain, console
+from tpcheck.cli.options import (
+    PROPERTIES,
+    CorpusDir,
+    Engine,
+    JsonFile,
+    Ranks,
+    Seed,
+    Targets,
+    TimeLimit,
+    duration,
+    integers,
+    path,
+    whole_number,
+)
+from tpcheck.cli.reports import Reports
+from tpcheck.cli.view import View
+from tpcheck.verdict import TROUBLE
+
+if TYPE_CHECKING:
+    from tpcheck.fuzz.hunting import Hunting
+    from tpcheck.fuzz.turn import Subject
+    from tpcheck.search.options import Options
+    from tpcheck.spec import Check
+    from tpcheck.workers.worker import Start
+
+For = Annotated[
+    str | None,
+    typer.Option("--for", help="90s, 30m, 2h; default: until interrupted.", metavar="TIME"),
+]
+Turns = Annotated[
+    int | None,
+    typer.Option(
+        help="Turns to give, in place of a time; findings are then made smaller.",
+        **whole_number(1),
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(help="Processes; default: one per core, one on a GPU.", **whole_number(1)),
+]
+StateDir = Annotated[
+    Path | None,
+    typer.Option("--state", parser=path, metavar="FOLDER", help="Where a later run goes on from."),
+]
+
+
+def fuzz(
+    targets: Targets = None,
+    time: For = None,
+    turns: Turns = None,
+    jobs: Jobs = None,
+    engine: Engine = "gloo",
+    tp: Annotated[str, typer.Option(help="TP degrees, as in 2,4.")] = "2,4",
+    dtype: Annotated[str, typer.Option(help="Dtypes to draw.")] = "float64,float32,bfloat16",
+    seed: Seed = 0,
+    ranks: Ranks = None,
+    time_limit: TimeLimit = 30.0,
+    json: JsonFile = None,
+    corpus: CorpusDir = None,
+    state: StateDir = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier runs.")] = False,
+) -> None:
+    """Looks for counterexamples of many checks on all cores, for as long as one likes."""
+    bound = Bound(None if time is None else duration(time, "--for"), turns)
+    with signals.loading():
+        from tpcheck.search.corpus import Corpus
+        from tpcheck.search.options import Options
+
+    options = Options(
+        seed=seed,
+        degrees=integers(tp, "--tp"),
+        dtypes=tuple(dtype.split(",")),
+        corpus=Corpus(corpus),
+    )
+    at_once = jobs or (1 if engine == "nccl" else os.cpu_count() or 1)
+    view = View()
+    subjects, start, size = _prepared(targets or PROPERTIES, options, engine, ranks, time_limit)
+    hunting = _hunting(subjects, options, state, fresh, view, ranks=size, time_limit=time_limit)
+    _run(hunting, view, at_once, start, bound)
+    _tell(hunting, json)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How long a run is; without either, until it is interrupted."""
+
+    seconds: float | None
+    turns: int | None
+
+
+def _prepared(
+    targets: Sequence[str], options: Options, engine: str, ranks: int | None, time_limit: float
+) -> tuple[list[Subject], Start, int]:
+    """The checks that can run here (the others are told of), what opens a worker's session, and how
+    many ranks that has."""
+    from tpcheck.case import Space
+    from tpcheck.engines import require
+    from tpcheck.fuzz.turn import Subject
+    from tpcheck.report import text
+    from tpcheck.search.attempt import address
+    from tpcheck.search.collect import collect, heavy_imports, runnable
+    from tpcheck.search.session import open_session, preload_of
+
+    checks, absent = runnable(collect(targets))
+    for name, reason in absent.items():
+        console.print(text.skipped(name, reason))
+    size = ranks or max((_ranks(check, options) for check in checks), default=1)
+    require(engine, size)
+    for check in checks:
+        Space(tuple(check.spec.degrees or options.degrees), options.dtypes, size)
+    preload = {*heavy_imports(targets), *preload_of(checks)}
+    start = partial(
+        open_session, engine, size, time_limit=time_limit, preload=preload, confirm=True
+    )
+    return [Subject(address(check) or check.title, check) for check in checks], start, size
+
+
+def _ranks(check: Check, options: Options) -> int:
+    """How many a check needs: two for a kernel, which runs on one, since the canary has two."""
+    from tpcheck.engines import ranks_for
+
+    return 2 if check.kernel is not None else ranks_for(check.spec.degrees or options.degrees)
+
+
+def _hunting(
+    subjects: Sequence[Subject],
+    options: Options,
+    state: Path | None,
+    fresh: bool,
+    view: View,
+    *,
+    ranks: int,
+    time_limit: float,
+) -> Hunting:
+    """The run, and in a line what it goes on from."""
+    from tpcheck.fuzz.hunting import Hunting, Listener
+    from tpcheck.fuzz.state import PLACE, State
+    from tpcheck.report import hunted as report
+
+    listener = Listener(view.found, view.gone, view.said, view.moment)
+    there = State(state or PLACE, fresh=fresh)
+    hunting = Hunting(
+        subjects, options, there, ranks=ranks, time_limit=time_limit, listener=listener
+    )
+    again = sum(len(standing.again) for standing in hunting.checks)
+    if hunting.so_far().cases or again:
+        console.print(report.going_on(hunting.so_far(), again=again))
+    return hunting
+
+
+def _run(hunting: Hunting, view: View, jobs: int, start: Start, bound: Bound) -> None:
+    """Until its bound, or a signal; then its workers have ended."""
+    from tpcheck.fuzz.turn import Turns
+    from tpcheck.report import reasons
+    from tpcheck.workers.crew import Crew
+
+    subjects = [standing.subject for standing in hunting.checks]
+    work = Turns(subjects, hunting.options, hunting.corpus.folder, hunting.state.choices).take
+    crew: Crew | None = None
+    try:
+        with signals.as_interrupt():
+            crew = Crew(jobs, start, work)
+            with view:
+                hunting.run(crew, seconds=bound.seconds, turns=bound.turns)
+            crew.close()
+    except BaseException as error:
+        if crew is not None:
+            crew.kill()
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        hunting.reason = reasons.fuzz_interrupted(hunting.so_far().ran)
+
+
+def _tell(hunting: Hunting, json: Path | None) -> NoReturn:
+    """The report first, then the same for people."""
+    from tpcheck.report import hunted as report
+    from tpcheck.report import machine, text
+
+    hunted = hunting.so_far()
+    reports = Reports()
+    reports.write(json, lambda: machine.dumps(hunted.to_dict()))
+    if hunted.findings:
+        console.print("\n" + report.pages(hunted))
+    console.print("\n" + report.sums(hunted))
+    if hunted.exit_code == TROUBLE:
+        complain(text.together(report.troubles(hunted)))
+    reports.end(signals.exit_code() if hunting.reason else hunted.exit_code)

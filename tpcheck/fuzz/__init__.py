@@ -1,0 +1,1 @@
+"""`tpcheck fuzz`: the hunt over many checks, for as long as one likes."""

@@ -1,0 +1,223 @@
+"""The driver of `fuzz`: hands turns to workers, and notes what they come to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tpcheck.figures.hunted import Finding, Hunted
+from tpcheck.fuzz.giving import Giving
+from tpcheck.fuzz.shelf import Shelf
+from tpcheck.fuzz.standing import LOST, Standing, standing
+from tpcheck.fuzz.state import State
+from tpcheck.fuzz.turn import Came, How, Subject, Turn
+from tpcheck.report import reasons
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.options import Options
+from tpcheck.workers.crew import Crew, lost
+from tpcheck.workers.worker import Done, Failed, Message, Opened, Told, Worker
+
+#: Time limits of a case without a word of a worker, after which it is taken to hang: a failure is
+#: examined in some ten runs, none of which is told of.
+SILENT = 12
+
+#: Seconds, at most, until the time, silent workers and the view are looked at again.
+TICK = 0.5
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who tells of a run as it goes.
+
+    Args:
+        found: is told of a finding, and again where it has been made smaller.
+        gone: of one that no longer fails.
+        said: of a check: its name, and what is to be said of it.
+        moment: is called often, with what the run has come to.
+    """
+
+    found: Callable[[Finding], None] = lambda _: None
+    gone: Callable[[Finding], None] = lambda _: None
+    said: Callable[[str, str], None] = lambda *_: None
+    moment: Callable[[Hunted], None] = lambda _: None
+
+
+class Hunting:
+    """One run.
+
+    Args:
+        subjects: the checks.
+        options: what all turns have in common.
+        ranks: how many a worker has.
+        time_limit: seconds that a case may take.
+    """
+
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        options: Options,
+        state: State,
+        *,
+        ranks: int,
+        time_limit: float,
+        listener: Listener,
+    ) -> None:
+        self.options, self.state, self.listener = options, state, listener
+        self.corpus, self.shelf = options.corpus or Corpus(), Shelf(state.choices)
+        self.checks = [
+            standing(subject, state.of(subject.name), options, self.shelf, ranks=ranks)
+            for subject in subjects
+        ]
+        self.reason: str | None = None  # why the run is not complete
+        self._silence = SILENT * time_limit
+        self._begun = time.monotonic()
+        self._heard: dict[Worker, float] = {}  # when each worker last said something
+        self._ran: dict[Worker, int] = {}  # cases of the turn that it takes
+
+    def run(self, crew: Crew, *, seconds: float | None = None, turns: int | None = None) -> None:
+        """Until the time is up, so many turns were given, or no check is left. Turns that are being
+        taken then are finished."""
+        until = None if seconds is None else self._begun + seconds
+        giving = Giving(self.checks, self.options.seed, until=until, turns=turns)
+        while self._busy(crew, giving):
+            for worker, message in crew.hear(TICK):
+                self._take(crew, giving, worker, message)
+            now = time.monotonic()
+            for worker in [worker for worker in crew.workers if worker.job is not None]:
+                if now - self._heard[worker] > self._silence:
+                    self._lose(crew, giving, worker)
+            self.listener.moment(self.so_far())
+
+    def so_far(self) -> Hunted:
+        """What the run has come to."""
+        return Hunted(
+            rows=[standing.row for standing in self.checks],
+            findings=[finding for standing in self.checks for finding in standing.known.findings],
+            lost=sum(standing.lost for standing in self.checks),
+            seconds=time.monotonic() - self._begun,
+            reason=self.reason,
+        )
+
+    # ---- workers
+
+    def _busy(self, crew: Crew, giving: Giving) -> bool:
+        """Gives every worker something to do; whether any has."""
+        for worker in crew.idle():
+            if (turn := giving.next()) is not None:
+                self._heard[worker] = time.monotonic()
+                worker.give(turn)
+        return any(worker.job is not None for worker in crew.workers)
+
+    def _take(self, crew: Crew, giving: Giving, worker: Worker, message: Message | None) -> None:
+        self._heard[worker] = time.monotonic()
+        match message:
+            case None if not worker.opened:
+                raise lost("checks")
+            case None:
+                self._lose(crew, giving, worker)
+            case Failed(error):
+                raise error
+            case Opened():
+                worker.opened = True
+            case Told():
+                self.checks[worker.job.check].running += 1
+                self._ran[worker] = self._ran.get(worker, 0) + 1
+            case Done(came):
+                turn, worker.job = worker.job, None
+                self.checks[turn.check].running -= self._ran.pop(worker, 0)
+                giving.ended(turn, came.seconds)
+                self._note(turn, came)
+
+    def _lose(self, crew: Crew, giving: Giving, worker: Worker) -> None:
+        """A worker has ended, or is taken to hang: what it was at is lost, and told."""
+        if (turn := worker.job) is not None:
+            standing = self.checks[turn.check]
+            standing.lost += 1
+            standing.running -= self._ran.pop(worker, 0)
+            standing.undecided = reasons.turn_lost(standing.lost, aside=standing.lost >= LOST)
+            giving.ended(turn, time.monotonic() - self._heard[worker])
+            self.listener.said(standing.subject.check.title, standing.undecided)
+        self._heard.pop(worker, None)
+        crew.replace(worker)
+
+    # ---- what a turn came to
+
+    def _note(self, turn: Turn, came: Came) -> None:
+        """On disk first, then told."""
+        standing = self.checks[turn.check]
+        found, remove = self._found(standing, turn, came)
+        gone = self._gone(standing, turn, came)
+        looked = turn.how in standing.arms
+        name = standing.subject.name
+        news = self.state.add(
+            name, shown=came.shown, seconds=came.seconds, worst=came.worst, turns=int(looked)
+        )
+        for identity in [*remove, *([turn.id] if gone is not None or _passes(turn, came) else [])]:
+            self.corpus.remove(identity)
+        if looked:
+            standing.arms[turn.how].add(news, came.seconds)
+        for degree, drawn in came.worth:
+            self.shelf.keep(name, degree, drawn)
+            standing.parents[degree] = self.shelf.parents(name, degree)
+        self._stand(standing, turn, came)
+        if found is not None:
+            self.listener.found(found)
+        if gone is not None:
+            self.listener.gone(gone)
+
+    def _found(
+        self, standing: Standing, turn: Turn, came: Came
+    ) -> tuple[Finding | None, list[str]]:
+        """What is to be told, and the ids of cases that another finding's stands for."""
+        known, new = standing.known, came.finding
+        old = next((f for f in known.findings if f.id == turn.id), None) if turn.id else None
+        if turn.how is How.SHRINK and old is not None:
+            # one that does not fail again, or can't be made smaller, stays as it was confirmed
+            new = replace(new or old, shrunk=True, found_after=old.found_after)
+            new = new.also(*old.signatures)
+        if new is None:
+            return None, []
+        if turn.how is How.AGAIN:
+            shrunk = old is not None and old.shrunk
+            new = replace(new, shrunk=shrunk, found_after=old.found_after if old else 0)
+        elif old is None:
+            new = replace(new, found_after=known.cases + new.found_after)
+        twin = next((f for f in known.findings if f.key == new.key and f is not old), None)
+        if twin is not None:
+            known.put(twin.also(*new.signatures), instead_of=twin)
+            known.findings = [finding for finding in known.findings if finding is not old]
+            return None, [new.id] if new.id != twin.id else []
+        known.put(new, instead_of=old)
+        return (new if old is None or new.id != old.id else None), []
+
+    def _gone(self, standing: Standing, turn: Turn, came: Came) -> Finding | None:
+        """The finding that no longer fails, taken out."""
+        if not _passes(turn, came):
+            return None
+        known = standing.known
+        gone = next((finding for finding in known.findings if finding.id == turn.id), None)
+        known.findings = [finding for finding in known.findings if finding is not gone]
+        return gone
+
+    def _stand(self, standing: Standing, turn: Turn, came: Came) -> None:
+        """How the check stands now."""
+        title = standing.subject.check.title
+        fresh = [line for line in came.left if line not in standing.left]
+        standing.left += fresh
+        for line in fresh:
+            self.listener.said(title, line)
+        if turn.how is How.AGAIN and came.trouble and came.reason is not None:
+            self.corpus.set_aside(turn.id, came.reason)
+            for line in self.corpus.complaints():
+                self.listener.said(title, line)
+        elif came.trouble:
+            standing.troubled = came.reason
+        elif turn.how is How.LOOK:
+            standing.undecided = came.reason
+            standing.exhausted = not came.shown
+
+
+def _passes(turn: Turn, came: Came) -> bool:
+    """Whether a saved case no longer fails."""
+    return turn.how is How.AGAIN and came.saved is False

@@ -1,0 +1,148 @@
+"""Hunts of `fuzz`: near cases that showed something new, and from one saved case on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import SkipTest
+
+from hypothesis import Phase, target
+from hypothesis.errors import HypothesisException
+from hypothesis.strategies import SearchStrategy
+
+from tpcheck import strategies
+from tpcheck.case import Case, Space
+from tpcheck.errors import InvalidArgument
+from tpcheck.fuzz.features import behaviour, score
+from tpcheck.fuzz.shelf import Given, variants
+from tpcheck.search import drawing
+from tpcheck.search.failures import size
+from tpcheck.search.hunt import Hunt
+from tpcheck.verdict import CaseResult
+
+#: Cases that Hypothesis may draw for each that is run: what ran before, or differs from what did by
+#: its seed alone, is drawn and not run. With fewer, a turn ends where a climb crosses known ground;
+#: more only costs drawing.
+DRAWN = 20
+
+#: What is climbed to: an error over its bound.
+NEARER = "error over bound"
+
+#: Hypothesis's `max_examples` where one case is drawn again to be shrunk, which it does not count.
+ONE = 10
+
+
+class _Failing(Exception):
+    """A case failed: what Hypothesis shrinks on."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """Where to look.
+
+    Args:
+        degree: of the cases.
+        parents: the choices of those that showed something new.
+        seen: what has been seen until now, in the words of `features`.
+        scores: hash of a case → its score, of those that ran in earlier turns.
+    """
+
+    degree: int
+    parents: tuple[bytes, ...]
+    seen: frozenset[str]
+    scores: Mapping[int, float]
+
+
+class Near(Hunt):
+    """Draws near some cases by Hypothesis's own means: their variants first, then, by its targets,
+    climbing from the best of these to errors nearer to their bounds and to what was not seen yet.
+    """
+
+    def __init__(self, around: Around, *of_hunt: Any) -> None:
+        super().__init__(*of_hunt)
+        self.around = around
+        self._drawn: dict[Case, bytes] = {}
+        # cases apart from their seeds → their scores: a climb through a million seeds gets nowhere
+        self._scores: dict[int, float] = {}
+
+    def run(self, deadline: float | None) -> CaseResult | None:
+        """As `Hunt.run`, at one degree."""
+        self._until = deadline
+        count, key = self.options.examples, f"{self.options.seed} near"
+        begin = variants(self.around.parents, -(-count // 2), key)  # without any, nothing is drawn
+        with contextlib.suppress(_Failing, HypothesisException, SkipTest):
+            drawing.each(
+                _strategy(self, self.around.degree),
+                DRAWN * count,
+                key,
+                self._examine,
+                phases=[Phase.reuse, Phase.target],
+                database=Given(begin),
+            )
+        return min(self.failing, key=size, default=None)
+
+    def choices(self, case: Case) -> bytes | None:
+        return self._drawn.get(case)
+
+    def _examine(self, case: Case) -> None:
+        alike = hash(replace(case, seed=0))
+        known = self.around.scores.get(hash(case), self._scores.get(alike))
+        if known is not None:
+            target(known, label=NEARER)
+            return
+        self._drawn.setdefault(case, drawing.choices())
+        if len(self.trials.results) >= self.options.examples and self.trials.result(case) is None:
+            return
+        if (result := self._result(case)) is None:
+            return
+        if self._fails_alike(case):
+            raise _Failing
+        self._scores[alike] = score(result)
+        target(score(result), label=NEARER)
+        target(len({*behaviour(result)} - self.around.seen), label="not seen yet")
+
+
+class Again(Hunt):
+    """Runs one saved case and, where it fails, makes it smaller by the choices that drew it.
+
+    Args:
+        drawn: those choices, where they are known.
+    """
+
+    def __init__(self, case: Case, drawn: bytes | None, *of_hunt: Any) -> None:
+        super().__init__(*of_hunt)
+        self.case, self.drawn = case, drawn
+
+    def run(self, deadline: float | None) -> CaseResult | None:
+        """As `Hunt.run`, of this case."""
+        if not self._fails_alike(self.case):
+            return None
+        if self.options.shrink_cases and self.drawn is not None:
+            self._shrink_from(self.drawn)
+            self._look_lower([self._stream(d) for d in self._shares() if d < self.case.tp])
+        return min(self.failing, key=size)
+
+    def choices(self, case: Case) -> bytes | None:
+        return self.drawn if case == self.case else super().choices(case)
+
+    def _shrink_from(self, drawn: bytes) -> None:
+        with contextlib.suppress(_Failing, HypothesisException, InvalidArgument):
+            drawing.each(
+                _strategy(self, self.case.tp),
+                ONE,
+                str(self.options.seed),
+                self._fail,
+                phases=[Phase.reuse, Phase.shrink],
+                database=Given([drawn]),
+            )
+
+    def _fail(self, case: Case) -> None:
+        if self._fails_alike(case):
+            raise _Failing
+
+
+def _strategy(hunt: Hunt, degree: int) -> SearchStrategy[Case]:
+    """That of a hunt's cases of one degree, by which their choices are read."""
+    return strategies.of(hunt.check.spec, Space((degree,), hunt.options.dtypes, hunt.ranks))

@@ -1,0 +1,127 @@
+"""How a check stands in a run of `fuzz`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tpcheck.case import Case
+from tpcheck.errors import CaseError
+from tpcheck.figures.hunted import Row
+from tpcheck.fuzz.picking import Arm
+from tpcheck.fuzz.shelf import Shelf
+from tpcheck.fuzz.state import Known
+from tpcheck.fuzz.turn import How, Subject
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.options import Options
+
+#: Turns of one check that may be lost before it is set aside. With one, a machine short of memory
+#: costs checks that are right; with many, a check that ends its workers costs an hour.
+LOST = 3
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A case that is to run once more.
+
+    Args:
+        id: in the corpus.
+        told: signatures of failures that are not to be passed over in it, though they are known:
+            its file is gone, and is to be written again.
+    """
+
+    id: str
+    case: Case
+    told: frozenset[str] = frozenset()
+
+
+@dataclass
+class Standing:
+    """A check in this run.
+
+    Args:
+        known: what is known of it, with what earlier runs saw.
+        again: saved cases that are to run once more.
+        arms: how → what came of it.
+        parents: degree → choices of cases that showed something new.
+        given, lost: turns of this run.
+        before: cases of earlier runs; `running`: those of turns that have not ended.
+        exhausted: whether all of its cases have run.
+        troubled: why it can't run; `undecided`: why its last turn decided nothing.
+        left: what its cases left changed of a process, in a line each.
+    """
+
+    subject: Subject
+    known: Known
+    again: deque[Saved] = field(default_factory=deque)
+    arms: dict[How, Arm] = field(default_factory=lambda: {How.LOOK: Arm(), How.NEAR: Arm()})
+    parents: dict[int, list[bytes]] = field(default_factory=dict)
+    given: int = 0
+    lost: int = 0
+    before: int = 0
+    running: int = 0
+    exhausted: bool = False
+    troubled: str | None = None
+    undecided: str | None = None
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def open(self) -> bool:
+        """Whether it may have another turn."""
+        return not self.exhausted and self.troubled is None and self.lost < LOST
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has had no turn yet, in any run."""
+        return self.open and not self.given and not self.known.turns
+
+    @property
+    def row(self) -> Row:
+        """For people and machines."""
+        known = self.known
+        return Row(
+            check=self.subject.name,
+            title=self.subject.check.title,
+            turns=known.turns,
+            cases=known.cases + self.running,
+            seconds=round(known.seconds, 3),
+            ran=known.cases + self.running - self.before,
+            features=len(known.words),
+            lone=known.lone,
+            worst=known.worst,
+            findings=len(known.findings),
+            undecided=self.undecided,
+            troubled=self.troubled,
+            left=tuple(self.left),
+        )
+
+
+def standing(
+    subject: Subject, known: Known, options: Options, shelf: Shelf, *, ranks: int
+) -> Standing:
+    """How a check stands before its first turn in this run."""
+    corpus = options.corpus or Corpus()
+    again = (saved for saved in _saved(subject, known, corpus) if saved.case.world_size <= ranks)
+    out = Standing(subject, known, deque(again), before=known.cases)
+    spec = subject.check.spec
+    # a list of cases has none near
+    degrees = set(spec.degrees or options.degrees) if callable(spec.cases) else ()
+    for degree in sorted(degrees):
+        if parents := shelf.parents(subject.name, degree):
+            out.parents[degree] = parents
+    return out
+
+
+def _saved(subject: Subject, known: Known, corpus: Corpus) -> Iterator[Saved]:
+    """The cases of a check that are in the corpus, by this verb or another, and those of findings
+    that no longer are."""
+    entries = corpus.of(subject.check.title, subject.check.address())
+    there = {entry.id for entry in entries}
+    yield from (Saved(entry.id, entry.case) for entry in entries)
+    for finding in known.findings:
+        if finding.id not in there:
+            with contextlib.suppress(CaseError):
+                told = frozenset(finding.signatures)
+                yield Saved(finding.id, Case.from_dict(finding.case), told)

@@ -1,0 +1,222 @@
+"""A turn: one check, some cases, in a worker. It is a search like that of `verify`, so that what
+fails is confirmed and named as there; what it shows goes back to who picks the next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tpcheck.case import Case
+from tpcheck.figures.hunted import Finding
+from tpcheck.fuzz.features import SEEN, features, score
+from tpcheck.fuzz.near import Again, Around, Near
+from tpcheck.fuzz.place import place, signature
+from tpcheck.fuzz.shelf import Shelf
+from tpcheck.report import as_json, left
+from tpcheck.report.text import page
+from tpcheck.report.visible import in_json
+from tpcheck.search.attempt import attempt
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.hunt import Hunt
+from tpcheck.search.options import SHRINK_CASES, Options
+from tpcheck.search.search import Search
+from tpcheck.search.session import Session
+from tpcheck.search.trials import Onlooker
+from tpcheck.spec import Check
+from tpcheck.verdict import CaseResult, CheckResult, Verdict
+
+
+class How(Enum):
+    """What a turn does."""
+
+    LOOK = auto()  # draws cases as `verify` does
+    NEAR = auto()  # draws near those that showed something new
+    AGAIN = auto()  # runs a saved case once more
+    SHRINK = auto()  # makes a finding's case smaller
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a worker is to do.
+
+    Args:
+        check: its number.
+        cases: how many to draw, at most.
+        seed: of the draws.
+        told: the signatures of failures that are known.
+        seen: the words of what was seen of the check until now.
+        degree, parents: of `NEAR`.
+        saved: of `AGAIN` and `SHRINK`, and the id in the corpus.
+    """
+
+    check: int
+    how: How
+    cases: int
+    seed: int
+    told: frozenset[str] = frozenset()
+    seen: frozenset[str] = frozenset()
+    degree: int = 1
+    parents: tuple[bytes, ...] = ()
+    saved: Case | None = None
+    id: str = ""
+
+
+@dataclass
+class Came:
+    """What a turn came to.
+
+    Args:
+        shown: of each case that ran, its words.
+        worth: degree and choices of the cases that showed what was not seen.
+        worst: the largest error over its bound among values that agree.
+        seconds: all of it.
+        told: the signatures of known failures that were met again.
+        finding: what failed otherwise, confirmed.
+        saved: whether the case of `AGAIN` failed, whatever is known; None where that is open.
+        reason: why nothing was decided.
+        trouble: whether the check can't run: `reason` says why.
+        left: what cases left changed of a process, in a line each.
+    """
+
+    shown: list[frozenset[str]] = field(default_factory=list)
+    worth: list[tuple[int, bytes]] = field(default_factory=list)
+    worst: float = 0.0
+    seconds: float = 0.0
+    told: set[str] = field(default_factory=set)
+    finding: Finding | None = None
+    saved: bool | None = None
+    reason: str | None = None
+    trouble: bool = False
+    left: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A check, and what it is called in the state: its address, or its name."""
+
+    name: str
+    check: Check
+
+
+class Turns:
+    """Takes turns, in one worker. It remembers which cases ran, and what they scored.
+
+    Args:
+        options: what all turns have in common.
+        choices: the folder of the shelf.
+    """
+
+    def __init__(
+        self, subjects: Sequence[Subject], options: Options, corpus: Path | None, choices: Path
+    ) -> None:
+        self.subjects, self.options = subjects, options
+        self.corpus, self.choices = corpus, choices
+        self._scores: dict[int, dict[int, float]] = {}
+
+    def take(self, session: Session, turn: Turn, tell: Callable[[Any], None]) -> Came:
+        """What a turn comes to; `tell` is given the number of each case that ran."""
+        subject = self.subjects[turn.check]
+        shelf = Shelf(self.choices)
+        ran: list[CaseResult] = []
+        hunts: list[Hunt] = []
+
+        def note(result: CaseResult) -> None:
+            ran.append(result)
+            tell(len(ran))
+
+        onlooker = Onlooker(note, lambda result: signature(result) in turn.told)
+        hunter = partial(self._hunt, turn, subject, shelf, hunts)
+        searching = partial(Search, hunter=hunter, onlooker=onlooker)
+        result = attempt(subject.check, session, self._options(turn), searching=searching)
+        came = _came(turn, subject, ran, result, hunts)
+        self._scores.setdefault(turn.check, {}).update({hash(r.case): score(r) for r in ran})
+        return came
+
+    def _options(self, turn: Turn) -> Options:
+        kernel = self.subjects[turn.check].check.kernel is not None  # one rank, of the engine's
+        return Options(
+            examples=turn.cases,
+            seed=turn.seed,
+            degrees=self.options.degrees,
+            dtypes=self.options.dtypes,
+            corpus=Corpus(self.corpus),
+            shrink_cases=SHRINK_CASES if turn.how is How.SHRINK else 0,
+            few_ranks=kernel,
+            replay=False,
+        )
+
+    def _hunt(
+        self, turn: Turn, subject: Subject, shelf: Shelf, hunts: list[Hunt], *of_hunt: Any
+    ) -> Hunt:
+        """The hunt of a turn. The choices of a case that fails are kept beside it."""
+        *others, save = of_hunt
+
+        def keep(result: CaseResult) -> None:
+            save(result)
+            if (drawn := hunts[-1].choices(result.case)) is not None:
+                shelf.note_failing(subject.name, result.case, drawn)
+
+        hunts.append(self._kind(turn, subject, shelf)(*others, keep))
+        return hunts[-1]
+
+    def _kind(self, turn: Turn, subject: Subject, shelf: Shelf) -> Callable[..., Hunt]:
+        scores = self._scores.setdefault(turn.check, {})
+        if turn.saved is not None:
+            return partial(Again, turn.saved, shelf.of_failing(subject.name, turn.saved))
+        if turn.how is How.NEAR:
+            return partial(Near, Around(turn.degree, turn.parents, turn.seen, scores))
+        return partial(Hunt, past=lambda case: hash(case) in scores)
+
+
+def _came(
+    turn: Turn, subject: Subject, ran: Sequence[CaseResult], result: CheckResult, hunts: list[Hunt]
+) -> Came:
+    came = Came(seconds=result.seconds, left=left.lines(result.left))
+    for case in ran:
+        words = features(case)
+        came.shown.append(words)
+        came.worst = max(came.worst, case.usage)
+        drawn = hunts[-1].choices(case.case) if hunts else None
+        if (
+            drawn
+            and case.verdict is not Verdict.FAIL
+            and any(w.startswith(SEEN) and w not in turn.seen for w in words)
+        ):
+            came.worth.append((case.case.tp, drawn))
+    failed = [case for case in ran if case.verdict is Verdict.FAIL]
+    came.told = {signature(case) for case in failed} & turn.told
+    came.finding = _finding(turn, subject, ran, result)
+    of_saved = [case for case in ran if case.case == turn.saved and not case.unknown]
+    came.saved = any(case.verdict is Verdict.FAIL for case in of_saved) if of_saved else None
+    came.trouble = result.trouble and came.finding is None
+    if came.trouble or turn.how is How.LOOK:
+        came.reason = result.reason if ran or came.trouble else None
+    return came
+
+
+def _finding(
+    turn: Turn, subject: Subject, ran: Sequence[CaseResult], result: CheckResult
+) -> Finding | None:
+    found = result.counterexample
+    if found is None:
+        return None
+    case = CaseResult(found.case, found.engine, found.mismatches)
+    seen = [r for r in ran if r.case == found.case and r.verdict is Verdict.FAIL]
+    return Finding(
+        check=subject.name,
+        title=subject.check.title,
+        code=found.diagnosis.code.value,
+        place=place(case),
+        id=found.id,
+        case=found.case.to_dict(),
+        signatures=tuple(dict.fromkeys(map(signature, [*seen, case]))),
+        found_after=found.found_after,
+        shrunk=turn.how is How.SHRINK,
+        page=page(result),
+        counterexample=in_json(as_json.counterexample(found)),
+    )

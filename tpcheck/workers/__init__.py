@@ -1,0 +1,1 @@
+"""Processes of the driver's that work side by side, each with a session of its own."""

@@ -1,0 +1,74 @@
+"""A crew: several workers, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from multiprocessing.connection import wait
+from typing import Any
+
+from tpcheck.errors import InvalidArgument
+from tpcheck.workers.worker import Message, Refused, Start, Work, Worker
+
+
+class Crew:
+    """Workers side by side; one that ends is replaced where that is asked for.
+
+    Args:
+        count: how many.
+        start: opens the session of each.
+        work: does a job.
+    """
+
+    def __init__(self, count: int, start: Start, work: Work) -> None:
+        self.start, self.work = start, work
+        self.workers: list[Worker] = []
+        try:
+            for _ in range(count):
+                self.workers.append(Worker(start, work))
+        except BaseException:
+            self.kill()
+            raise
+
+    def idle(self) -> list[Worker]:
+        """Those without a job. One whose session is not open yet takes one, too."""
+        return [worker for worker in self.workers if worker.job is None]
+
+    def hear(self, seconds: float | None = None) -> Iterator[tuple[Worker, Message | None]]:
+        """What workers say, as far as it is there within `seconds`; None of one that has ended.
+
+        Raises:
+            TpcheckError: a session can't be opened, or is not trusted.
+        """
+        by_pipe: dict[Any, Worker] = {worker.pipe: worker for worker in self.workers}
+        for pipe in wait(list(by_pipe), seconds):
+            worker = by_pipe[pipe]
+            message = worker.heard()
+            if isinstance(message, Refused):
+                raise message.error
+            yield worker, message
+
+    def replace(self, worker: Worker) -> None:
+        """Kills a worker, if it still lives, and has another in its place."""
+        worker.kill()
+        self.workers.remove(worker)
+        self.workers.append(Worker(self.start, self.work))
+
+    def close(self) -> None:
+        """Has all of them end, with what they are at."""
+        for worker in self.workers:
+            worker.dismiss()
+        for worker in self.workers:
+            worker.bury()
+        self.workers.clear()
+
+    def kill(self) -> None:
+        """Ends all of them at once."""
+        for worker in self.workers:
+            worker.kill()
+        self.workers.clear()
+
+
+def lost(what: str) -> InvalidArgument:
+    """A process was killed by somebody else."""
+    reason = f"a process that ran {what} was killed, perhaps for want of memory"
+    return InvalidArgument(f"{reason}; --jobs 1 needs the least of it")
