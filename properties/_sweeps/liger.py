@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from fixtures.released.check import released
 from fixtures.released.liger import PACKAGE, op
-from tpcheck import Argument
+from tpcheck import Argument, Case, KnownFinding
+from tpcheck.tensors.strides import format_of
 
 EPS = 1e-6
 _ROWS, _WIDTH = Argument("rows", "width"), Argument("width")
@@ -105,7 +106,12 @@ _LOGITS = {
     "logits": Argument("tokens", "vocab"),
     "target": Argument("tokens", integers=(0, "vocab")),
 }
-IGNORED = 0
+IGNORED = -100
+
+
+def _every_other(target: Tensor) -> Tensor:
+    """The targets, with those of odd tokens ignored."""
+    return target.where(torch.arange(len(target)) % 2 == 0, IGNORED)
 
 
 def _losses(
@@ -114,8 +120,7 @@ def _losses(
     """Per token: cross-entropy with label smoothing, and `square` · logsumexp²."""
     if softcap is not None:
         logits = softcap * torch.tanh(logits / softcap)
-    options: dict[str, Any] = {"ignore_index": IGNORED, "label_smoothing": smoothing}
-    losses = F.cross_entropy(logits, target, reduction="none", **options)
+    losses = F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing)
     return losses + square * logits.logsumexp(-1).square() * (target != IGNORED)
 
 
@@ -125,49 +130,96 @@ def _reduced(losses: Tensor, target: Tensor, reduction: str) -> Tensor:
     return losses.sum() / ((target != IGNORED).sum() if reduction == "mean" else 1)
 
 
+def _strided(case: Case) -> bool:
+    memory = format_of(case, "logits")
+    return memory == "sliced" or (memory == "transposed" and case["tokens"] > 1)
+
+
+_not_stored = KnownFinding(
+    package="liger-kernel",
+    releases="==0.8.5",
+    code="stride-ignored",
+    case=Case(dims={"tokens": 1, "vocab": 1}, memory="sliced"),
+    when=_strided,
+    page="docs/findings/liger-cross-entropy-strided-logits.md",
+)
+
+
 def _cross_entropy(
-    reduction: str, *, smoothing: float = 0.0, square: float = 0.0, softcap: float | None = None
+    reduction: str,
+    *,
+    smoothing: float = 0.0,
+    square: float = 0.0,
+    softcap: float | None = None,
+    told: Any = torch.clone,
 ) -> Any:
+    """told: what becomes of the drawn targets."""
     options = (None, IGNORED, square, smoothing, reduction, softcap)
 
     def reference(logits: Tensor, target: Tensor) -> Tensor:
+        target = told(target)
         losses = _losses(logits, target, smoothing=smoothing, square=square, softcap=softcap)
         return _reduced(losses, target, reduction)
 
     return released(
         PACKAGE,
-        lambda logits, target: op("CrossEntropy")(logits, target, *options)[0],
+        lambda logits, target: op("CrossEntropy")(logits, told(target), *options)[0],
         reference=reference,
         arguments=_LOGITS,
         sizes=_TOKENS,
         overwrites=("logits",),
+        known=[_not_stored],
     )
 
 
 cross_entropy = _cross_entropy("mean")
 cross_entropy_sum = _cross_entropy("sum")
 cross_entropy_none = _cross_entropy("none")
+cross_entropy_ignored = _cross_entropy("mean", told=_every_other)
 cross_entropy_smoothing = _cross_entropy("mean", smoothing=0.1)
 cross_entropy_z_loss = _cross_entropy("mean", square=1e-2)
 cross_entropy_softcap = _cross_entropy("mean", softcap=30.0)
-cross_entropy_all = _cross_entropy("mean", smoothing=0.1, square=1e-2, softcap=30.0)
+cross_entropy_all = _cross_entropy(
+    "mean", smoothing=0.1, square=1e-2, softcap=30.0, told=_every_other
+)
+
+_PROJECTED = _TOKENS | {
+    "hidden": lambda sizes: strategies().sampled_from([1, 2, 5, 16, 17]),
+    "vocab": lambda sizes: strategies().sampled_from([1, 2, 5, 16, 17, 33]),  # a program each
+}
+_scaled_again = KnownFinding(
+    package="liger-kernel",
+    releases="==0.8.5",
+    code="second-backward",
+    case=Case(dims={"tokens": 1, "vocab": 2, "hidden": 1}),
+    when=lambda case: case["vocab"] > 1,
+    page="docs/findings/liger-second-backward.md",
+)
 
 
 def _fused_linear_cross_entropy(
-    reduction: str, *, smoothing: float = 0.0, square: float = 0.0, softcap: float | None = None
+    reduction: str,
+    *,
+    smoothing: float = 0.0,
+    square: float = 0.0,
+    softcap: float | None = None,
+    told: Any = torch.clone,
+    known: Any = (_scaled_again,),
 ) -> Any:
     options = (None, IGNORED, square, smoothing, reduction, softcap)
 
+    def fn(x: Tensor, weight: Tensor, target: Tensor, bias: Tensor) -> Tensor:
+        losses = op("FusedLinearCrossEntropy")(x, weight, told(target), bias, *options)[0]
+        return losses.to(x.dtype)  # float32 for "none"
+
     def reference(x: Tensor, weight: Tensor, target: Tensor, bias: Tensor) -> Tensor:
-        logits = F.linear(x, weight, bias)
+        logits, target = F.linear(x, weight, bias), told(target)
         losses = _losses(logits, target, smoothing=smoothing, square=square, softcap=softcap)
         return _reduced(losses, target, reduction)
 
     return released(
         PACKAGE,
-        lambda x, weight, target, bias: op("FusedLinearCrossEntropy")(
-            x, weight, target, bias, *options
-        )[0],
+        fn,
         reference=reference,
         arguments={
             "x": Argument("tokens", "hidden"),
@@ -175,15 +227,17 @@ def _fused_linear_cross_entropy(
             "target": Argument("tokens", integers=(0, "vocab")),
             "bias": Argument("vocab"),
         },
-        sizes=_TOKENS | {"hidden": lambda sizes: strategies().sampled_from([1, 2, 5, 16, 17])},
+        sizes=_PROJECTED,
+        known=known,
+        large=False,
     )
 
 
 fused_linear_cross_entropy = _fused_linear_cross_entropy("mean")
 fused_linear_cross_entropy_sum = _fused_linear_cross_entropy("sum")
-fused_linear_cross_entropy_none = _fused_linear_cross_entropy("none")
+fused_linear_cross_entropy_none = _fused_linear_cross_entropy("none", known=())
 fused_linear_cross_entropy_all = _fused_linear_cross_entropy(
-    "mean", smoothing=0.1, square=1e-2, softcap=30.0
+    "mean", smoothing=0.1, square=1e-2, softcap=30.0, told=_every_other
 )
 
 _STUDENT = {"student": Argument("tokens", "vocab"), "teacher": Argument("tokens", "vocab")}
@@ -221,7 +275,7 @@ jsd_reverse_kl = _jsd(1.0)
 def _kl_div(reduction: str) -> Any:
     def fn(student: Tensor, teacher: Tensor) -> Tensor:
         given = student.log_softmax(-1), teacher.detach().softmax(-1)
-        return op("KLDivLoss")(*given, reduction, False, 1e-10)
+        return op("KLDivLoss")(*given, reduction, False, 1e-10).to(student.dtype)  # float32
 
     def reference(student: Tensor, teacher: Tensor) -> Tensor:
         given = student.log_softmax(-1), teacher.detach().softmax(-1)
@@ -237,7 +291,8 @@ kl_div_none = _kl_div("none")
 
 def _tvd(reduction: str) -> Any:
     def fn(student: Tensor, teacher: Tensor) -> Tensor:
-        return op("TVDLoss")(student.softmax(-1), teacher.detach().softmax(-1), None, reduction)
+        given = student.softmax(-1), teacher.detach().softmax(-1)
+        return op("TVDLoss")(*given, None, reduction).to(student.dtype)  # float32
 
     def reference(student: Tensor, teacher: Tensor) -> Tensor:
         each = (student.softmax(-1) - teacher.detach().softmax(-1)).abs() / 2
@@ -258,7 +313,8 @@ tvd_none = _tvd("none")
 def _turns(length: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin [1, L, D] as transformers makes them: both halves of the width alike."""
     half = torch.arange(width // 2, dtype=torch.float64)
-    angle = torch.arange(length, dtype=torch.float64)[:, None] * 10_000.0 ** (-2 * half / width)
+    positions = torch.arange(1, length + 1, dtype=torch.float64)  # at 0 nothing is turned
+    angle = positions[:, None] * 10_000.0 ** (-2 * half / width)
     both = torch.cat((angle, angle), -1)[None]
     return both.cos().to(like.dtype), both.sin().to(like.dtype)
 
@@ -307,7 +363,9 @@ def _group_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _group_norm_reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.group_norm(x.flatten(1, 2), x.shape[1], weight.flatten(), bias.flatten(), EPS)
+    centred = x - x.mean((2, 3), keepdim=True)
+    normal = centred * torch.rsqrt(centred.square().mean((2, 3), keepdim=True) + EPS)
+    return (normal * weight[..., None] + bias[..., None]).flatten(1, 2)
 
 
 _CHANNELS = Argument("groups", "channels")
@@ -340,7 +398,7 @@ poly_norm = released(
     PACKAGE,
     lambda x, weight, bias: op("PolyNorm")(x, weight, bias, EPS, False),
     reference=_poly_norm,
-    arguments={"x": _ROWS, "weight": Argument(3), "bias": Argument(1)},
+    arguments={"x": _ROWS, "weight": Argument(3), "bias": Argument()},
 )
 
 
@@ -369,6 +427,7 @@ relu_squared = released(
     reference=lambda x: x.relu().square(),
     arguments={"x": _ROWS},
 )
+_SOME = {"rows": lambda sizes: strategies().sampled_from([1, 2, 3, 5, 33])}
 modulated_rms_norm = released(
     PACKAGE,
     lambda x, weight, scale, shift: op("ModulatedRMSNorm")(
@@ -376,6 +435,7 @@ modulated_rms_norm = released(
     ),
     reference=lambda x, weight, scale, shift: rms(x, weight) * (1 + scale) + shift,
     arguments={"x": _ROWS, "weight": _WIDTH, "scale": _ROWS, "shift": _ROWS},
+    sizes=_SOME,  # it asserts that there is a row
 )
 modulated_rms_norm_shared = released(
     PACKAGE,
