@@ -48,15 +48,20 @@ class Judging:
         self.targets = {(t.kind, t.name): t for t in problem.targets}
         self.suspects: dict[str, Tensor] = {}
 
-    def outputs(self, outputs: Mapping[str, Tensor], at: Pass) -> bool:
-        """Compares what a forward returned; False where a shape is wrong, or one is missing."""
+    def outputs(self, outputs: Mapping[str, Tensor], at: Pass, *, wider: bool = False) -> bool:
+        """Compares what a forward returned; False where a shape is wrong, or one is missing.
+
+        Args:
+            wider: whether an output may be of a dtype that holds more than the reference's.
+        """
         complete = True
         wanted = self._wanted(at)
         for base in outputs.keys() - wanted.keys():
             self.report.extra[str(InPass(base, at))] = outputs[base].numel()
         for base, target in wanted.items():
             actual = outputs.get(base)
-            fits = self.check(target.kind, target.name, actual, dtype=target.dtype)
+            dtype = None if wider and _holds_more(actual, target.dtype) else target.dtype
+            fits = self.check(target.kind, target.name, actual, dtype=dtype)
             complete = fits and complete
             if not fits and actual is None:
                 # a wrong name, as of a tuple, says more than that it is not there
@@ -197,3 +202,11 @@ class Judging:
             axis: Replicate() if sizes.get(axis, 1) == 1 else own for axis, own in live.items()
         }
         return entry, local(actual)
+
+
+def _holds_more(actual: Tensor | None, dtype: torch.dtype | None) -> bool:
+    """Whether every number of the dtype is one of the tensor's."""
+    if actual is None or dtype is None:
+        return False
+    floats = actual.is_floating_point() and dtype.is_floating_point
+    return floats and torch.promote_types(actual.dtype, dtype) == actual.dtype

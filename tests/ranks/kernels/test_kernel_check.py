@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,6 +121,22 @@ class OneBuffer(torch.autograd.Function):
 )
 def test_what_a_wrong_function_does_is_named(wrong: Any, named: str, gloo: Engine) -> None:
     assert code(run(wrong, gloo)) == named
+
+
+def in_float32(x: Tensor, y: Tensor) -> Tensor:
+    return x.float() * y.float()
+
+
+def in_bfloat16(x: Tensor, y: Tensor) -> Tensor:
+    return (x.float() * y.float()).bfloat16()
+
+
+def test_an_output_may_be_wider_than_the_references_and_not_narrower(gloo: Engine) -> None:
+    check = kernel_check(in_float32, name="subject", reference=product, arguments=SHAPES)
+    for dtype, verdict in (("bfloat16", Verdict.PASS), ("float64", Verdict.FAIL)):
+        options = replace(OPTIONS, dtypes=(dtype,))
+        assert Search(check, gloo, options).run().verdict is verdict
+    assert code(run(in_bfloat16, gloo)) == "precision-loss"
 
 
 def test_what_is_declared_may_be_overwritten(gloo: Engine) -> None:
