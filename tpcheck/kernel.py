@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Size = str | int
+#: Before an output's name: its upstream gradient.
+UPSTREAM = "d "
 
 
 @dataclass(frozen=True, init=False)
@@ -85,7 +87,8 @@ def kernel_check(
         sizes: name of a size → a Hypothesis strategy of it, a number, or a function of the sizes so
             far. By default 0 to 5 for the first dim of more than one, and for others what lies
             around powers of two up to 64.
-        overwrites: arguments that the function may change. None is expanded in memory then.
+        overwrites: arguments that the function may change, and upstream gradients, as "d output".
+            None is expanded in memory then.
         memory: how tensors may be laid out, of `case.MEMORY_FORMATS`; what a kernel refuses is left
             out.
         families: what numbers may be like, of `case.FAMILIES`.
@@ -104,7 +107,7 @@ def kernel_check(
                 "arguments, and tpcheck.Argument(…) of each"
             )
     for key in overwrites:
-        if key not in arguments:
+        if key not in arguments and not str(key).startswith(UPSTREAM):
             hint = did_you_mean(str(key), arguments)
             raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
     require_some("memory", memory, MEMORY_FORMATS)

@@ -99,7 +99,8 @@ class Discipline:
             if name not in self.rules.overwrites or found.beside:
                 self._tell(name, found)
         for name, found in cotangents.changed(Habit.CHANGES_COTANGENT):
-            self._tell(name, found)
+            if f"d {name}" not in self.rules.overwrites or found.beside:
+                self._tell(name, found)
 
     def repeated(
         self, first: Tensors, gradients: Tensors, inputs: dict[str, Tensor], seeds: Tensors

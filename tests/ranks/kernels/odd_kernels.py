@@ -46,6 +46,13 @@ def _dot(x_ptr, y_ptr, count, PRECISION: tl.constexpr, BLOCK: tl.constexpr):  # 
     tl.store(y_ptr + at + 0 * column, y, mask=(at < count) & (column == 0))
 
 
+@triton.jit
+def _scaled(x_ptr, y_ptr, count, scale, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count)
+    tl.store(y_ptr + at, x * scale / scale.to(tl.float32) * 2, mask=at < count)
+
+
 @triton.autotune([triton.Config({"BLOCK": n}) for n in (4, 64)], key=["count"])
 @triton.jit
 def _tuned(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -85,6 +92,10 @@ def with_tf32(x: Tensor) -> Tensor:
 
 def with_ieee(x: Tensor) -> Tensor:
     return _Twice.apply(x, lambda x, y, n: _dot[(1,)](x, y, n, PRECISION="ieee", BLOCK=256))
+
+
+def with_a_scalar(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _scaled[(1,)](x, y, n, 0.3, BLOCK=256))
 
 
 def autotuned(x: Tensor) -> Tensor:

@@ -57,6 +57,7 @@ def test_what_is_not_modelled_is_not_checked(
         (odd_kernels.with_atomics, "float32"),
         (odd_kernels.with_tf32, "float16"),
         (odd_kernels.with_ieee, "float32"),
+        (odd_kernels.with_a_scalar, "bfloat16"),
         (odd_kernels.autotuned, "float32"),
     ],
 )

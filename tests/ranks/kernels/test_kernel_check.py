@@ -142,6 +142,8 @@ def test_an_output_may_be_wider_than_the_references_and_not_narrower(gloo: Engin
 def test_what_is_declared_may_be_overwritten(gloo: Engine) -> None:
     assert run(changes_its_input, gloo, overwrites=("x",)).verdict is Verdict.PASS
     assert code(run(changes_its_input, gloo, overwrites=("y",))) == "input-overwritten"
+    found = run(ChangesUpstream.apply, gloo, overwrites=("d output",))
+    assert found.verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
