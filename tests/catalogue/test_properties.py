@@ -12,6 +12,7 @@ from tpcheck.engines.engine import Engine
 from tpcheck.oracle.pose import pose
 from tpcheck.report import as_json
 from tpcheck.runner.runner import Runner
+from tpcheck.search import drawing
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
@@ -42,7 +43,7 @@ def test_property(gloo: Engine, corpus: Corpus, name: str) -> None:
 def draw(check: Check, count: int) -> list[Case]:
     """`count` different random cases of a check."""
     cases: list[Case] = []
-    strategies.each(strategies.of(check.spec, Space()), count, "11", cases.append)
+    drawing.each(strategies.of(check.spec, Space()), count, "11", cases.append)
     return list({case.canonical(): case for case in cases}.values())
 
 

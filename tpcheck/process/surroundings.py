@@ -69,8 +69,9 @@ def _set_handlers(value: list[Any]) -> None:
 
 
 def pending() -> tuple[bool, ...]:
-    """Whether each timer runs: of one that does the time changes by itself."""
-    return tuple(signal.getitimer(timer)[0] > 0 for timer in _TIMERS)
+    """Whether each timer runs: of one that does the time changes by itself. Between its end and the
+    signal that starts it again, one of an interval has no time left."""
+    return tuple(any(signal.getitimer(timer)) for timer in _TIMERS)
 
 
 def _stop_timers(value: tuple[bool, ...]) -> None:

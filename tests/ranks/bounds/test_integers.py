@@ -16,6 +16,7 @@ from tpcheck.case import DTYPES, Case, Space
 from tpcheck.engines.engine import Engine
 from tpcheck.oracle.pose import pose
 from tpcheck.runner.runner import Runner
+from tpcheck.search import drawing
 from tpcheck.spec import Spec
 from tpcheck.verdict import Verdict
 
@@ -31,7 +32,7 @@ CASE = Case(dims=linear_dims(12, 6, batch=2, seq=3, bias=True), dtype="bfloat16"
 
 
 def drawn(spec: Spec, dtype: str, count: int) -> list[Case]:
-    cases = strategies.sample(strategies.of(spec, Space((2, 4), (dtype,), 4)), count, dtype)
+    cases = drawing.sample(strategies.of(spec, Space((2, 4), (dtype,), 4)), count, dtype)
     return [replace(case, integers=True, magnitude=0) for case in cases]
 
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 def ranks(count: int) -> None:
     """Joins the ranks that torchrun has started; started without it, starts them and ends with
     their exit code."""
-    if "RANK" in os.environ:
+    if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         dist.init_process_group("gloo", timeout=timedelta(seconds=60))
         return
     with socket.socket() as free:
