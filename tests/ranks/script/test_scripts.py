@@ -162,5 +162,6 @@ def test_torchrun_runs_the_script_of_a_model(capsys: pytest.CaptureFixture[str])
 
 def test_what_a_script_can_not_show_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     case = identity("kernels.py", "unreachable")
+    assert run("replay", case, "--script") == 2  # imports the file, which prints
     said = complaint(capsys, "replay", case, "--script")
     assert case in said and "kernel_check" in said
