@@ -31,8 +31,6 @@ UNLOCKED = 3600.0
 
 SHARED = Path("/dev/shm")
 _MADE, _BEING_MADE = "tpcheck-run-", "tpcheck-new-"
-#: What the zygote prints: the one file that a run has for longer than a case.
-ZYGOTE_LOG = "zygote.log"
 _OURS = re.compile(f"({_MADE}|{_BEING_MADE})[a-z0-9_]{{8}}")
 
 
@@ -70,7 +68,7 @@ class RunFolder:
             for entry in [*os.scandir(self.path)]:
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry, ignore_errors=True)
-                elif entry.name != ZYGOTE_LOG:
+                else:
                     with contextlib.suppress(OSError):
                         os.unlink(entry)
 

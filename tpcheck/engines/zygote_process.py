@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 
-from tpcheck.engines.folder import ZYGOTE_LOG, RunFolder
+from tpcheck.engines.folder import RunFolder
 from tpcheck.engines.forks import Forks
 from tpcheck.errors import EngineUnavailable
 from tpcheck.protocol import ends
@@ -36,10 +37,11 @@ class ZygoteProcess(Forks):
         mine, theirs = ends.pair()
         super().__init__(engine, mine)
         self.folder = folder
-        self._log = folder.path / ZYGOTE_LOG
+        # without a name: no candidate finds it
+        self._log = tempfile.TemporaryFile(dir=folder.path)  # noqa: SIM115: `close` closes it
         imports = json.dumps({"path": sys.path, "preload": list(preload)})
         arguments = [str(theirs.fileno()), str(os.getpid()), str(folder.path), imports]
-        with self._log.open("wb") as log, theirs:
+        with theirs:
             self._process = subprocess.Popen(
                 # -P: a file of the user's called like one of the standard library must not win
                 [sys.executable, "-P", "-m", "tpcheck.ranks.zygote", *arguments],
@@ -47,7 +49,7 @@ class ZygoteProcess(Forks):
                 env=_environment(engine, folder.mark),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=log,
+                stderr=self._log,
                 # what ends the driver's whole group leaves it: it cleans up after the driver
                 start_new_session=True,
             )
@@ -72,6 +74,7 @@ class ZygoteProcess(Forks):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._log.close()
         end_marked(self.folder.mark)
 
     def wake(self) -> None:
@@ -79,9 +82,10 @@ class ZygoteProcess(Forks):
             self._process.send_signal(signal.SIGCONT)
 
     def said(self) -> str:
-        with contextlib.suppress(OSError), self._log.open("rb") as log:
-            log.seek(max(0, self._log.stat().st_size - _SAID))
-            return log.read(_SAID).decode(errors="replace").strip()[-300:]
+        with contextlib.suppress(OSError, ValueError):  # of a closed file
+            size = os.fstat(self._log.fileno()).st_size
+            said = os.pread(self._log.fileno(), _SAID, max(0, size - _SAID))
+            return said.decode(errors="replace").strip()[-300:]
         return ""
 
 
