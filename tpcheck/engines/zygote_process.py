@@ -37,8 +37,8 @@ class ZygoteProcess(Forks):
         mine, theirs = ends.pair()
         super().__init__(engine, mine)
         self.folder = folder
-        # without a name: no candidate finds it
-        self._log = tempfile.TemporaryFile(dir=folder.path)  # noqa: SIM115: `close` closes it
+        # without a name: no candidate finds it; `close` closes it
+        self._log = tempfile.TemporaryFile(dir=folder.path)  # noqa: SIM115
         imports = json.dumps({"path": sys.path, "preload": list(preload)})
         arguments = [str(theirs.fileno()), str(os.getpid()), str(folder.path), imports]
         with theirs:
