@@ -71,7 +71,7 @@ class _Faithful:
 
     def install(self) -> None:
         self._hold_values()
-        self._scalars()
+        _give_floats(self.module, self.tl)
         self._cast()
         refusals.install(self.module)
         self._access()
@@ -107,19 +107,6 @@ class _Faithful:
         self.module._get_np_dtype = np_dtype
         self.module._validate_np_data_size = valid
         self.handle.__post_init__ = after_init
-
-    def _scalars(self) -> None:
-        """A float that a kernel is given is a float32, as a launch on a GPU makes it: with one of
-        Python's, as with a constant, a block would keep its dtype."""
-        known, module, tl = self.module._implicit_cvt, self.module, self.tl
-
-        def convert(argument: Any) -> Any:
-            if not isinstance(argument, float):
-                return known(argument)
-            data = np.array([argument], dtype=np.float32)
-            return tl.tensor(module.TensorHandle(data, tl.float32), tl.float32)
-
-        self.module._implicit_cvt = convert
 
     # ---- casts
 
@@ -274,3 +261,17 @@ class _Faithful:
 def _unsigned(tl: Any, dtype: Any) -> Any:
     """The dtype of a bfloat16's bits; any other as it is."""
     return tl.uint16 if dtype.scalar == tl.bfloat16 and not dtype.is_ptr() else dtype
+
+
+def _give_floats(module: Any, tl: Any) -> None:
+    """A float that a kernel is given is a float32, as a launch on a GPU makes it: with one of
+    Python's, as with a constant, a block would keep its dtype."""
+    known = module._implicit_cvt
+
+    def convert(argument: Any) -> Any:
+        if not isinstance(argument, float):
+            return known(argument)
+        data = np.array([argument], dtype=np.float32)
+        return tl.tensor(module.TensorHandle(data, tl.float32), tl.float32)
+
+    module._implicit_cvt = convert
