@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +52,17 @@ def threads() -> Iterator[Engine]:
     """Four ranks, each a thread of one process."""
     with Engine("threads", 4) as engine:
         yield engine
+
+
+@pytest.fixture(autouse=True)
+def same_path() -> Iterator[None]:
+    """Folders that a test's commands put on the path go with the test.
+
+    A file `kernels.py` that stays there is what transformers imports in a later one.
+    """
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
 
 
 @pytest.fixture
