@@ -88,7 +88,7 @@ def kernel_check(
             far. By default 0 to 5 for the first dim of more than one, and for others what lies
             around powers of two up to 64.
         overwrites: arguments that the function may change, and upstream gradients, as "d output".
-            None is expanded in memory then.
+            None is expanded in memory then, or two the same tensor.
         memory: how tensors may be laid out, of `case.MEMORY_FORMATS`; what a kernel refuses is left
             out.
         families: what numbers may be like, of `case.FAMILIES`.
@@ -112,7 +112,8 @@ def kernel_check(
             raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
     require_some("memory", memory, MEMORY_FORMATS)
     require_some("families", families, FAMILIES)
-    shared = ("expanded", "mixed") if overwrites else ()  # its elements are not all its own
+    # elements that are not all its own, or not its alone
+    shared = ("expanded", "mixed", "aliased") if overwrites else ()
     formats = [one for one in memory if one not in shared] or ["contiguous"]
     title = name or getattr(fn, "__name__", "kernel")
     spec = Spec(

@@ -244,7 +244,8 @@ def _spreads(
     expanded = passes.case.memory == "expanded"
     repeats = projection.repeats_of(passes.problems[i].inputs[0], expanded=expanded)
     dtype = torch_dtype(passes.case)
-    given = any(map(_has_not_finite, passes.problems))
+    # formulas of one function differ in what they make of ∞ itself, and in no other row
+    given = passes.case.family != "infinite" and any(map(_has_not_finite, passes.problems))
     return {
         key: _spread(key, value, errors, dtype, repeats, effort.chance, given=given)
         for key, value in values.items()

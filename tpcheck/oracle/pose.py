@@ -167,6 +167,8 @@ def _layout(spec: Spec, case: Case) -> Layout:
     reason = ask(spec, "requires", spec.requires, case) if spec.requires else None
     if reason:
         raise CaseError(reason)
+    if case.memory == "aliased" and case.world_size > 1:
+        raise CaseError("case.memory='aliased' is for one rank: shards of one tensor may differ")
     layout = ask(spec, "layout", spec.layout, case)
     if not isinstance(layout, Layout):
         given = type(layout).__name__

@@ -21,6 +21,7 @@ from tpcheck.protocol.conventions import differentiable
 from tpcheck.protocol.problem import Problem
 from tpcheck.spec import Spec
 from tpcheck.tensors import draw as drawing
+from tpcheck.tensors import leaves
 from tpcheck.tensors.draw import Draw, torch_dtype
 from tpcheck.tensors.families import of_family
 from tpcheck.tensors.names import tensors_of
@@ -95,7 +96,8 @@ def draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
         if not isinstance(tensor, Tensor):
             raise InvalidArgument(f"inputs()[{name!r}] is a {type(tensor).__name__}, not a tensor")
         check_form(spec, "input", name, tensor)
-    return {name: _as_drawn(case, draw, name, tensor) for name, tensor in given.items()}
+    drawn = {name: _as_drawn(case, draw, name, tensor) for name, tensor in given.items()}
+    return leaves.aliased(case, drawn)
 
 
 def _as_drawn(case: Case, draw: Draw, name: str, tensor: Tensor) -> Tensor:
@@ -104,7 +106,7 @@ def _as_drawn(case: Case, draw: Draw, name: str, tensor: Tensor) -> Tensor:
         return tensor
     if case.integers:
         tensor = integers.integers(draw, name, tensor)
-    tensor = of_family(case.family, tensor)
+    tensor = of_family(case.family, tensor, torch_dtype(case))
     return _in_format(case, name, tensor * 2.0**case.magnitude)
 
 
@@ -114,7 +116,7 @@ def draw_cotangents(
     """The full cotangents of one microbatch, shaped as the reference's `outputs` are."""
     draw = Draw(case, "cotangent", problem.d, m)
     cotangents = {}
-    for name in differentiable(outputs):
+    for name in leaves.asked(case, differentiable(outputs)):
         full = drawing.cotangent(draw, name, outputs[name])
         full = torch.ones_like(full) if problem.ones else full
         full = integers.integers(draw, name, full) if case.integers else full

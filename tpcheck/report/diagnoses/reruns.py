@@ -80,6 +80,30 @@ def _(cause: causes.RightForOnes) -> str:
 
 
 @sentence.register
+def _(cause: causes.RightForAllGradients) -> str:
+    return (
+        f"{called(cause.subject)} is wrong where only some gradients are asked for, and right "
+        "where all are"
+    )
+
+
+@sentence.register
+def _(cause: causes.RightWhenApart) -> str:
+    return (
+        f"{called(cause.subject)} is wrong where two arguments are the same tensor, and right "
+        "where each has its own memory"
+    )
+
+
+@sentence.register
+def _(cause: causes.RightWhenFinite) -> str:
+    return (
+        f"{called(cause.subject)} is wrong in rows of finite numbers where other rows have ∞, and "
+        "right where none has: rows are not independent"
+    )
+
+
+@sentence.register
 def _(cause: causes.RightInAnotherConfiguration) -> str:
     return (
         f"{called(cause.subject)} is wrong where the autotuned kernel runs with {cause.wrong}, and "

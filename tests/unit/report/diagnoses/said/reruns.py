@@ -6,9 +6,12 @@ from tests.unit.report.diagnoses.said import OUT, Said
 from tpcheck.causes.reruns import (
     ChangesOnRerun,
     NothingKnownInDtype,
+    RightForAllGradients,
     RightForOnes,
     RightInAnotherConfiguration,
+    RightWhenApart,
     RightWhenContiguous,
+    RightWhenFinite,
     RightWithEqualHeads,
     RightWithoutData,
     RoundingOnly,
@@ -67,6 +70,23 @@ SAID: list[Said] = [
         RightForOnes(OUT),
         "output is right where all upstream gradients are ones, and wrong for others: they are not "
         "used, or not all of them",
+        {},
+    ),
+    (
+        RightForAllGradients(OUT),
+        "output is wrong where only some gradients are asked for, and right where all are",
+        {},
+    ),
+    (
+        RightWhenApart(OUT),
+        "output is wrong where two arguments are the same tensor, and right where each has its own "
+        "memory",
+        {},
+    ),
+    (
+        RightWhenFinite(OUT),
+        "output is wrong in rows of finite numbers where other rows have ∞, and right where none "
+        "has: rows are not independent",
         {},
     ),
     (
