@@ -24,8 +24,8 @@ from tpcheck.bounds.spread import MARGIN, STRAIN, Spread, of_integers, spread
 from tpcheck.case import Case
 from tpcheck.oracle.effort import Effort
 from tpcheck.oracle.passes import Cotangents, Passes, Walked
-from tpcheck.oracle.reference import ask, build_reference, draw_cotangents
-from tpcheck.oracle.repeats import check_repeats
+from tpcheck.oracle.reference import References, ask, build_reference, draw_cotangents
+from tpcheck.oracle.repeats import check_repeats, check_same
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import generator, torch_dtype
@@ -55,15 +55,14 @@ class Expected:
     unused: frozenset[Key]
 
 
-def expect(passes: Passes, exact: Any, low: Any, effort: Effort) -> list[Expected]:
+def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
     """What the reference gives, by problem.
 
     Args:
         passes: the walk in float64, over problems whose cotangents are still to be drawn.
-        exact, low: the reference in float64, and in the case's dtype.
     """
-    runs = _runs(passes, exact, low, effort)
-    sizes = _sizes(runs.passes, exact) if passes.case.integers else None
+    runs = _runs(passes, of, effort)
+    sizes = _sizes(runs.passes, of.exact) if passes.case.integers else None
     unused = runs.unused()
     expected = []
     for i, right in enumerate(runs.exact):
@@ -134,21 +133,22 @@ class Runs:
         return frozenset[Key]().union(*(one.unused for run in runs for one in run))
 
 
-def _runs(passes: Passes, exact: Any, low: Any, effort: Effort) -> Runs:
+def _runs(passes: Passes, of: References, effort: Effort) -> Runs:
     dtype = passes.case.dtype
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
         before = torch.get_rng_state()
-        first = first_run(passes, exact)
+        first = first_run(passes, of.exact)
         drew = not torch.equal(before, torch.get_rng_state())
         passes = _with_cotangents(passes, first)
-        noise = Noise(passes, exact, first)
+        noise = Noise(passes, of.formula, _formula_run(passes, of, first))
         count = effort.runs[dtype]
         noisy = [noise.deviations(k) for k in range(count)]
         pairs = range(count, count + effort.strained) if dtype != "float64" else ()
         strained = [(noise.deviations(k, STRAIN), noise.deviations(k, -STRAIN)) for k in pairs]
-    own = own_run(passes, low)
-    with sdpa_kernel([SDPBackend.MATH]):
-        check_repeats(passes, exact, first, own, drew=drew)
+    own = own_run(passes, of.low)
+    if of.formula is of.exact:
+        with sdpa_kernel([SDPBackend.MATH]):
+            check_repeats(passes, of.exact, first, own, drew=drew)
     return Runs(passes, first, noisy, strained, own)
 
 
@@ -156,6 +156,15 @@ def first_run(passes: Passes, module: Any) -> Run:
     """The values, in float64; its cotangents are drawn as soon as an output's shape is known."""
     draw = partial(draw_cotangents, passes.case)
     run: Run = ask(passes.spec, "reference's forward or backward", passes, module, draw)
+    return run
+
+
+def _formula_run(passes: Passes, of: References, first: Run) -> Run:
+    """What rounding is studied on, in float64: it must be the reference's function."""
+    if of.formula is of.exact:
+        return first
+    run: Run = ask(passes.spec, "rounding's forward or backward", passes, of.formula)
+    check_same(passes, first, run)
     return run
 
 

@@ -6,6 +6,7 @@ Letters: d = dp coordinate, m = microbatch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,24 +41,47 @@ def ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
         raise InvalidArgument(f"spec {spec.name!r}: {what} {said}") from error
 
 
+@dataclass(frozen=True)
+class References:
+    """What is run in place of the candidate.
+
+    Args:
+        exact: the reference, in float64.
+        formula: what rounding is studied on, in float64: the spec's `rounding`, or the reference.
+        low: the formula in the case's dtype.
+    """
+
+    exact: Any
+    formula: Any
+    low: Any
+
+
+def references(spec: Spec, case: Case) -> References:
+    """All of a case."""
+    exact = build_reference(spec, case)
+    formula = exact if spec.rounding is None else _built(spec, case, "rounding")
+    low = formula
+    if isinstance(formula, nn.Module) and case.dtype != "float64":
+        # built anew: one that holds process groups can't be copied; each run copies the state in
+        low = _built(spec, case, "rounding" if spec.rounding else "reference")
+        low = low.to(torch_dtype(case))
+    return References(exact, formula, low)
+
+
 def build_reference(spec: Spec, case: Case) -> Any:
     """The reference of this case, a module in float64 (a function is returned as it is)."""
+    return _built(spec, case, "reference")
+
+
+def _built(spec: Spec, case: Case, what: str) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(case.seed)
-        module = ask(spec, "reference", spec.reference, case)
+        module = ask(spec, what, getattr(spec, what), case)
     if not isinstance(module, nn.Module):
         return module
     for name, tensor in tensors_of(module).items():  # before `to`, which drops imaginary parts
         check_form(spec, "parameter or buffer", name, tensor)
     return module.to(torch.float64)
-
-
-def build_in_dtype(spec: Spec, case: Case, module: Any) -> Any:
-    """The reference `module` in the case's dtype. Built anew: one that holds process groups can't
-    be copied; the state is copied in before each run anyway."""
-    if not isinstance(module, nn.Module) or case.dtype == "float64":
-        return module
-    return build_reference(spec, case).to(torch_dtype(case))
 
 
 def draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
-"""Refuses a reference that gives other numbers each time it runs: whatever differs between its
-runs would pass for rounding, and nothing that a candidate computes would be outside the bounds."""
+"""Refuses a reference that gives other numbers each time it runs, and a formula for rounding that
+is of another function: whatever differs between runs would pass for rounding, and nothing that a
+candidate computes would be outside the bounds."""
 
 from __future__ import annotations
 
@@ -45,6 +46,23 @@ def check_repeats(
         )
 
 
+def check_same(passes: Passes, first: Sequence[Walked], formula: Sequence[Walked]) -> None:
+    """Holds a spec's `rounding` to the reference.
+
+    Args:
+        first, formula: the runs of both in float64.
+
+    Raises:
+        InvalidArgument: they are two functions. What differs between them would pass for rounding.
+    """
+    name = _differs(first, formula)
+    if name is not None:
+        raise InvalidArgument(
+            f"spec {passes.spec.name!r}: rounding= gives other numbers for {name!r} than the "
+            "reference, in float64; give another formula of the same function"
+        )
+
+
 def _differs(one: Sequence[Walked], other: Sequence[Walked]) -> str | None:
     """The first tensor that two runs do not agree on."""
     pairs = [(_numbers(a.values), _numbers(b.values)) for a, b in zip(one, other, strict=True)]
@@ -54,7 +72,7 @@ def _differs(one: Sequence[Walked], other: Sequence[Walked]) -> str | None:
             name
             for mine, others in pairs
             for (kind, name), value in mine.items()
-            if _apart(value, others[kind, name]) > allowed
+            if _apart(value, others.get((kind, name))) > allowed
         ),
         None,
     )
@@ -64,8 +82,8 @@ def _numbers(values: Values) -> Values:
     return {key: t.double() for key, t in values.items() if key[0] != Shelf.BORDER}
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
-    if one.shape != other.shape:
+def _apart(one: Tensor, other: Tensor | None) -> float:
+    if other is None or one.shape != other.shape:
         return math.inf
     return 0.0 if torch.equal(one, other) else _size(one - other)
 

@@ -16,14 +16,16 @@ OUTLIER = 256.0
 
 def of_family(family: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Normal numbers made ones of the family: `shifted`, far from zero; `subnormal`, about the
-    smallest normal number of the dtype; `equal`, the same along a row; `outlier`, one in the last
+    smallest normal number of the dtype (float32's in float64); `equal`, the same along a row; `outlier`, one in the last
     row far larger than all; `infinite`, −∞ in the first of several rows and ∞ in the last; `zeros`, every
     second row; `one-hot`, all but one of each row. Rows are along the last dim; vectors have none,
     and are shifted or subnormal alone."""
     if family == "shifted":
         return tensor + MEAN
     if family == "subnormal":
-        return tensor / 2.0 * torch.finfo(dtype).smallest_normal
+        # of float64 the errors could not be told: the reference is computed in it
+        narrow = torch.float32 if dtype == torch.float64 else dtype
+        return tensor / 2.0 * torch.finfo(narrow).smallest_normal
     if tensor.dim() < 2 or not tensor.numel():
         return tensor
     if family == "equal":

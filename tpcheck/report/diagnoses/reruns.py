@@ -6,6 +6,7 @@ from functools import singledispatch
 
 from tpcheck.causes import reruns as causes
 from tpcheck.report.diagnoses.where import called
+from tpcheck.vocabulary import Kind
 
 
 @singledispatch
@@ -81,10 +82,9 @@ def _(cause: causes.RightForOnes) -> str:
 
 @sentence.register
 def _(cause: causes.RightForAllGradients) -> str:
-    return (
-        f"{called(cause.subject)} is wrong where only some gradients are asked for, and right "
-        "where all are"
-    )
+    raised = cause.subject.kind is Kind.EXCEPTION
+    what = "it raises" if raised else f"{called(cause.subject)} is wrong"
+    return f"{what} where only some gradients are asked for, and not where all are"
 
 
 @sentence.register

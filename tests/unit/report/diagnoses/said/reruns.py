@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.report.diagnoses.said import OUT, Said
+from tpcheck.causes.where import Subject
 from tpcheck.causes.reruns import (
     ChangesOnRerun,
     NothingKnownInDtype,
@@ -17,7 +18,7 @@ from tpcheck.causes.reruns import (
     RoundingOnly,
     WrongOnOneRank,
 )
-from tpcheck.vocabulary import Code
+from tpcheck.vocabulary import Code, Kind
 
 SAID: list[Said] = [
     (
@@ -74,8 +75,13 @@ SAID: list[Said] = [
     ),
     (
         RightForAllGradients(OUT),
-        "output is wrong where only some gradients are asked for, and right where all are",
+        "output is wrong where only some gradients are asked for, and not where all are",
         {},
+    ),
+    (
+        RightForAllGradients(Subject(Kind.EXCEPTION, "exception")),
+        "it raises where only some gradients are asked for, and not where all are",
+        {"subject": {"kind": "exception", "name": "exception", "side": None}},
     ),
     (
         RightWhenApart(OUT),
