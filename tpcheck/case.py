@@ -28,12 +28,7 @@ MEMORY_FORMATS = (*MODEL_FORMATS, "padded", "permuted", "giant", "mixed", "alias
 FAMILIES = ("normal", "shifted", "equal", "outlier", "zeros", "one-hot", "subnormal", "infinite")
 #: Which gradients are asked for.
 GRADIENTS = ("all", "some")
-_FORMATS = {
-    "dtype": DTYPES,
-    "memory": MEMORY_FORMATS,
-    "family": FAMILIES,
-    "gradients": GRADIENTS,
-}
+_FORMATS = {"dtype": DTYPES, "memory": MEMORY_FORMATS, "family": FAMILIES, "gradients": GRADIENTS}
 #: Fields that came later; cases saved before there were such keep their ids.
 _LATER = {"family": "normal", "integers": False, "gradients": "all"}
 #: What is not told of a case.
@@ -245,11 +240,8 @@ class Case:
         """One line for people: `tp=2 float64 in_features=4 …`; defaults are left out."""
         parts = [f"{axis}={size}" for axis, size in self.mesh.items() if size > 1 or axis == "tp"]
         parts += [self.dtype, *(f"{k}={v}" for k, v in self.dims.items())]
-        parts += [
-            f"{name}={getattr(self, name)}"
-            for name, default in _DULL.items()
-            if getattr(self, name) != default
-        ]
+        own = ((name, getattr(self, name)) for name in _DULL)
+        parts += [f"{name}={value}" for name, value in own if value != _DULL[name]]
         return " ".join([*parts, f"seed={self.seed}"])
 
 

@@ -18,7 +18,7 @@ from tpcheck.case import Case
 from tpcheck.comms import frames
 from tpcheck.errors import CaseError, InvalidArgument, LayoutError, let_through
 from tpcheck.oracle.effort import SCREEN, Effort
-from tpcheck.oracle.expected import Expected, Key, expect
+from tpcheck.oracle.expected import Expected, expect
 from tpcheck.oracle.limit import TimeUp, within
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.reference import (
@@ -27,6 +27,7 @@ from tpcheck.oracle.reference import (
     draw_state,
     references,
 )
+from tpcheck.oracle.spreads import Key
 from tpcheck.placement import Entry, Layout, Replicate
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.spec import Spec

@@ -15,11 +15,14 @@ OUTLIER = 256.0
 
 
 def of_family(family: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Normal numbers made ones of the family: `shifted`, far from zero; `subnormal`, about the
-    smallest normal number of the dtype (float32's in float64); `equal`, the same along a row; `outlier`, one in the last
-    row far larger than all; `infinite`, −∞ in the first of several rows and ∞ in the last; `zeros`, every
-    second row; `one-hot`, all but one of each row. Rows are along the last dim; vectors have none,
-    and are shifted or subnormal alone."""
+    """Normal numbers made ones of the family.
+
+    `shifted`: far from zero. `subnormal`: about the smallest normal number of the dtype (float32's
+    in float64). `equal`: the same along a row. `outlier`: one in the last row is far larger than
+    all. `infinite`: −∞ in the first of several rows and ∞ in the last. `zeros`: every second row.
+    `one-hot`: one number of each row, the others zero. Rows are along the last dim; vectors have
+    none, and are shifted or subnormal alone.
+    """
     if family == "shifted":
         return tensor + MEAN
     if family == "subnormal":

@@ -1,5 +1,6 @@
-"""The leaves of a call: which inputs are one tensor, and what takes a gradient. By the case alone, so
-that the reference and the ranks have the same.
+"""The leaves of a call: which inputs are one tensor, and what takes a gradient.
+
+By the case alone, so that the reference and the ranks have the same.
 """
 
 from __future__ import annotations

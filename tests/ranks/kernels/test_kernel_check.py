@@ -158,7 +158,19 @@ def through_all_rows(x: Tensor, y: Tensor) -> Tensor:
         (takes_rows_for_contiguous, "stride-ignored"),
         (OneBuffer.apply, "stale-buffer"),
     ],
-    ids=["partial", "aliased", "leaf", "rows", "second", "upstream", "changed-upstream", "changed", "beside", "strides", "buffer"],
+    ids=[
+        "partial",
+        "aliased",
+        "leaf",
+        "rows",
+        "second",
+        "upstream",
+        "changed-upstream",
+        "changed",
+        "beside",
+        "strides",
+        "buffer",
+    ],
 )
 def test_what_a_wrong_function_does_is_named(wrong: Any, named: str, gloo: Engine) -> None:
     assert code(run(wrong, gloo)) == named

@@ -49,7 +49,7 @@ def test_subnormal_numbers_are_near_the_least_normal_one(dtype: torch.dtype, lea
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("shape", [(5,), (), (0, 3), (2, 0)])
-def test_vectors_and_empty_tensors_are_left_shifted_or_subnormal(family: str, shape: tuple[int, ...]) -> None:
+def test_vectors_and_empty_tensors_are_left_or_moved(family: str, shape: tuple[int, ...]) -> None:
     tensor = torch.ones(shape)
     wanted = {
         "shifted": tensor + MEAN,

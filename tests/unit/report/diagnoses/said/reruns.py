@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.unit.report.diagnoses.said import OUT, Said
-from tpcheck.causes.where import Subject
 from tpcheck.causes.reruns import (
     ChangesOnRerun,
     NothingKnownInDtype,
@@ -18,6 +17,7 @@ from tpcheck.causes.reruns import (
     RoundingOnly,
     WrongOnOneRank,
 )
+from tpcheck.causes.where import Subject
 from tpcheck.vocabulary import Code, Kind
 
 SAID: list[Said] = [
@@ -81,7 +81,7 @@ SAID: list[Said] = [
     (
         RightForAllGradients(Subject(Kind.EXCEPTION, "exception")),
         "it raises where only some gradients are asked for, and not where all are",
-        {"subject": {"kind": "exception", "name": "exception", "side": None}},
+        {"subject": {"kind": "exception", "name": "exception"}},
     ),
     (
         RightWhenApart(OUT),
