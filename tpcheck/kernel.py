@@ -70,6 +70,7 @@ def kernel_check(
     overwrites: tuple[str, ...] = (),
     memory: Sequence[str] = MEMORY_FORMATS,
     families: Sequence[str] = FAMILIES,
+    rounding: Callable[..., Any] | None = None,
     name: str = "",
 ) -> Check:
     """The check of a function of tensors, on one rank: a process of its own that may die.
@@ -88,10 +89,13 @@ def kernel_check(
             far. By default 0 to 5 for the first dim of more than one, and for others what lies
             around powers of two up to 64.
         overwrites: arguments that the function may change, and upstream gradients, as "d output".
-            None is expanded in memory then.
+            None is expanded in memory then, or two the same tensor.
         memory: how tensors may be laid out, of `case.MEMORY_FORMATS`; what a kernel refuses is left
             out.
         families: what numbers may be like, of `case.FAMILIES`.
+        rounding: the reference's function by the kernel's own formula, in plain torch, where that
+            is less exact than torch's (a variance as E[x²] − E[x]², say): bounds are measured on
+            it. In float64 it must agree with the reference.
         name: shown in reports; by default the name of the variable that holds the check.
 
     Raises:
@@ -100,6 +104,8 @@ def kernel_check(
     """
     if not callable(fn) or not callable(reference):
         raise InvalidArgument("kernel_check(fn, reference=…): give two functions of tensors")
+    if rounding is not None and not callable(rounding):
+        raise InvalidArgument("kernel_check(rounding=…): give a function of the same tensors")
     for key, argument in arguments.items():
         if not is_name(key) or not isinstance(argument, Argument):
             raise InvalidArgument(
@@ -112,7 +118,8 @@ def kernel_check(
             raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
     require_some("memory", memory, MEMORY_FORMATS)
     require_some("families", families, FAMILIES)
-    shared = ("expanded", "mixed") if overwrites else ()  # its elements are not all its own
+    # elements that are not all its own, or not its alone
+    shared = ("expanded", "mixed", "aliased") if overwrites else ()
     formats = [one for one in memory if one not in shared] or ["contiguous"]
     title = name or getattr(fn, "__name__", "kernel")
     spec = Spec(
@@ -122,6 +129,7 @@ def kernel_check(
         inputs=lambda case, draw: {k: a.draw(k, case, draw) for k, a in arguments.items()},
         layout=lambda case: Layout(),
         degrees=(1,),
+        rounding=None if rounding is None else lambda case: rounding,
     )
     return Check(spec, lambda case, mesh: fn, name=name, kernel=Kernel(tuple(overwrites)))
 

@@ -107,6 +107,7 @@ def kernel_cases(
         memory=draw(st.sampled_from(list(formats))),
         magnitude=draw(st.sampled_from([0, 0, -6, 4])),
         family=draw(st.sampled_from([*[families[0]] * (len(families) - 1), *families])),
+        gradients=draw(st.sampled_from(["all", "all", "all", "some"])),
     )
 
 
