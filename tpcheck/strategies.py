@@ -37,6 +37,7 @@ def cases(
     microbatches: Sequence[int] = (1, 1, 2),
     memory: Sequence[str] = MODEL_FORMATS,
     families: Sequence[str] = ("normal",),
+    among: Callable[[Dims], Sequence[Dims]] | None = None,
 ) -> Case:
     """Cases over `dims`, drawn in their order.
 
@@ -50,6 +51,9 @@ def cases(
         microbatches: how many there may be, the most frequent ones more than once.
         memory: how inputs and cotangents may be laid out, of `case.MEMORY_FORMATS`.
         families: what inputs may be like, of `case.FAMILIES`.
+        among: mesh axes → sets of dims that belong together, the dullest first. Each case has one
+            of them, in the place of what `dims` says of these names. A mesh for which there is
+            none has no case.
 
     Raises:
         InvalidArgument: a format or a family that is not known.
@@ -60,9 +64,10 @@ def cases(
     mesh = draw(st.sampled_from(meshes) if meshes else st.nothing())
     dtype = draw(st.sampled_from([d for d in DTYPES if d in space.dtypes]))
     drawn: Dims = {"dp": 1, **mesh}
-    for name, asked in dims.items():
-        how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
-        drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
+    if among is not None:
+        sets = list(among(drawn))
+        dims = {**dims, **draw(st.sampled_from(sets) if sets else st.nothing())}
+    _draw_dims(draw, dims, drawn)
     if valid is not None and not valid(drawn):
         from hypothesis import reject
 
@@ -96,9 +101,7 @@ def kernel_cases(
         families: of numbers; the first one is as frequent as all others.
     """
     drawn: Dims = {}
-    for name, asked in sizes.items():
-        how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
-        drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
+    _draw_dims(draw, sizes, drawn)
     return Case(
         dims=drawn,
         dtype=draw(st.sampled_from([d for d in DTYPES if d in space.dtypes])),
@@ -108,6 +111,13 @@ def kernel_cases(
         magnitude=draw(st.sampled_from([0, 0, -6, 4])),
         family=draw(st.sampled_from([*[families[0]] * (len(families) - 1), *families])),
     )
+
+
+def _draw_dims(draw: Any, dims: Mapping[str, DimStrategy], drawn: Dims) -> None:
+    """Adds each dim to those that are drawn."""
+    for name, asked in dims.items():
+        how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
+        drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
 
 
 def counts() -> SearchStrategy[int]:
