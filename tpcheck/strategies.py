@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tpcheck.case import DTYPES, FAMILIES, MEMORY_FORMATS, MODEL_FORMATS, Case, Dim, Space
-from tpcheck.errors import InvalidArgument
-from tpcheck.given import require_some
+from tpcheck.configurations import ALL, Models, chosen
+from tpcheck.errors import InvalidArgument, shown
+from tpcheck.given import is_whole, require_some
 
 if TYPE_CHECKING:
     from tpcheck.spec import Spec
@@ -130,6 +131,25 @@ def widths(*blocks: int) -> SearchStrategy[int]:
     more, two and one more; primes among them."""
     around = {size for b in blocks or (4, 16, 64, 1024) for size in (b - 1, b, b + 1, 2 * b + 1)}
     return st.sampled_from(sorted({1, 2, *around}))
+
+
+def model_widths(models: Models = ALL, *, divided: int = 64) -> SearchStrategy[int]:
+    """Widths of the rows of released models: hidden and intermediate sizes, all heads side by side.
+
+    Args:
+        divided: by how much each is; 1 for the sizes as they are. Divided by a power of two, a row
+            fills as large a part of the next power of two, a kernel's block, as the model's.
+
+    Raises:
+        InvalidArgument: no model is given, or a width can't be divided so.
+    """
+    own = {w for m in chosen(models) for w in (m.hidden, m.heads * m.head_dim, *m.widths)}
+    if not own or not is_whole(divided, 1) or any(width % divided for width in own):
+        raise InvalidArgument(
+            f"model_widths({shown(models)}, divided={shown(divided)}): give models, and a number "
+            f"that divides {', '.join(map(str, sorted(own))) or 'their widths'}"
+        )
+    return st.sampled_from(sorted(width // divided for width in own))
 
 
 def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
