@@ -67,7 +67,8 @@ def cases(
     drawn: Dims = {"dp": 1, **mesh}
     if among is not None:
         sets = list(among(drawn))
-        dims = {**dims, **draw(st.sampled_from(sets) if sets else st.nothing())}
+        one = draw(st.sampled_from(sets) if sets else st.nothing())
+        dims = {**one, **dims, **one}  # first, so that others may depend on them
     _draw_dims(draw, dims, drawn)
     if valid is not None and not valid(drawn):
         from hypothesis import reject

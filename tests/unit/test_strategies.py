@@ -235,9 +235,9 @@ def test_each_case_has_one_of_the_sets_of_dims_that_belong_together() -> None:
         return [{"wide": 2 * drawn["tp"], "name": "a"}, {"wide": 3, "name": "b"}][: drawn["tp"] - 1]
 
     dims = {
-        "wide": st.integers(100, 200),
-        "rows": st.integers(1, 9),
         "twice": lambda d: 2 * d["wide"],
+        "rows": st.integers(1, 9),
+        "wide": st.integers(100, 200),
     }
     cases = drawing.sample(strategies.cases(Space((2, 4)), dims, among=among), 60, "k")
     assert {(case.tp, case["name"], case["wide"], case["twice"]) for case in cases} == {
