@@ -123,10 +123,10 @@ def test_single_ratios_that_are_known_for_trouble() -> None:
 
 
 def test_the_smallest_comes_first_and_the_case_names_its_model() -> None:
-    found = sizes("block", "qwen3-32b", 4)
+    found = sizes("block", "all", 4)
     total = [sum(v for v in one.values() if type(v) is int) for one in found]
     assert total == sorted(total)
-    assert {one["model"] for one in found} == {"qwen3-32b"}
+    assert {one["model"] for one in sizes("block", "qwen3-32b", 4)} == {"qwen3-32b"}
 
 
 def test_flags_are_the_models() -> None:
@@ -159,8 +159,13 @@ def test_a_part_without_a_spec_is_refused_by_name_and_left_out_of_all(
 
 def test_a_model_of_ones_own() -> None:
     own = replace(MODELS["qwen3-8b"], name="own", heads=24, kv_heads=6, intermediate=10240)
-    for dims in sizes("block", own, 2):
-        assert list(lost(own, dims, 2)) == [] and dims["model"] == "own"
+    requires = specs.block().requires
+    assert requires is not None
+    for tp in (2, 4, 8):  # 6 K/V heads are not for four ranks, 2 are
+        for dims in sizes("block", own, tp):
+            assert list(lost(own, dims, tp)) == [] and dims["model"] == "own"
+            assert requires(Case(dims=dims, mesh={"tp": tp})) is None
+    assert {dims["kv_heads"] for dims in sizes("attention", own, 4)} == {1, 2}
 
 
 def test_all_cases_of_a_spec_with_models_are_theirs() -> None:
