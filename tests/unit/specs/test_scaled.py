@@ -158,7 +158,7 @@ def test_a_part_without_a_spec_is_refused_by_name_and_left_out_of_all(
 
 
 def test_a_model_of_ones_own() -> None:
-    own = replace(MODELS["qwen3-8b"], name="own", heads=24, kv_heads=6, intermediate=10240)
+    own = replace(MODELS["qwen3-8b"], name="own", hidden=3072, heads=24, kv_heads=6)
     requires = specs.block().requires
     assert requires is not None
     for tp in (2, 4, 8):  # 6 K/V heads are not for four ranks, 2 are
