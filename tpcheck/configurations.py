@@ -227,5 +227,5 @@ def _model(given: object) -> Model:
         return given
     if isinstance(given, str) and given in MODELS:
         return MODELS[given]
-    hint = did_you_mean(given[:80], [*MODELS, ALL]) if isinstance(given, str) else ""
+    hint = did_you_mean(given[:80], MODELS) if isinstance(given, str) else ""
     raise InvalidArgument(f"models: there is no model {shown(given)}{hint}")

@@ -19,7 +19,7 @@ from typing import Any
 
 from tpcheck.case import Dim
 from tpcheck.configurations import ALL, Model, Models, chosen
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, shown
 
 Dims = dict[str, Dim]
 Among = Callable[[Mapping[str, Any]], Sequence[Dims]]
@@ -45,8 +45,10 @@ def among(part: str, models: Models, *, even: bool = False) -> Among | None:
         even: only sizes that the degree divides.
 
     Raises:
-        InvalidArgument: a model that is named has no such part.
+        InvalidArgument: a model that is named has no such part, or there is no such part at all.
     """
+    if part not in _PARTS:
+        raise InvalidArgument(f"among({shown(part)}, …): give one of {', '.join(_PARTS)}")
     asked = chosen(models)
     if models != ALL:
         for model in asked:
@@ -57,7 +59,7 @@ def among(part: str, models: Models, *, even: bool = False) -> Among | None:
     def found(drawn: Mapping[str, Any]) -> Sequence[Dims]:
         tp = drawn["tp"]
         sizes = [{"model": m.name, **dims} for m in asked for dims in _PARTS[part](m, tp)]
-        if even:
+        if even and part in _SHARED:
             sizes = [dims for dims in sizes if dims[_SHARED[part]] % tp == 0]
         return sorted(sizes, key=_size)
 
@@ -180,5 +182,10 @@ _PARTS = {
     "column": column,
     "row": row,
 }
-#: What ranks share.
-_SHARED = {"column": "out_features", "row": "in_features", "embedding": "vocab"}
+#: What ranks share, and need not divide.
+_SHARED = {
+    "mlp": "intermediate",
+    "embedding": "vocab",
+    "column": "out_features",
+    "row": "in_features",
+}

@@ -157,6 +157,12 @@ def test_a_part_without_a_spec_is_refused_by_name_and_left_out_of_all(
     assert name not in found and "llama-3-8b" in found
 
 
+def test_a_part_that_there_is_not_is_refused_and_without_models_there_is_nothing() -> None:
+    with pytest.raises(InvalidArgument, match="give one of attention, mlp, block"):
+        scaled.among("norm", "all")
+    assert scaled.among("mlp", ()) is None
+
+
 def test_a_model_of_ones_own() -> None:
     own = replace(MODELS["qwen3-8b"], name="own", hidden=3072, heads=24, kv_heads=6)
     requires = specs.block().requires
@@ -183,3 +189,6 @@ def test_even_specs_have_even_sizes() -> None:
     )
     assert all(case["vocab"] % 4 == 0 for case in cases)
     assert "gpt-3" not in {case["model"] for case in cases}
+    even = scaled.among("mlp", "all", even=True)
+    assert even is not None and all(d["intermediate"] % 3 == 0 for d in even({"tp": 3}))
+    assert not all(d["intermediate"] % 3 == 0 for d in sizes("mlp", "all", 3))
