@@ -44,7 +44,7 @@ class EvenTiles(MLP):
 
 
 def found(check: Check, engine: Engine) -> Counterexample | None:
-    result = Search(check, engine, replace(OPTIONS, examples=24)).run()
+    result = Search(check, engine, replace(OPTIONS, examples=12)).run()
     assert result.verdict is (Verdict.PASS if result.counterexample is None else Verdict.FAIL)
     return result.counterexample
 
