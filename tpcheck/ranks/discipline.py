@@ -145,7 +145,7 @@ class Discipline:
             self._compare(habit, gradients, own)
 
     def _shared(self, gradients: Tensors, inputs: Tensors, seeds: Tensors) -> None:
-        """The call on what is not a leaf and has another consumer, whose upstream gradient is zero."""
+        """The call on what is not a leaf and has another consumer, which sends zeros back."""
         leaves = {leaf: None for leaf in inputs.values() if leaf.requires_grad}
         for leaf in leaves:
             leaf.grad = None
