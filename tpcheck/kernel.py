@@ -22,6 +22,8 @@ from tpcheck.spec import Check, Kernel, Spec
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tpcheck.spec import Witness
+
 Size = str | int
 #: Before an output's name: its upstream gradient.
 UPSTREAM = "d "
@@ -70,6 +72,7 @@ def kernel_check(
     overwrites: tuple[str, ...] = (),
     memory: Sequence[str] = MEMORY_FORMATS,
     families: Sequence[str] = FAMILIES,
+    witness: Witness | None = None,
     name: str = "",
 ) -> Check:
     """The check of a function of tensors, on one rank: a process of its own that may die.
@@ -92,6 +95,8 @@ def kernel_check(
         memory: how tensors may be laid out, of `case.MEMORY_FORMATS`; what a kernel refuses is left
             out.
         families: what numbers may be like, of `case.FAMILIES`.
+        witness: case → (phase, name) → how often it must run, as `Check` takes it: the name of a
+            Triton kernel shows that the function launches it, and does not fall back to torch.
         name: shown in reports; by default the name of the variable that holds the check.
 
     Raises:
@@ -123,7 +128,8 @@ def kernel_check(
         layout=lambda case: Layout(),
         degrees=(1,),
     )
-    return Check(spec, lambda case, mesh: fn, name=name, kernel=Kernel(tuple(overwrites)))
+    rules = Kernel(tuple(overwrites))
+    return Check(spec, lambda case, mesh: fn, name=name, kernel=rules, witness=witness)
 
 
 def _cases(
