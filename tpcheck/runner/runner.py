@@ -142,14 +142,13 @@ class Runner:
                 plan=plan.promised if plan else None,
                 suspects=str(files.suspects),
                 dump=str(dump) if dump else "",
-                saved=allowed is not None and allowed.saved is not None,
                 watch=watch,
                 follow=follow,
                 eager=eager or watch is not None,
                 rules=others,
                 configuration=configuration,
-                witnesses=allowed.witnesses if allowed else frozenset(),
                 epoch=epoch,
+                **_noted(allowed),
             )
             meanwhile = None if then is None else partial(self._posing.prepare, then)
             outcomes = self.engine.run(self._key, work, meanwhile)
@@ -246,6 +245,13 @@ class Runner:
         if key not in self._plans:
             self._plans[key] = planned(self.check.spec, self.check.plan, case)
         return self._plans[key]
+
+
+def _noted(allowed: Budget | None) -> dict[str, Any]:
+    """What ranks must note for a budget to be held against it."""
+    if allowed is None:
+        return {}
+    return {"saved": allowed.saved is not None, "witnesses": allowed.witnesses}
 
 
 def _own_modules() -> dict[str, str]:
