@@ -22,6 +22,8 @@ from tpcheck.spec import Check, Kernel, Spec
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tpcheck.spec import Witness
+
 Size = str | int
 #: Before an output's name: its upstream gradient.
 UPSTREAM = "d "
@@ -71,6 +73,7 @@ def kernel_check(
     memory: Sequence[str] = MEMORY_FORMATS,
     families: Sequence[str] = FAMILIES,
     rounding: Callable[..., Any] | None = None,
+    witness: Witness | None = None,
     name: str = "",
 ) -> Check:
     """The check of a function of tensors, on one rank: a process of its own that may die.
@@ -96,6 +99,8 @@ def kernel_check(
         rounding: the reference's function by the kernel's own formula, in plain torch, where that
             is less exact than torch's (a variance as E[x²] − E[x]², say): bounds are measured on
             it. In float64 it must agree with the reference.
+        witness: case → (phase, name) → how often it must run, as `Check` takes it: the name of a
+            Triton kernel shows that the function launches it, and does not fall back to torch.
         name: shown in reports; by default the name of the variable that holds the check.
 
     Raises:
@@ -131,7 +136,8 @@ def kernel_check(
         degrees=(1,),
         rounding=None if rounding is None else lambda case: rounding,
     )
-    return Check(spec, lambda case, mesh: fn, name=name, kernel=Kernel(tuple(overwrites)))
+    rules = Kernel(tuple(overwrites))
+    return Check(spec, lambda case, mesh: fn, name=name, kernel=rules, witness=witness)
 
 
 def _cases(

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     MEMORY = "memory"
     RACE = "race"
     DISCIPLINE = "discipline"
+    WITNESS = "witness"
 
     @property
     def is_output(self) -> bool:
@@ -110,6 +111,7 @@ class Code(StrEnum):
     STRIDE_IGNORED = "stride-ignored"
     UPSTREAM_IGNORED = "upstream-ignored"
     WRONG_CONFIGURATION = "wrong-configuration"
+    PATH_NOT_TAKEN = "path-not-taken"
     UNCLASSIFIED = "unclassified"
 
 

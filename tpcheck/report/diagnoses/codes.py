@@ -44,5 +44,6 @@ MEANING = {
     Code.STRIDE_IGNORED: "a kernel is right for contiguous tensors only",
     Code.WRONG_CONFIGURATION: "an autotuned kernel is right in another of its configurations",
     Code.UPSTREAM_IGNORED: "a backward is right where upstream gradients are ones only",
+    Code.PATH_NOT_TAKEN: "every value is right, and the way that is meant to give it was not taken",
     Code.UNCLASSIFIED: "none of the known causes fits",
 }
