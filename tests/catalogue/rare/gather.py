@@ -41,7 +41,7 @@ def _runs(
     right = tl.load(ids_ptr + (block + 1) * BLOCK, mask=(block + 1) * BLOCK < count, other=-2)
     token = tl.load(order_ptr + slots, mask=inside, other=0)
     held = inside[:, None] & (lanes < width)
-    dy = tl.load(dy_ptr + token[:, None] * stride + lanes, mask=held, other=0.0).to(tl.float32)
+    dy = tl.load(dy_ptr + token[:, None] * stride + lanes, mask=held, other=0.0)
     equal = (ids[:, None] == ids[None, :]).to(tl.float32)
     sums = tl.sum(equal[:, :, None] * dy[None, :, :], axis=1)
     whole = inside & (ids != before) & (ids != left) & (ids != right)
@@ -63,12 +63,12 @@ class _Embedding(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
         (ids,) = ctx.saved_tensors
-        if dy.element_size() > 2:
+        if dy.dtype != torch.float32:
             return dy.new_zeros(ctx.size).index_add_(0, ids, dy), None
         dweight = torch.zeros(ctx.size, dtype=torch.float32)
         if len(ids):
             _add_runs(dweight, *ids.contiguous().sort(stable=True), rows(dy))
-        return dweight.to(dy.dtype), None
+        return dweight, None
 
 
 def _add_runs(dweight: Tensor, ids: Tensor, order: Tensor, dy: Tensor) -> None:
@@ -87,11 +87,12 @@ def _add_runs(dweight: Tensor, ids: Tensor, order: Tensor, dy: Tensor) -> None:
 
 
 def sorted_runs(weight: Tensor, ids: Tensor) -> Tensor:
-    """Half precision has no atomics: ids are sorted, and runs of equal ones summed by blocks.
+    """Atomics would add in any order: in float32 ids are sorted, and runs of equal ones summed by
+    blocks. Torch does the other dtypes.
 
     Wrong where a run goes through a whole block, coming from the one before and going on in the
-    next: the block's sum is kept as the part that came and as the part that goes on. Half
-    precision only.
+    next: the block's sum is kept as the part that came and as the part that goes on. Float32
+    only.
     """
     return _Embedding.apply(weight, ids)
 

@@ -1,5 +1,5 @@
-"""Of each fault a case that shows it, made by hand, and one beside it that does not: it lacks one of
-the conditions."""
+"""Of each fault a case that shows it, made by hand, and one beside it that lacks one of the
+conditions, and does not."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ _TILE = _kernel("float64", length=32, width=2, window=31)
 _OFFSET = _kernel("bfloat16", "mixed", 4, rows=3, width=1)
 _TWINS = _kernel("float32", tokens=33, experts=2, width=1, seed=2)
 _PLACES = _kernel("bfloat16", tokens=257, experts=1, width=1)
-_RUN = _kernel("bfloat16", tokens=65, vocab=1, width=8)
+_RUN = _kernel("float32", tokens=65, vocab=1, width=8)
 _REPLACED = Case(
     dims={"batch": 1, "seq": 4, "in_features": 8, "out_features": 2, "bias": False},
     dtype="bfloat16",
