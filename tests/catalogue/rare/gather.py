@@ -64,7 +64,7 @@ class _Embedding(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
         (ids,) = ctx.saved_tensors
         if dy.dtype != torch.float32:
-            return dy.new_zeros(ctx.size).index_add_(0, ids, dy), None
+            return dy.new_zeros(ctx.size).index_put_((ids,), dy, accumulate=True), None
         dweight = torch.zeros(ctx.size, dtype=torch.float32)
         if len(ids):
             _add_runs(dweight, *ids.contiguous().sort(stable=True), rows(dy))

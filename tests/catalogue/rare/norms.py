@@ -86,7 +86,9 @@ class _RowScale(torch.autograd.Function):
     def backward(ctx: Any, dscale: Tensor) -> Tensor:
         x, mean, scale = ctx.saved_tensors
         along = -(scale**3) * dscale.to(scale.dtype) / x.shape[1]
-        return ((x.to(scale.dtype) - mean[:, None]) * along[:, None]).to(x.dtype)
+        apart = x.to(scale.dtype) - mean[:, None]
+        apart -= apart.mean(-1, keepdim=True)  # what the mean was rounded by
+        return (apart * along[:, None]).to(x.dtype)
 
 
 def one_pass(x: Tensor) -> Tensor:
