@@ -113,4 +113,5 @@ upstream_offset_overflows = kernel_check(
     reference=lambda gate, up: F.silu(gate) * up,
     arguments={"gate": Argument("rows", "width"), "up": Argument("rows", "width")},
     sizes={"rows": between(0, 4), "width": around(4, 16, 64)},
+    families=("normal", "shifted"),
 )
