@@ -46,7 +46,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         discipline.unchanged(*kept)
         gradients = {n: t.grad for n, t in leaves.items() if t.grad is not None}
         fresh = run.share.leaves(run.problem.inputs[0])
-        discipline.repeated(outputs, gradients, fresh, seeds)
+        discipline.repeated(outputs, gradients, fresh, lambda: run.share.seeds(0))
 
 
 def _backward(run: Any, outputs: Mapping[str, Tensor], seeds: Mapping[str, Tensor]) -> None:
