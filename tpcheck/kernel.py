@@ -154,7 +154,9 @@ def _cases(
         if name not in needed:
             raise InvalidArgument(f"kernel_check(sizes=…){did_you_mean(str(name), needed)}")
     rows = _rows(arguments)
-    default = {n: strategies.counts() if n in rows else strategies.widths() for n in needed}
+    some = {size for a in arguments.values() for size in a.integers or ()}  # indices need one
+    counts = {n: strategies.counts(least=int(n in some)) for n in rows if isinstance(n, str)}
+    default = {n: counts.get(n, strategies.widths()) for n in needed}
     return strategies.kernel_cases(space, {**default, **sizes}, formats, families)
 
 

@@ -50,10 +50,12 @@ class Arithmetic:
         dtype: the case's. The reference's float64 tensors stand for tensors of it; those that the
             reference itself makes in another dtype (an upcast norm) round in that one.
         degree: R, into how many partial sums each reduction may be split.
+        flushes: whether numbers below the normal range may count as zero, as many kernels have it.
     """
 
     dtype: torch.dtype
     degree: int
+    flushes: bool = False
 
     def u(self, tensor: Tensor) -> float:
         """The unit roundoff in which `tensor` is stored."""
@@ -66,7 +68,8 @@ class Arithmetic:
 
     def tiny(self, tensor: Tensor) -> float:
         """The smallest number above zero where `tensor` is stored."""
-        return TINY[self._stored(tensor)]
+        dtype = self._stored(tensor)
+        return torch.finfo(dtype).smallest_normal if self.flushes else TINY[dtype]
 
     def rounded(self, out: Tensor) -> Tensor:
         """Variance of one rounding: of an error uniform in ±u|y|, and at least of TINY."""

@@ -87,6 +87,8 @@ def _elementwise_of(how: Arithmetic, op: Operation, out: Any) -> Found:
         # a derivative is a sum of terms of the gradient's size that may cancel
         variance = variance + (2 * how.v(out) * first.double()) ** 2
         size = torch.maximum(size, first.double().abs())
+    if op.name == "erf":  # of torch's vectorised one the error is one of 1, not of the result
+        variance = variance + (2 * how.v(out)) ** 2
     if op.name not in _APPROXIMATED:
         return variance
     return Variance(variance, how.v(out) * size.copysign(out), dim=None)
