@@ -15,6 +15,7 @@ from tpcheck.case import Case
 from tpcheck.figures.hunted import Finding
 from tpcheck.fuzz.features import SEEN, features, score
 from tpcheck.fuzz.near import Again, Around, Near
+from tpcheck.fuzz.novel import Looking, Met
 from tpcheck.fuzz.place import place, signature
 from tpcheck.fuzz.shelf import Shelf
 from tpcheck.report import as_json, left
@@ -29,6 +30,7 @@ from tpcheck.search.session import Session
 from tpcheck.search.trials import Onlooker
 from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, CheckResult, Verdict
+from tpcheck.vocabulary import Kind
 
 
 class How(Enum):
@@ -117,6 +119,7 @@ class Turns:
         self.subjects, self.options = subjects, options
         self.corpus, self.choices = corpus, choices
         self._scores: dict[int, dict[int, float]] = {}
+        self._met: dict[int, Met] = {}
 
     def take(self, session: Session, turn: Turn, tell: Callable[[Any], None]) -> Came:
         """What a turn comes to; `tell` is given the number of each case that ran."""
@@ -135,6 +138,7 @@ class Turns:
         result = attempt(subject.check, session, self._options(turn), searching=searching)
         came = _came(turn, subject, ran, result, hunts)
         self._scores.setdefault(turn.check, {}).update({hash(r.case): score(r) for r in ran})
+        self._met.setdefault(turn.check, Met()).names |= _names(ran)
         return came
 
     def _options(self, turn: Turn) -> Options:
@@ -170,7 +174,14 @@ class Turns:
             return partial(Again, turn.saved, shelf.of_failing(subject.name, turn.saved))
         if turn.how is How.NEAR:
             return partial(Near, Around(turn.degree, turn.parents, turn.seen, scores))
-        return partial(Hunt, past=lambda case: hash(case) in scores)
+        met = self._met.setdefault(turn.check, Met())
+        return partial(Looking, met, lambda case: hash(case) in scores)
+
+
+def _names(ran: Sequence[CaseResult]) -> set[str]:
+    """The tensors of a kernel that have a memory format: its inputs, and outputs' gradients."""
+    judged = {key for result in ran for key in result.judged}
+    return {name for kind, name in judged if kind.is_output or kind is Kind.INPUT_GRAD}
 
 
 def _came(

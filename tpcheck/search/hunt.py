@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from hypothesis.errors import HypothesisException
+from hypothesis.strategies import SearchStrategy
 
 from tpcheck import strategies
 from tpcheck.case import Case, Space
@@ -109,8 +110,13 @@ class Hunt:
             strategy = strategies.of(self.check.spec, space)
             listed = () if callable(self.check.spec.cases) else self.check.spec.cases
             key = f"{self.options.seed} {degree}"
-            self._streams[degree] = Stream(strategy, key, listed, self.past)
+            self._streams[degree] = self._new_stream(strategy, key, listed)
         return self._streams[degree]
+
+    def _new_stream(
+        self, strategy: SearchStrategy[Case], key: str, listed: Sequence[Case]
+    ) -> Stream:
+        return Stream(strategy, key, listed, self.past)
 
     def _note_impossible(self) -> None:
         self.impossible = {degree for degree, stream in self._streams.items() if stream.empty}

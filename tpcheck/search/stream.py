@@ -24,10 +24,6 @@ from tpcheck.search import drawing
 #: shorter one begins anew with the dullest case more often, which is then thrown away.
 ROUND = 10
 
-#: Cases drawn for each that is run. With 1 they run as they come, and pairs of features that are
-#: rare are left out; more only costs time for drawing.
-AHEAD = 3
-
 #: Sizes, at most, that are compared with each other. Pairs of such comparisons grow as the fourth
 #: power of their number: a case of 40 dims would take minutes.
 FEW = 8
@@ -55,6 +51,10 @@ class Stream:
         past: whether a case has run in an earlier stream: it is not taken again.
     """
 
+    #: Cases drawn for each that is run. With 1 they run as they come, and pairs of features that
+    #: are rare are left out; more only costs time for drawing.
+    ahead = 3
+
     def __init__(
         self,
         strategy: SearchStrategy[Case],
@@ -65,7 +65,7 @@ class Stream:
         self.strategy, self.key, self.past = strategy, key, past
         self.choices: dict[Case, bytes] = {}  # by which Hypothesis draws it again
         self._round_of = dict.fromkeys(listed, 0)
-        self._waiting = {case: shows(case) for case in listed if not past(case)}
+        self._waiting = {case: self._shows(case) for case in listed if not past(case)}
         self._shown: set[object] = set()
         self._rounds = 0
         self._barren = BARREN if listed else 0  # rounds without a new case, the last ones
@@ -81,13 +81,20 @@ class Stream:
         Raises:
             HypothesisException: the strategy can't be drawn from.
         """
-        self._draw(AHEAD * count)
+        self._draw(self.ahead * count)
+        return self._best(count)
+
+    def _best(self, count: int) -> list[Case]:
+        """Of the cases that wait, those that show most that none before them showed."""
         taken: list[Case] = []
         while self._waiting and len(taken) < count:
             best = max(self._waiting, key=self._news)
             self._shown |= self._waiting.pop(best)
             taken.append(best)
         return taken
+
+    def _shows(self, case: Case) -> set[object]:
+        return shows(case)
 
     def _news(self, case: Case) -> float:
         """The share of what it shows that no case before it showed: of cases with other dims, those
@@ -103,7 +110,7 @@ class Stream:
                 self._each(self._rounds, partial(_note, drawn))
             fresh = [case for case in drawn if case not in self._round_of]
             self._round_of |= dict.fromkeys(fresh, self._rounds)
-            self._waiting |= {case: shows(case) for case in fresh if not self.past(case)}
+            self._waiting |= {case: self._shows(case) for case in fresh if not self.past(case)}
             self.choices = drawn | self.choices
             self._barren = 0 if fresh else self._barren + 1
             self._rounds += 1

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fixtures.kernels.rows import held_in, sums_of
-from tests.catalogue.rare.drawn import between, one_of
+from tests.catalogue.rare.drawn import NUMBERS, between, one_of
 from tpcheck import Argument, kernel_check
 
 #: Queries, and keys, of a tile.
@@ -118,6 +118,7 @@ def window(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 _TOKENS = Argument("length", "width")
 tile_seen_in_full = kernel_check(
     window,
+    families=NUMBERS,
     reference=_plain,
     arguments={"q": _TOKENS, "k": _TOKENS, "v": _TOKENS, "bias": Argument("window")},
     sizes={"length": between(0, 48), "width": one_of(2, 4, 8), "window": between(1, 48)},

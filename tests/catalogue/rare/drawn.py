@@ -4,6 +4,9 @@ package, too."""
 from collections.abc import Callable
 from typing import Any
 
+#: What these kernels are wrong for is not that ∞ spreads, which masks by products let it.
+NUMBERS = ("normal", "shifted", "equal", "outlier", "zeros")
+
 
 def between(low: int, high: int) -> Callable[[Any], Any]:
     """Both ends included."""

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.catalogue.rare.drawn import between
+from tests.catalogue.rare.drawn import NUMBERS, between
 from tpcheck import Argument, kernel_check
 
 #: Choices of a program.
@@ -89,6 +89,7 @@ def combine(x: Tensor, gates: Tensor, scale: Tensor, choice: Tensor) -> Tensor:
 
 twins_in_two_programs = kernel_check(
     combine,
+    families=NUMBERS,
     reference=lambda x, gates, scale, choice: (gates[..., None] * scale[choice]).sum(1) * x,
     arguments={
         "x": Argument("tokens", "width"),
@@ -117,6 +118,7 @@ def dispatch(x: Tensor, scale: Tensor, choice: Tensor) -> Tensor:
 
 places_counted_in_bfloat16 = kernel_check(
     dispatch,
+    families=NUMBERS,
     reference=lambda x, scale, choice: x * scale[choice],
     arguments={
         "x": Argument("tokens", "width"),

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fixtures.kernels.rows import rows
-from tests.catalogue.rare.drawn import between
+from tests.catalogue.rare.drawn import NUMBERS, between
 from tpcheck import Argument, kernel_check
 
 #: Tokens of a program.
@@ -99,6 +99,7 @@ def sorted_runs(weight: Tensor, ids: Tensor) -> Tensor:
 
 run_over_three_blocks = kernel_check(
     sorted_runs,
+    families=NUMBERS,
     reference=lambda weight, ids: weight[ids],
     arguments={
         "weight": Argument("vocab", "width"),

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fixtures.kernels.rows import held_in, rows, sums_of
-from tests.catalogue.rare.drawn import around, between
+from tests.catalogue.rare.drawn import NUMBERS, around, between
 from tpcheck import Argument, kernel_check
 
 #: Of a row, held at a time.
@@ -97,6 +97,7 @@ def lazy(x: Tensor) -> Tensor:
 
 log_sum_not_rescaled = kernel_check(
     lazy,
+    families=NUMBERS,
     reference=lambda x: torch.logsumexp(x, -1),
     arguments={"x": Argument("tokens", "vocab")},
     sizes={"tokens": between(0, 5), "vocab": around(4, 16, 64)},
@@ -151,6 +152,7 @@ def _loss(x: Tensor, weight: Tensor, y: Tensor, source: Tensor) -> Tensor:
 
 chunk_of_padding_ends = kernel_check(
     padded,
+    families=NUMBERS,
     reference=_loss,
     arguments={
         "x": Argument("tokens", "inputs"),

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fixtures.kernels.rows import WIDEST, block_of, held_in, rows, sums_of
-from tests.catalogue.rare.drawn import between
+from tests.catalogue.rare.drawn import NUMBERS, between
 from tpcheck import Argument, kernel_check
 from tpcheck.specs import reference
 
@@ -190,6 +190,7 @@ def parts(x: Tensor, weight: Tensor) -> Tensor:
 
 dweight_part_unwritten = kernel_check(
     parts,
+    families=NUMBERS,
     reference=lambda x, weight: reference.rms_normalise(x, weight, _EPS),
     arguments={"x": Argument("rows", "width"), "weight": Argument("width")},
     sizes={"rows": between(0, 160), "width": between(1, 200)},
