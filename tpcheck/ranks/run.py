@@ -32,6 +32,7 @@ from tpcheck.protocol.bundle import read_bundle
 from tpcheck.protocol.conventions import named_outputs, sgd_step, state_buffers
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
+from tpcheck.protocol.returned import file_of
 from tpcheck.ranks import compiled
 from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.judging import Judging
@@ -89,7 +90,7 @@ class RankRun:
     def _write(self, folder: str, tensors: Mapping[str, Tensor]) -> None:
         if tensors:
             unique = {k: t.contiguous().clone() for k, t in tensors.items()}
-            save_file(unique, Path(folder) / f"rank{self.rank}.safetensors")
+            save_file(unique, file_of(Path(folder), self.rank))
 
     # ---- the parameters
 
