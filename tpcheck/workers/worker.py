@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tpcheck.errors import ENDING, TpcheckError
+from tpcheck.process import exits
 from tpcheck.process.lineage import die_with
 from tpcheck.search.session import Session
 
@@ -135,7 +136,7 @@ def begin(parent: int) -> None:
 
 def _live(parent: int, pipe: Connection, start: Start, work: Work) -> None:
     begin(parent)
-    with contextlib.suppress(EOFError, OSError):  # the driver has gone
+    with exits.refused(), contextlib.suppress(EOFError, OSError):  # the driver has gone
         try:
             with start() as session:
                 session.require_trust()
