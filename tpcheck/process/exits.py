@@ -1,5 +1,5 @@
-"""`os._exit` in code under test: in the driver it would end the run without a word, and with an exit
-code of its own."""
+"""`os._exit` in code under test: in the driver it would end the run without a word, and with an
+exit code of its own."""
 
 from __future__ import annotations
 

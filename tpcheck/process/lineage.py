@@ -6,7 +6,6 @@ Linux's `prctl`; elsewhere nothing is asked for.
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 import sys
 from os import _exit, getppid

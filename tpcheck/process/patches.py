@@ -45,6 +45,10 @@ _MODULES = (
     "torch.utils.checkpoint",
 )
 _OTHERS = (functools, math, operator, random, time)
+#: Modules of which every class is looked after.
+_WITH_CLASSES = ("torch.nn", "torch.distributed.tensor", "torch.distributed.tensor.parallel")
+#: What is not callable and changes all the same only where somebody replaces it.
+_CONSTANTS = (float, torch.dtype, torch.layout, torch.memory_format, dist.ReduceOp.RedOpType)
 
 
 class Namespace:
@@ -53,9 +57,7 @@ class Namespace:
     def __init__(self, owner: Any) -> None:
         self.owner = owner
         named = vars(owner)
-        held = {
-            name: value for name, value in named.items() if callable(value) or _is_method(value)
-        }
+        held = {name: value for name, value in named.items() if _is_fixed(value)}
         held.pop("Storage", None)  # torch's follows the default dtype
         self.names = tuple(held)
         self.values = tuple(held.values())
@@ -111,7 +113,9 @@ class Namespaces:
         if not changed and self._loaded == _loaded():
             return self
         new = {index: Namespace(self[index].owner) for index in changed}
-        if self._loaded != _loaded() or any(space.owner is nn for space in new.values()):
+        if self._loaded != _loaded() or any(
+            space.owner.__name__ in _WITH_CLASSES for space in new.values()
+        ):
             return self.read()  # there are others now
         return Namespaces(self._loaded, self._spaces, {**self._own, **new}, self._versions.anew())
 
@@ -144,9 +148,11 @@ class Builtins:
         return [Left(f"builtins.{name}", restored=True) for name in odd]
 
 
-def _is_method(value: Any) -> bool:
+def _is_fixed(value: Any) -> bool:
     # of its type: torch.distributed has an object that warns when its class is asked for
-    return issubclass(type(value), (staticmethod, classmethod, property))
+    return callable(value) or issubclass(
+        type(value), (staticmethod, classmethod, property, *_CONSTANTS)
+    )
 
 
 def _loaded() -> tuple[str, ...]:
@@ -154,12 +160,11 @@ def _loaded() -> tuple[str, ...]:
 
 
 def _owners(loaded: tuple[str, ...]) -> list[Any]:
-    layers = {kind for kind in vars(nn).values() if isinstance(kind, type)}
-    classes = {torch.Tensor, torch.autograd.Function, torch.Generator, nn.Module, *layers}
-    own = {dist.ProcessGroup, dist.Work, torch.distributed.device_mesh.DeviceMesh}
-    tensors = sys.modules.get("torch.distributed.tensor")
-    more = {tensors.DTensor} if tensors is not None else set()
-    kinds = sorted(classes | own | more, key=lambda kind: (kind.__module__, kind.__qualname__))
+    homes = [sys.modules[name] for name in loaded if name in _WITH_CLASSES]
+    classes = {kind for home in homes for kind in vars(home).values() if isinstance(kind, type)}
+    classes |= {torch.Tensor, torch.autograd.Function, torch.Generator, nn.Module}
+    own = {dist.ProcessGroup, dist.Work, dist.ReduceOp, torch.distributed.device_mesh.DeviceMesh}
+    kinds = sorted(classes | own, key=lambda kind: (kind.__module__, kind.__qualname__))
     return [*(sys.modules[name] for name in loaded), *_OTHERS, *kinds]
 
 

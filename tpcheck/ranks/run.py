@@ -33,7 +33,7 @@ from tpcheck.protocol.conventions import named_outputs, sgd_step, state_buffers
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.protocol.returned import file_of
-from tpcheck.ranks import compiled
+from tpcheck.ranks import compiled, poison
 from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.judging import Judging
 from tpcheck.ranks.kernel import run_kernel, stopped_by, unmodelled_by
@@ -133,6 +133,7 @@ class RankRun:
     # ---- forward, backward, step
 
     def _run(self, module: Any) -> None:
+        self.report.left += poison.spread()
         if (rules := self.parts.get("kernel")) is not None:
             return run_kernel(self, module, rules)
         with observed({}, self.report, self.work.of_kernels):
@@ -199,6 +200,7 @@ class RankRun:
 
     def forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
+        self.report.left += poison.spread()
         with self.recorder, self._noting_saved():
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:

@@ -1,4 +1,4 @@
-"""A check's file gets the modules beside it, or is refused: never those of another file's folder."""
+"""A check's file gets the modules beside it, or is refused: never those beside another file."""
 
 from __future__ import annotations
 
