@@ -97,6 +97,15 @@ def test_folders_however_deep_are_removed(places: tuple[Path, Path]) -> None:
     assert not dead.exists()
 
 
+def test_rights_that_a_candidate_took_away_are_given_back() -> None:
+    run = RunFolder()
+    for again in (run.renew, run.clear):
+        (run.path / "deep").mkdir(mode=0o000, exist_ok=True)
+        run.path.chmod(0o000)
+        assert not again() and run.path.stat().st_mode & 0o777 == 0o700
+    run.remove()
+
+
 def test_a_link_in_the_folders_place_leads_nowhere(tmp_path: Path) -> None:
     (mine := tmp_path / "mine").mkdir()
     (mine / "file").write_text("mine")
