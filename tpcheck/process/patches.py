@@ -14,7 +14,7 @@ import operator
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -63,15 +63,19 @@ class Namespace:
         self.values = tuple(held.values())
         self._whole = tuple(named.values())
 
-    def restore(self) -> list[Left]:
-        """Puts back what was replaced or taken away; says what."""
+    def restore(self, new: Container[str] = ()) -> list[Left]:
+        """Puts back what was replaced or taken away; says what.
+
+        Args:
+            new: packages whose own functions stay.
+        """
         space = vars(self.owner)
         # `is` calls no `__eq__` of a user's, and `map` stays in C
         if len(space) == len(self._whole) and all(map(operator.is_, space.values(), self._whole)):
             return []
         found = []
         for name, old in zip(self.names, self.values, strict=True):
-            if space.get(name) is not old:
+            if (now := space.get(name)) is not old and _home(now) not in new:
                 with contextlib.suppress(TypeError, AttributeError):  # of a type made in C
                     setattr(self.owner, name, old)
                 whose = self.owner.__name__
@@ -122,11 +126,11 @@ class Namespaces:
     def __getitem__(self, index: int) -> Namespace:
         return self._own.get(index) or self._spaces[index]
 
-    def restore(self) -> list[Left]:
-        """Puts back what was replaced or taken away; says what."""
+    def restore(self, new: Container[str] = ()) -> list[Left]:
+        """As `Namespace.restore`, of all of them."""
         if not (changed := self._versions.changed):
             return []
-        found = [one for index in changed for one in self[index].restore()]
+        found = [one for index in changed for one in self[index].restore(new)]
         self._versions.see()
         return found
 
@@ -139,13 +143,27 @@ class Builtins:
         self._copy, self._put = builtins.__dict__.copy, builtins.__dict__.update
         self._held = self._copy()
 
-    def restore(self) -> list[Left]:
-        """Puts back what was replaced or taken away; says what."""
+    def put_back(self) -> dict[str, Any]:
+        """Puts back what was replaced or taken away; what was there."""
         now = self._copy()
         self._put(self._held)
+        return now
+
+    def restore(self, now: Mapping[str, Any], new: Container[str] = ()) -> list[Left]:
+        """What of `now` was in the place of another; that of `new` packages is put there again."""
         held = self._held.items()
         odd = [name for name, value in held if now.get(name) is not value and callable(value)]
-        return [Left(f"builtins.{name}", restored=True) for name in odd]
+        own = {name: now[name] for name in odd if name in now and _home(now[name]) in new}
+        self._put(own)
+        return [Left(f"builtins.{name}", restored=True) for name in odd if name not in own]
+
+
+def _home(value: Any) -> str:
+    """The package whose code made it, whatever it says of itself (`functools.wraps`)."""
+    function = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+    module = getattr(function, "__globals__", {}).get("__name__")
+    module = module or getattr(function, "__module__", None) or type(function).__module__
+    return str(module).partition(".")[0]
 
 
 def _is_fixed(value: Any) -> bool:

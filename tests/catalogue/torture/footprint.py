@@ -28,8 +28,8 @@ def of_driver(folders: Iterable[Path]) -> dict[str, int]:
 
 
 def _bytes(folder: Path) -> int:
-    """What its files take of the disk, and those of folders in it. Deeper ones have none, and may be
-    too deep for a path."""
+    """What its files take of the disk, and those of the folders in it. What a candidate puts below
+    these may be too deep for a path."""
     paths = [*folder.glob("*"), *folder.glob("*/*")]
     return sum(512 * path.lstat().st_blocks for path in paths if path.is_file())
 
