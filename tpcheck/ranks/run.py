@@ -32,7 +32,8 @@ from tpcheck.protocol.bundle import read_bundle
 from tpcheck.protocol.conventions import named_outputs, sgd_step, state_buffers
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
-from tpcheck.ranks import compiled
+from tpcheck.protocol.returned import file_of
+from tpcheck.ranks import compiled, poison
 from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.judging import Judging
 from tpcheck.ranks.kernel import run_kernel, stopped_by, unmodelled_by
@@ -91,7 +92,7 @@ class RankRun:
     def _write(self, folder: str, tensors: Mapping[str, Tensor]) -> None:
         if tensors:
             unique = {k: t.contiguous().clone() for k, t in tensors.items()}
-            save_file(unique, Path(folder) / f"rank{self.rank}.safetensors")
+            save_file(unique, file_of(Path(folder), self.rank))
 
     # ---- the parameters
 
@@ -134,6 +135,7 @@ class RankRun:
     # ---- forward, backward, step
 
     def _run(self, module: Any) -> None:
+        self.report.left += poison.spread()
         if (rules := self.parts.get("kernel")) is not None:
             return run_kernel(self, module, rules)
         with observed({}, self.report, self.work.of_kernels):
@@ -200,6 +202,7 @@ class RankRun:
 
     def forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
+        self.report.left += poison.spread()
         with self.recorder, self._noting_saved():
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:

@@ -14,6 +14,7 @@ from tpcheck.verdict import Mismatch
 
 CANARY_SURVIVED = "the canary (a row linear without its all-reduce) was not found"
 NO_TIME = "the time was up before a case could run"
+MUTANT_LOST = "the process that ran it was killed, perhaps for want of memory; --jobs 1 needs less"
 
 
 def nothing_judged(tensors: Tensors) -> str:
