@@ -70,6 +70,7 @@ def kernel_check(
     overwrites: tuple[str, ...] = (),
     memory: Sequence[str] = MEMORY_FORMATS,
     families: Sequence[str] = FAMILIES,
+    opcheck: bool = True,
     name: str = "",
 ) -> Check:
     """The check of a function of tensors, on one rank: a process of its own that may die.
@@ -92,6 +93,8 @@ def kernel_check(
         memory: how tensors may be laid out, of `case.MEMORY_FORMATS`; what a kernel refuses is left
             out.
         families: what numbers may be like, of `case.FAMILIES`.
+        opcheck: whether ops of `torch.library` that the function is, or calls, go through
+            `torch.library.opcheck`.
         name: shown in reports; by default the name of the variable that holds the check.
 
     Raises:
@@ -114,7 +117,7 @@ def kernel_check(
     require_some("families", families, FAMILIES)
     shared = ("expanded", "mixed") if overwrites else ()  # its elements are not all its own
     formats = [one for one in memory if one not in shared] or ["contiguous"]
-    title = name or getattr(fn, "__name__", "kernel")
+    title = name or _name_of(fn)
     spec = Spec(
         name=title,
         cases=lambda space: _cases(space, arguments, sizes or {}, formats, families),
@@ -123,7 +126,23 @@ def kernel_check(
         layout=lambda case: Layout(),
         degrees=(1,),
     )
-    return Check(spec, lambda case, mesh: fn, name=name, kernel=Kernel(tuple(overwrites)))
+    rules = Kernel(tuple(overwrites), opcheck=opcheck)
+    return Check(spec, Subject(fn), name=name, kernel=rules)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """The candidate of a kernel: the function itself."""
+
+    fn: Callable[..., Any]
+
+    def __call__(self, case: Case, mesh: Any) -> Callable[..., Any]:
+        return self.fn
+
+
+def _name_of(fn: Any) -> str:
+    """Of a function, or of an op of `torch.library` (`library::op`)."""
+    return str(getattr(fn, "_qualname", None) or getattr(fn, "__name__", "kernel"))
 
 
 def _cases(

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     MEMORY = "memory"
     RACE = "race"
     DISCIPLINE = "discipline"
+    CUSTOM_OP = "custom_op"
 
     @property
     def is_output(self) -> bool:
@@ -106,6 +107,7 @@ class Code(StrEnum):
     STRIDE_IGNORED = "stride-ignored"
     UPSTREAM_IGNORED = "upstream-ignored"
     WRONG_CONFIGURATION = "wrong-configuration"
+    CUSTOM_OP = "custom-op"
     UNCLASSIFIED = "unclassified"
 
 
@@ -174,6 +176,15 @@ class Habit(StrEnum):
     REUSES_OUTPUT = "reuses-output"  # the next call writes into what this one has returned
     NOT_REPEATED = "not-repeated"  # run again, it gives other bits
     SECOND_BACKWARD = "second-backward"  # through the same graph: other gradients, or it raises
+
+
+class OpTest(StrEnum):
+    """The tests of `torch.library.opcheck`, in their order, by its own names."""
+
+    SCHEMA = "test_schema"
+    AUTOGRAD = "test_autograd_registration"
+    FAKE = "test_faketensor"
+    AOT_DISPATCH = "test_aot_dispatch_dynamic"
 
 
 class Unjudged(StrEnum):

@@ -10,13 +10,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from tpcheck.tensors.ops import is_compiled
+
 
 def compiles(module: Any) -> bool:
-    """Whether the module, or a function that one of its modules holds, is handed to
+    """Whether the module or function, or a function that one of its modules holds, is handed to
     `torch.compile`. A compiled function that lives elsewhere is not seen."""
-    if not isinstance(module, nn.Module) or "torch._dynamo" not in sys.modules:
+    if "torch._dynamo" not in sys.modules:
         return False
-    return any(_is_compiled(held) for part in module.modules() for held in _held(part))
+    if not isinstance(module, nn.Module):
+        return is_compiled(module)
+    return any(is_compiled(held) for part in module.modules() for held in _held(part))
 
 
 def _held(module: nn.Module) -> Iterator[Any]:
@@ -27,11 +31,6 @@ def _held(module: nn.Module) -> Iterator[Any]:
         if kind is nn.Module:
             return
         yield from vars(kind).values()
-
-
-def _is_compiled(thing: Any) -> bool:
-    marks = getattr(thing, "__dict__", {})
-    return "_torchdynamo_orig_callable" in marks and not marks.get("_torchdynamo_disable")
 
 
 def eagerly() -> contextlib.AbstractContextManager[Any]:

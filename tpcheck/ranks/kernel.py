@@ -11,10 +11,14 @@ from torch import Tensor
 
 from tpcheck.evidence import Scene
 from tpcheck.kernels import interpreter, refusals
+from tpcheck.kernels.registered import Calls
 from tpcheck.kernels.watch import OutOfBounds, Overflow
+from tpcheck.ranks import opchecked
+from tpcheck.ranks.compiled import compiles
 from tpcheck.ranks.discipline import Discipline, Kept, observed
 from tpcheck.spec import Kernel
 from tpcheck.tensors.names import Pass
+from tpcheck.tensors.ops import lacks_backward
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind, Phase
 
@@ -26,7 +30,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         run: the `RankRun`.
     """
     told = run.report.mismatches
-    leaves, seeds = run.share.leaves(run.problem.inputs[0]), run.share.seeds(0)
+    leaves, seeds = _leaves(run, rules), _seeds(run, function)
     own = {**leaves, **{f"d {name}": seed for name, seed in seeds.items()}}
     discipline = Discipline(
         rules, run.rank, lambda inputs: run.forward(function, inputs), told.append
@@ -42,10 +46,43 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         run.recorder.phase = Phase.BACKWARD
         _backward(run, outputs, seeds)
         run.judge.input_gradients(leaves, Pass(0))
+        for name in rules.constants:
+            run.judge.check(Kind.INPUT_GRAD, name, None)
         discipline.unchanged(*kept)
         gradients = {n: t.grad for n, t in leaves.items() if t.grad is not None}
-        fresh = run.share.leaves(run.problem.inputs[0])
-        discipline.repeated(outputs, gradients, fresh, seeds)
+        discipline.repeated(outputs, gradients, _leaves(run, rules), seeds)
+        if rules.opcheck and not told and not compiles(function):
+            told += _opchecked(run, function, rules)
+
+
+def _leaves(run: Any, rules: Kernel) -> dict[str, Tensor]:
+    """Fresh inputs."""
+    leaves: dict[str, Tensor] = run.share.leaves(run.problem.inputs[0])
+    return {
+        n: t.requires_grad_(t.requires_grad and n not in rules.constants) for n, t in leaves.items()
+    }
+
+
+def _seeds(run: Any, function: Any) -> dict[str, Tensor]:
+    """Upstream gradients; none where backward would raise for want of a formula: gradients are
+    missing then."""
+    seeds: dict[str, Tensor] = {} if lacks_backward(function) else run.share.seeds(0)
+    return seeds
+
+
+def _opchecked(run: Any, function: Any, rules: Kernel) -> list[Mismatch]:
+    """What ops of `torch.library` that the function calls are registered as and are not."""
+
+    def once(calls: Calls) -> list[Tensor]:
+        leaves, seeds = _leaves(run, rules), _seeds(run, function)
+        with calls.forwards():
+            outputs = run.forward(function, leaves)
+        with calls.backwards():
+            _backward(run, outputs, seeds)
+        return [*outputs.values(), *(t.grad for t in leaves.values() if t.grad is not None)]
+
+    about = {"rank": run.rank, "seed": run.case.seed, "targets": run.problem.targets}
+    return list(opchecked.mismatches(function, once, **about))
 
 
 def _backward(run: Any, outputs: Mapping[str, Tensor], seeds: Mapping[str, Tensor]) -> None:

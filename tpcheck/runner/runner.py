@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-
 from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
@@ -25,6 +23,7 @@ from tpcheck.plan.findings import mismatches
 from tpcheck.process import guard
 from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport, Teach, Work
+from tpcheck.protocol.pickled import sent
 from tpcheck.report import reasons
 from tpcheck.runner.files import written
 from tpcheck.runner.judge import (
@@ -57,7 +56,7 @@ class Runner:
         parts |= {"load": check.load, "schedule": check.schedule, "finalize": spec.finalize}
         parts |= {"kernel": check.kernel}
         try:
-            blob = cloudpickle.dumps(parts)
+            blob = sent(parts, check)
         except Exception as error:
             raise InvalidArgument(
                 f"{check.title}: the candidate can't be sent to the ranks: {error}; let it close "

@@ -39,6 +39,7 @@ MEANING = {
     Code.SECOND_BACKWARD: "a second backward through the same graph gives other gradients",
     Code.STRIDE_IGNORED: "a kernel is right for contiguous tensors only",
     Code.WRONG_CONFIGURATION: "an autotuned kernel is right in another of its configurations",
+    Code.CUSTOM_OP: "an op of torch.library is not what it is registered as",
     Code.UPSTREAM_IGNORED: "a backward is right where upstream gradients are ones only",
     Code.UNCLASSIFIED: "none of the known causes fits",
 }
