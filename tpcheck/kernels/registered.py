@@ -25,6 +25,10 @@ QUICK = (OpTest.SCHEMA, OpTest.AUTOGRAD, OpTest.FAKE)
 #: shrunk towards seed 0, which is one. More often would take half of a run's time.
 EVERY = 4
 
+#: By how much more than a result of the case one of a compiled op may be off: its upstream
+#: gradients are ones. A backward that is not compiled as it is written is off by all of itself.
+SLACK = 64.0
+
 #: Bytes of a storage that an op is given as it is: opcheck copies all of it.
 SPARSE = 2**30
 
@@ -46,10 +50,14 @@ class Call:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def tensors(self) -> list[Tensor]:
+    def tolerances(self, moved: float) -> dict[str, float]:
+        """How far what it gives when it is compiled may be off; `moved` as for `failures`."""
         leaves = pytree.tree_leaves((self.args, self.kwargs))
-        return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        tensors = [leaf.detach() for leaf in leaves if isinstance(leaf, Tensor)]
+        floats = [tensor for tensor in tensors if tensor.is_floating_point()]
+        eps = max((torch.finfo(t.dtype).eps for t in floats), default=2.0**-52)
+        sizes = [float(t.abs().nan_to_num(0.0, 0.0, 0.0).max()) for t in floats if t.numel()]
+        return {"rtol": SLACK * eps, "atol": SLACK * max([moved, *(eps * s for s in sizes), 1e-30])}
 
 
 class Calls:
@@ -123,12 +131,12 @@ def _own(tensor: Tensor) -> Tensor:
     return made.requires_grad_(wanted)
 
 
-def failures(call: Call, *, compiled: bool, rtol: float, atol: float) -> Iterator[Misregistered]:
+def failures(call: Call, *, compiled: bool, moved: float) -> Iterator[Misregistered]:
     """What opcheck finds.
 
     Args:
         compiled: whether the op is also compiled.
-        rtol, atol: how far what it gives then may be off.
+        moved: by how much rounding may move any result of the case.
     """
     wanted = [*QUICK, *[OpTest.AOT_DISPATCH] * compiled]
     found = torch.library.opcheck(
@@ -137,8 +145,7 @@ def failures(call: Call, *, compiled: bool, rtol: float, atol: float) -> Iterato
         dict(call.kwargs),
         test_utils=[test.value for test in wanted],
         raise_exception=False,
-        rtol=rtol,
-        atol=atol,
+        **call.tolerances(moved),
     )
     for test in wanted:
         if isinstance(error := found[test.value], BaseException):
