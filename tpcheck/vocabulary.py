@@ -187,6 +187,13 @@ class OpTest(StrEnum):
     AOT_DISPATCH = "test_aot_dispatch_dynamic"
 
 
+class Uncompiled(StrEnum):
+    """Why a function that is handed to `torch.compile` ran eagerly."""
+
+    NOTHING = "nothing"  # no graph was made of it
+    LIMIT = "limit"  # it was compiled as often as torch allows
+
+
 class Unjudged(StrEnum):
     """Why an element was not judged: why no wrong value there could have been told."""
 

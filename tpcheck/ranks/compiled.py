@@ -41,11 +41,39 @@ def eagerly() -> contextlib.AbstractContextManager[Any]:
     return torch.compiler.set_stance("force_eager")
 
 
+def graphs() -> int:
+    """How many graphs this process has compiled."""
+    if "torch._dynamo" not in sys.modules:
+        return 0
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def within_limits() -> contextlib.AbstractContextManager[Any]:
+    """What would be compiled more often than torch allows raises, where it would run eagerly from
+    then on (`met_limit`)."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    found: contextlib.AbstractContextManager[Any]
+    found = torch._dynamo.config.patch(fail_on_recompile_limit_hit=True)
+    return found
+
+
+def met_limit(error: BaseException) -> bool:
+    """Whether it is what is raised `within_limits`."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    return isinstance(error, torch._dynamo.exc.FailOnRecompileLimitHit)
+
+
 def forget_rules() -> None:
     """Empties the caches of Dynamo's rules, as torch does when a process makes its first group:
     done once before the ranks are forked, it finds them empty in each."""
     if "torch._dynamo" in sys.modules:
         torch._dynamo.trace_rules.clear_lru_cache()
+
+
+#: Of Python; the inductor raises it to `RAISED` where it compiles.
+_RECURSION, _RAISED = sys.getrecursionlimit(), 2000
 
 
 def forget() -> None:
@@ -55,3 +83,5 @@ def forget() -> None:
     """
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
+    if "torch._inductor.compile_fx" in sys.modules and sys.getrecursionlimit() == _RAISED:
+        sys.setrecursionlimit(_RECURSION)  # else each case would be said to leave it changed

@@ -13,14 +13,13 @@ from tpcheck.evidence import Scene
 from tpcheck.kernels import interpreter, refusals
 from tpcheck.kernels.registered import Calls
 from tpcheck.kernels.watch import OutOfBounds, Overflow
-from tpcheck.ranks import opchecked
-from tpcheck.ranks.compiled import compiles
+from tpcheck.ranks import compiled, opchecked
 from tpcheck.ranks.discipline import Discipline, Kept, observed
 from tpcheck.spec import Kernel
 from tpcheck.tensors.names import Pass
 from tpcheck.tensors.ops import lacks_backward
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Kind, Phase
+from tpcheck.vocabulary import Kind, Phase, Uncompiled
 
 
 def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
@@ -37,7 +36,8 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
     )
     if interpreter.interprets():
         interpreter.install()  # a function may import Triton when it is called
-    with observed(own, run.report, run.work.of_kernels):
+    before = compiled.graphs()
+    with observed(own, run.report, run.work.of_kernels), compiled.within_limits():
         kept = Kept(leaves), Kept(seeds)
         run.recorder.phase = Phase.FORWARD
         outputs = run.forward(function, leaves)
@@ -45,14 +45,25 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
             return
         run.recorder.phase = Phase.BACKWARD
         _backward(run, outputs, seeds)
+        run.recorder.built()  # what is compiled is, now
+        discipline.retains = eager = compiled.graphs() == before
         run.judge.input_gradients(leaves, Pass(0))
         for name in rules.constants:
             run.judge.check(Kind.INPUT_GRAD, name, None)
         discipline.unchanged(*kept)
         gradients = {n: t.grad for n, t in leaves.items() if t.grad is not None}
         discipline.repeated(outputs, gradients, _leaves(run, rules), seeds)
-        if rules.opcheck and not told and not compiles(function):
+        if rules.opcheck and not told and eager:
             told += _opchecked(run, function, rules)
+    if eager and run.report.compiles and not run.work.eager and not told:
+        run.report.uncompiled = Uncompiled.NOTHING if _computes(outputs, leaves) else None
+
+
+def _computes(outputs: Mapping[str, Tensor], inputs: Mapping[str, Tensor]) -> bool:
+    """Whether there is more in the outputs than what is there already: of that nothing is
+    compiled."""
+    held = {t.untyped_storage().data_ptr() for t in inputs.values()}
+    return any(t.numel() and t.untyped_storage().data_ptr() not in held for t in outputs.values())
 
 
 def _leaves(run: Any, rules: Kernel) -> dict[str, Tensor]:

@@ -44,7 +44,7 @@ from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import STEP, Key, Pass, Shelf, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Kind, Phase
+from tpcheck.vocabulary import Kind, Phase, Uncompiled
 
 
 class RankRun:
@@ -103,7 +103,8 @@ class RankRun:
             torch.cuda.manual_seed(self.case.seed)
         with self.recorder:
             module = self.parts["candidate"](self.case, self.mesh)
-        self.recorder.built()
+        if self.parts.get("kernel") is None or not compiled.compiles(module):
+            self.recorder.built()  # else its first call compiles, which may take longer than a case
         if isinstance(module, nn.Module):
             self.recorder.origin.know(module)
             if self.work.follow:
@@ -261,6 +262,8 @@ def run_case(
     except Exception as error:
         if missing := unmodelled_by(error):
             return RankReport(recorder.rank, unmodelled=missing)
+        if compiled.met_limit(error):
+            return RankReport(recorder.rank, uncompiled=Uncompiled.LIMIT)
         return raised(error, recorder, frames.stack(error))
     finally:
         end_case()

@@ -32,6 +32,7 @@ from tpcheck.runner.judge import (
     left_changed,
     lost_messages,
     still_building,
+    uncompiled,
     unmodelled,
 )
 from tpcheck.runner.judged import judged
@@ -176,6 +177,8 @@ class Runner:
         if (late := still_building(outcomes)) is not None:
             self._slow = reasons.slow_build(late)
             return self._slow
+        if (eager := uncompiled(outcomes)) is not None:
+            return reasons.not_compiled(eager)
         missing = unmodelled(outcomes)
         return reasons.not_modelled(missing) if missing else None
 
