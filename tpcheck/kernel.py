@@ -10,7 +10,8 @@ gelu = tpcheck.kernel_check(
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import FAMILIES, MEMORY_FORMATS, Case
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Size = str | int
+#: What a tensor of integers may be → the method that casts it.
+INTEGERS = {"bool": "bool", "int8": "char", "uint8": "byte", "int16": "short", "int32": "int"}
+INTEGERS |= {"int64": "long"}
 #: Before an output's name: its upstream gradient.
 UPSTREAM = "d "
 
@@ -33,19 +37,36 @@ class Argument:
 
     Args:
         shape: of each dim its size, or the name of a size that cases draw.
-        integers: (low, high) of an integer tensor (int64): low included, high not; each a number
-            or the name of a size. A float one by default, which takes a gradient.
+        integers: (low, high) of an integer tensor: low included, high not; each a number or the
+            name of a size. A float one by default, which takes a gradient.
+        dtype: of an integer tensor, by default "int64"; or "bool", a mask, which needs no
+            `integers`. A float one has the case's.
+        gradient: False of a float one that takes none: the reference's is not asked for.
     """
 
     shape: tuple[Size, ...]
     integers: tuple[Size, Size] | None = None
+    dtype: str = ""
+    gradient: bool = True
 
-    def __init__(self, *shape: Size, integers: tuple[Size, Size] | None = None) -> None:
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "integers", integers)
+    def __init__(
+        self,
+        *shape: Size,
+        integers: tuple[Size, Size] | None = None,
+        dtype: str = "",
+        gradient: bool = True,
+    ) -> None:
+        if dtype == "bool" and integers is None:
+            integers = (0, 2)
+        given = {"shape": shape, "integers": integers, "dtype": dtype, "gradient": gradient}
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
         sizes = isinstance(integers, tuple) and len(integers) == 2 and all(map(_is_size, integers))
         demand(self, "shape", all(map(_is_size, shape)), "sizes, or names of sizes")
         demand(self, "integers", integers is None or sizes, "two sizes, or names of sizes")
+        known = dtype == "" or (dtype in INTEGERS and integers is not None)
+        demand(self, "dtype", known, f"one of {', '.join(INTEGERS)}, of a tensor of integers")
+        demand(self, "gradient", isinstance(gradient, bool), "True or False")
 
     @property
     def names(self) -> set[str]:
@@ -58,7 +79,8 @@ class Argument:
         if self.integers is None:
             return draw(name, *shape)
         low, high = (_of(case, size) for size in self.integers)
-        return draw.integers(name, low, high, *shape)
+        drawn: Tensor = draw.integers(name, low, high, *shape)
+        return getattr(drawn, INTEGERS[self.dtype])() if self.dtype else drawn
 
 
 def kernel_check(
@@ -71,6 +93,9 @@ def kernel_check(
     memory: Sequence[str] = MEMORY_FORMATS,
     families: Sequence[str] = FAMILIES,
     opcheck: bool = True,
+    options: Mapping[str, Any] | None = None,
+    degrees: tuple[int, ...] = (1,),
+    layout: Layout | None = None,
     name: str = "",
 ) -> Check:
     """The check of a function of tensors, on one rank: a process of its own that may die.
@@ -95,6 +120,11 @@ def kernel_check(
         families: what numbers may be like, of `case.FAMILIES`.
         opcheck: whether ops of `torch.library` that the function is, or calls, go through
             `torch.library.opcheck`.
+        options: keyword argument of function and reference → what it is, as in `sizes`: a strategy,
+            a number, flag or text, or a function of the sizes so far.
+        degrees: on how many ranks a function runs that communicates, over the default group. A size
+            may be a function of `sizes["tp"]` then, as `strategies.multiples("tp")` is.
+        layout: what part of each of `inputs` and `outputs` a rank has then.
         name: shown in reports; by default the name of the variable that holds the check.
 
     Raises:
@@ -118,26 +148,45 @@ def kernel_check(
     shared = ("expanded", "mixed") if overwrites else ()  # its elements are not all its own
     formats = [one for one in memory if one not in shared] or ["contiguous"]
     title = name or _name_of(fn)
+    names = list(arguments)
+    constants = tuple(i for i, key in enumerate(names) if not arguments[key].gradient)
+    drawn = {**(sizes or {}), **(options or {})}
+    _known_sizes(arguments, sizes or {}, options or {})
     spec = Spec(
         name=title,
-        cases=lambda space: _cases(space, arguments, sizes or {}, formats, families),
-        reference=lambda case: reference,
+        cases=lambda space: _cases(
+            replace(space, degrees=_among(space, degrees)), arguments, drawn, formats, families
+        ),
+        reference=lambda case: Subject(reference, tuple(options or ()), constants)(case, None),
         inputs=lambda case, draw: {k: a.draw(k, case, draw) for k, a in arguments.items()},
-        layout=lambda case: Layout(),
-        degrees=(1,),
+        layout=lambda case: layout or Layout(),
+        degrees=degrees,
     )
-    rules = Kernel(tuple(overwrites), opcheck=opcheck)
-    return Check(spec, Subject(fn), name=name, kernel=rules)
+    rules = Kernel(tuple(overwrites), tuple(names[i] for i in constants), opcheck)
+    return Check(spec, Subject(fn, tuple(options or ())), name=name, kernel=rules)
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The candidate of a kernel: the function itself."""
+    """The candidate of a kernel: the function itself, with what the case draws for it.
+
+    Args:
+        options: names of the case's dims that it is given by keyword.
+        constants: places of tensors that it is given detached.
+    """
 
     fn: Callable[..., Any]
+    options: tuple[str, ...] = ()
+    constants: tuple[int, ...] = ()
 
     def __call__(self, case: Case, mesh: Any) -> Callable[..., Any]:
-        return self.fn
+        if not self.options and not self.constants:
+            return self.fn
+        return partial(self._call, **{name: case[name] for name in self.options})
+
+    def _call(self, *tensors: Tensor, **options: Any) -> Any:
+        given = (t.detach() if i in self.constants else t for i, t in enumerate(tensors))
+        return self.fn(*given, **options)
 
 
 def _name_of(fn: Any) -> str:
@@ -154,13 +203,34 @@ def _cases(
 ) -> Any:
     from tpcheck import strategies
 
-    needed = sorted({name for argument in arguments.values() for name in argument.names})
+    rows, needed = _rows(arguments), _names(arguments)
+    default = {n: strategies.counts() if n in rows else strategies.widths() for n in needed}
+    return strategies.kernel_cases(space, {**default, **sizes}, formats, families)
+
+
+def _known_sizes(
+    arguments: Mapping[str, Argument], sizes: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    needed = _names(arguments)
+    for name in options:
+        if not is_name(name) or name in (*needed, *arguments, "tp"):
+            raise InvalidArgument(
+                f"kernel_check(options=…) names {shown(name)}: give keyword arguments of the "
+                "function, which are neither tensors nor sizes"
+            )
     for name in sizes:
         if name not in needed:
             raise InvalidArgument(f"kernel_check(sizes=…){did_you_mean(str(name), needed)}")
-    rows = _rows(arguments)
-    default = {n: strategies.counts() if n in rows else strategies.widths() for n in needed}
-    return strategies.kernel_cases(space, {**default, **sizes}, formats, families)
+
+
+def _names(arguments: Mapping[str, Argument]) -> list[str]:
+    """Of all sizes that they need."""
+    return sorted({name for argument in arguments.values() for name in argument.names})
+
+
+def _among(space: Any, degrees: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of the degrees that a run asks for; all of them where it asks for none."""
+    return tuple(d for d in space.degrees if d in degrees) or degrees
 
 
 def _rows(arguments: Mapping[str, Argument]) -> set[Size]:

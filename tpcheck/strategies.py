@@ -88,21 +88,23 @@ def kernel_cases(
     formats: Sequence[str],
     families: Sequence[str],
 ) -> Case:
-    """Cases of one rank over `sizes`, drawn in their order: no mesh, no step, one pass; numbers far
-    from one more often than for models.
+    """Cases over `sizes`, drawn in their order: of one rank, unless the space has other degrees; no
+    step, one pass; numbers far from one more often than for models.
 
     Args:
         formats: of memory.
         families: of numbers; the first one is as frequent as all others.
     """
-    drawn: Dims = {}
+    degrees = sorted(space.degrees)
+    degree = draw(st.sampled_from(degrees)) if len(degrees) > 1 else degrees[0]
+    drawn: Dims = {"tp": degree}
     for name, asked in sizes.items():
         how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
         drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
     return Case(
-        dims=drawn,
+        dims={name: value for name, value in drawn.items() if name != "tp"},
         dtype=draw(st.sampled_from([d for d in DTYPES if d in space.dtypes])),
-        mesh={"tp": 1},
+        mesh={"tp": degree},
         seed=draw(st.integers(0, 2**20)),
         memory=draw(st.sampled_from(list(formats))),
         magnitude=draw(st.sampled_from([0, 0, -6, 4])),

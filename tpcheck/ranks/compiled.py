@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tpcheck.tensors.ops import is_compiled
+from tpcheck.tensors.ops import is_compiled, within
 
 
 def compiles(module: Any) -> bool:
@@ -19,7 +19,7 @@ def compiles(module: Any) -> bool:
     if "torch._dynamo" not in sys.modules:
         return False
     if not isinstance(module, nn.Module):
-        return is_compiled(module)
+        return is_compiled(within(module))
     return any(is_compiled(held) for part in module.modules() for held in _held(part))
 
 

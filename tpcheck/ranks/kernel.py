@@ -53,7 +53,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         discipline.unchanged(*kept)
         gradients = {n: t.grad for n, t in leaves.items() if t.grad is not None}
         discipline.repeated(outputs, gradients, _leaves(run, rules), seeds)
-        if rules.opcheck and not told and eager:
+        if rules.opcheck and not told and eager and run.case.world_size == 1:
             told += _opchecked(run, function, rules)
     if eager and run.report.compiles and not run.work.eager and not told:
         run.report.uncompiled = Uncompiled.NOTHING if _computes(outputs, leaves) else None

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tpcheck.kernels.registered import EVERY, Calls, any_of_user, failures
 from tpcheck.protocol.problem import Target
-from tpcheck.tensors.ops import is_op
+from tpcheck.tensors.ops import is_op, within
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -29,7 +29,7 @@ def mismatches(
         seed: of the case: by it a part of the cases has the test that takes long.
         targets: what is expected of the case, with how far rounding moves it.
     """
-    if not is_op(function) and not any_of_user():
+    if not is_op(within(function)) and not any_of_user():
         return
     calls = Calls()
     results = list(run(calls))

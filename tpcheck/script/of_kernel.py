@@ -21,7 +21,7 @@ from tpcheck.script.parts import candidate, crash, habits, interpreted, kernel, 
 from tpcheck.script.parts import tensors as compared
 from tpcheck.search.corpus import Saved
 from tpcheck.spec import Check, Kernel
-from tpcheck.tensors.ops import lacks_backward
+from tpcheck.tensors.ops import lacks_backward, within
 from tpcheck.vocabulary import Kind
 
 #: Only Triton's interpreter tells these.
@@ -38,8 +38,10 @@ def of_kernel(saved: Saved, check: Check, rules: Kernel) -> Body:
     Raises:
         CaseError: no script could find the function again.
     """
+    if saved.case.world_size > 1:
+        raise CaseError(f"case {saved.id}: {saved.check!r} communicates, which no script has yet")
     kinds = {mismatch.kind for mismatch in saved.mismatches}
-    called = check.candidate(saved.case, None)  # type: ignore[arg-type]
+    called = within(check.candidate(saved.case, None))  # type: ignore[arg-type]
     found = subject.named(called, check) or subject.of_check(check, ("kernel_check",))
     if found is None:
         raise CaseError(
@@ -56,7 +58,7 @@ def of_kernel(saved: Saved, check: Check, rules: Kernel) -> Body:
         candidate=found,
         parts=parts,
         data=_data(posed, called, gpu=gpu),
-        show=_show(rules, kinds, posed, saved.case.seed if triton else None),
+        show=_show(check, kinds, posed, saved.case.seed if triton else None),
         first=["seen_from_outside()"] * (Kind.CRASH in kinds),
         environment={} if gpu else {"TRITON_INTERPRET": "1"},
         carried=carried(*_INTERPRETER * triton, *_OPCHECK * (Kind.CUSTOM_OP in kinds)),
@@ -75,6 +77,19 @@ _INTERPRETER = (
 _OPCHECK = ((_OPS, "Calls"), (_OPS, "failures"))
 
 
+def _with_options(check: Check, posed: Posed) -> list[str]:
+    """`subject`, as the case calls it: with its options, and constants that take no gradient."""
+    names, rules = getattr(check.candidate, "options", ()), check.kernel or Kernel()
+    options = {name: posed.case[name] for name in names}
+    places = {i for i, name in enumerate(posed.inputs) if name in rules.constants}
+    if not options and not places:
+        return []
+    given = "*tensors"
+    if places:
+        given = f"*(t.detach() if i in {places} else t for i, t in enumerate(tensors))"
+    return ["function = subject", f"subject = lambda *tensors: function({given}, **{options!r})"]
+
+
 def _data(posed: Posed, called: Any, *, gpu: bool) -> list[str]:
     problem, placed = posed.problems[0], (posed.params, posed.inputs, posed.outputs)
     share = Share(Work(posed.case, "", *placed, {}, posed.named, suspects=""), problem, 0)
@@ -90,12 +105,13 @@ def _data(posed: Posed, called: Any, *, gpu: bool) -> list[str]:
     ]
 
 
-def _show(rules: Kernel, kinds: Collection[Kind], posed: Posed, configuration: int | None) -> str:
+def _show(check: Check, kinds: Collection[Kind], posed: Posed, configuration: int | None) -> str:
     """
     Args:
         configuration: in which autotuned kernels run, where Triton interprets.
     """
-    lines = ["given, seeds = fresh(inputs), upstream()"]
+    rules = check.kernel or Kernel()
+    lines = [*_with_options(check, posed), "given, seeds = fresh(inputs), upstream()"]
     shown = "call(subject, given, seeds, expected())"
     if Kind.DISCIPLINE in kinds:
         shown += f" + habits(subject, inputs, upstream, overwrites={rules.overwrites!r})"

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
+
+
+def within(function: Any) -> Any:
+    """The function inside of `functools.partial`, and of what passes options on to it."""
+    while isinstance(function, partial):
+        inner = function.func
+        function = getattr(getattr(inner, "__self__", None), "fn", inner)
+    return function
 
 
 def is_op(thing: Any) -> bool:
@@ -33,6 +42,7 @@ def overload_of(op: Any) -> OpOverload | None:
 def lacks_backward(thing: Any) -> bool:
     """Whether it is an op without an autograd formula, of which torch says so by an error in
     backward."""
+    thing = within(thing)
     known = OPDEFS.get(name_of(thing)) if is_op(thing) else None
     return known is not None and known._backward_fn is None
 
