@@ -36,6 +36,8 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
     )
     if interpreter.interprets():
         interpreter.install()  # a function may import Triton when it is called
+    if run.case.world_size > 1:
+        run.recorder.make_late()
     before = compiled.graphs()
     with observed(own, run.report, run.work.of_kernels), compiled.within_limits():
         kept = Kept(leaves), Kept(seeds)
