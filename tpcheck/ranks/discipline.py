@@ -136,7 +136,7 @@ class Discipline:
             for leaf in inputs.values():
                 leaf.grad = None
             try:
-                given = [seeds[name].clone() for name in roots]
+                given = [_again(seeds[name]) for name in roots]
                 torch.autograd.backward(list(roots.values()), given, retain_graph=self.retains)
             except InvalidArgument:
                 raise
@@ -179,6 +179,11 @@ def _same_place(tensor: Tensor, memory: Tensor) -> Tensor:
     empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     offset, shape, strides = tensor.storage_offset(), tensor.shape, tensor.stride()
     return empty.set_(memory.untyped_storage(), offset, shape, strides)
+
+
+def _again(tensor: Tensor) -> Tensor:
+    """A copy that is laid out alike: in another order sums have other bits."""
+    return tensor if _is_sparse(tensor) else _same_place(tensor, _memory(tensor).clone())
 
 
 def _differ(one: Tensor, other: Tensor) -> int:
