@@ -21,12 +21,18 @@ from tpcheck.errors import CaseError, InvalidArgument, did_you_mean, shown
 Dim = int | float | bool | str
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-#: Those of a model's inputs; kernels have four besides.
+#: Those of a model's inputs; kernels have more.
 MODEL_FORMATS = ("contiguous", "transposed", "sliced", "offset", "expanded")
-MEMORY_FORMATS = (*MODEL_FORMATS, "padded", "permuted", "giant", "mixed")
+MEMORY_FORMATS = (*MODEL_FORMATS, "padded", "permuted", "giant", "mixed", "aliased")
 #: What inputs are like.
-FAMILIES = ("normal", "shifted", "equal", "outlier", "zeros")
-_FORMATS = {"dtype": DTYPES, "memory": MEMORY_FORMATS, "family": FAMILIES}
+FAMILIES = ("normal", "shifted", "equal", "outlier", "zeros", "one-hot", "subnormal", "infinite")
+#: Which gradients are asked for.
+GRADIENTS = ("all", "some")
+_FORMATS = {"dtype": DTYPES, "memory": MEMORY_FORMATS, "family": FAMILIES, "gradients": GRADIENTS}
+#: Fields that came later; cases saved before there were such keep their ids.
+_LATER = {"family": "normal", "integers": False, "gradients": "all"}
+#: What is not told of a case.
+_DULL = {"microbatches": 1, "step": False, "memory": "contiguous", "magnitude": 0, **_LATER}
 #: 2 ** ±1000 is still a number of float64. If it were larger, inputs would be infinite or zero in
 #: every dtype, and nothing would be judged; smaller, and cases saved before would be refused.
 LARGEST_MAGNITUDE = 1000
@@ -63,11 +69,14 @@ class Case:
         microbatches: forward and backward passes, each on its own data, before gradients are read.
         step: afterwards take one SGD step, compare the parameters and one more forward.
         memory: how inputs and cotangents are laid out in memory; one of `MEMORY_FORMATS`. "mixed"
-            is another one for each tensor, by its name and the seed.
+            is another one for each tensor, by its name and the seed; "aliased" arguments of one
+            shape are one tensor (`tensors/leaves`).
         magnitude: log2 of the input scale: inputs are multiplied by 2 ** magnitude.
         family: what inputs are like; one of `FAMILIES` (`tensors/families`).
         integers: everything is drawn as small integers, so that sums are exact
             (`bounds/integers`).
+        gradients: which are asked for: those of "all" inputs, from all outputs, or of and from
+            "some", by their names and the seed.
     """
 
     dims: Mapping[str, Dim] = field(default_factory=dict)
@@ -80,6 +89,7 @@ class Case:
     magnitude: int = 0
     family: str = "normal"
     integers: bool = False
+    gradients: str = "all"
 
     def __post_init__(self) -> None:
         for name in ("dims", "mesh"):
@@ -217,10 +227,9 @@ class Case:
         """JSON with sorted dims: equal text for equal cases (the mesh keeps its axis order)."""
         data = self.to_dict()
         data["dims"] = dict(sorted(data["dims"].items()))
-        if not self.integers:
-            del data["integers"]  # cases saved before there was such a field keep their ids
-        if self.family == "normal":
-            del data["family"]
+        for name, default in _LATER.items():
+            if data[name] == default:
+                del data[name]
         return json.dumps(data, separators=(",", ":"))
 
     def id(self, check: str) -> str:
@@ -231,18 +240,8 @@ class Case:
         """One line for people: `tp=2 float64 in_features=4 …`; defaults are left out."""
         parts = [f"{axis}={size}" for axis, size in self.mesh.items() if size > 1 or axis == "tp"]
         parts += [self.dtype, *(f"{k}={v}" for k, v in self.dims.items())]
-        parts += [
-            f"{name}={getattr(self, name)}"
-            for name, default in (
-                ("microbatches", 1),
-                ("step", False),
-                ("memory", "contiguous"),
-                ("magnitude", 0),
-                ("family", "normal"),
-                ("integers", False),
-            )
-            if getattr(self, name) != default
-        ]
+        own = ((name, getattr(self, name)) for name in _DULL)
+        parts += [f"{name}={value}" for name, value in own if value != _DULL[name]]
         return " ".join([*parts, f"seed={self.seed}"])
 
 

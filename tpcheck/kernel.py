@@ -96,6 +96,7 @@ def kernel_check(
     options: Mapping[str, Any] | None = None,
     degrees: tuple[int, ...] = (1,),
     layout: Layout | None = None,
+    rounding: Callable[..., Any] | None = None,
     name: str = "",
 ) -> Check:
     """The check of a function of tensors, on one rank: a process of its own that may die.
@@ -114,7 +115,7 @@ def kernel_check(
             far. By default 0 to 5 for the first dim of more than one, and for others what lies
             around powers of two up to 64.
         overwrites: arguments that the function may change, and upstream gradients, as "d output".
-            None is expanded in memory then.
+            None is expanded in memory then, or two the same tensor.
         memory: how tensors may be laid out, of `case.MEMORY_FORMATS`; what a kernel refuses is left
             out.
         families: what numbers may be like, of `case.FAMILIES`.
@@ -125,6 +126,9 @@ def kernel_check(
         degrees: on how many ranks a function runs that communicates, over the default group. A size
             may be a function of `sizes["tp"]` then, as `strategies.multiples("tp")` is.
         layout: what part of each of `inputs` and `outputs` a rank has then.
+        rounding: the reference's function by the kernel's own formula, in plain torch, where that
+            is less exact than torch's (a variance as E[x²] − E[x]², say): bounds are measured on
+            it. In float64 it must agree with the reference.
         name: shown in reports; by default the name of the variable that holds the check.
 
     Raises:
@@ -133,6 +137,8 @@ def kernel_check(
     """
     if not callable(fn) or not callable(reference):
         raise InvalidArgument("kernel_check(fn, reference=…): give two functions of tensors")
+    if rounding is not None and not callable(rounding):
+        raise InvalidArgument("kernel_check(rounding=…): give a function of the same tensors")
     for key, argument in arguments.items():
         if not is_name(key) or not isinstance(argument, Argument):
             raise InvalidArgument(
@@ -145,22 +151,30 @@ def kernel_check(
             raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
     require_some("memory", memory, MEMORY_FORMATS)
     require_some("families", families, FAMILIES)
-    shared = ("expanded", "mixed") if overwrites else ()  # its elements are not all its own
-    formats = [one for one in memory if one not in shared] or ["contiguous"]
+    # elements that are not all its own, or not its alone
+    shared: tuple[str, ...] = ("expanded", "mixed", "aliased") if overwrites else ()
     title = name or _name_of(fn)
     names = list(arguments)
     constants = tuple(i for i, key in enumerate(names) if not arguments[key].gradient)
+    # one tensor can't take a gradient and take none, or have several placements
+    shared += ("aliased",) if constants or layout else ()
+    formats = [one for one in memory if one not in shared] or ["contiguous"]
     drawn = {**(sizes or {}), **(options or {})}
     _known_sizes(arguments, sizes or {}, options or {})
+
+    def given(function: Callable[..., Any]) -> Callable[[Case], Callable[..., Any]]:
+        return lambda case: Subject(function, tuple(options or ()), constants)(case, None)
+
     spec = Spec(
         name=title,
         cases=lambda space: _cases(
             replace(space, degrees=_among(space, degrees)), arguments, drawn, formats, families
         ),
-        reference=lambda case: Subject(reference, tuple(options or ()), constants)(case, None),
+        reference=given(reference),
         inputs=lambda case, draw: {k: a.draw(k, case, draw) for k, a in arguments.items()},
         layout=lambda case: layout or Layout(),
         degrees=degrees,
+        rounding=None if rounding is None else given(rounding),
     )
     rules = Kernel(tuple(overwrites), tuple(names[i] for i in constants), opcheck)
     return Check(spec, Subject(fn, tuple(options or ())), name=name, kernel=rules)

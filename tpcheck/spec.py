@@ -85,6 +85,9 @@ class Spec:
         linear: whether every output and gradient is a sum of products of the drawn numbers, with
             no other factor. Part of the cases are then drawn as integers, and must be exact.
         degrees: the TP degrees that it has, whatever a run asks for; empty for any.
+        rounding: case → the reference's function by another formula, the candidate's own, where
+            that is less exact: bounds are measured on it, values still on the reference. A module
+            has parameters of the same names.
     """
 
     name: str
@@ -102,6 +105,7 @@ class Spec:
     unavailable: Callable[[], str | None] | None = None
     linear: bool = False
     degrees: tuple[int, ...] = ()
+    rounding: Callable[[Case], Reference] | None = None
 
     def __post_init__(self) -> None:
         demand(self, "name", is_name(self.name), A_NAME)
@@ -110,7 +114,15 @@ class Spec:
         what = "a function space -> strategy, or a list of cases"
         demand(self, "cases", callable(self.cases) or listed, what)
         demand_callables(self, "reference", "inputs", "layout")
-        optional = ("forward", "init", "finalize", "budget", "requires", "unavailable")
+        optional = (
+            "forward",
+            "init",
+            "finalize",
+            "budget",
+            "requires",
+            "unavailable",
+            "rounding",
+        )
         demand_callables(self, *optional, optional=True)
         demand(self, "preload", _are_modules(self.preload), "a tuple of names of modules")
         demand(self, "linear", isinstance(self.linear, bool), "True or False")

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tpcheck.case import DTYPES, FAMILIES, MEMORY_FORMATS, MODEL_FORMATS, Case, Dim, Space
-from tpcheck.errors import InvalidArgument
-from tpcheck.given import require_some
+from tpcheck.configurations import ALL, Models, chosen
+from tpcheck.errors import InvalidArgument, shown
+from tpcheck.given import is_whole, require_some
 
 if TYPE_CHECKING:
     from tpcheck.spec import Spec
@@ -37,6 +38,7 @@ def cases(
     microbatches: Sequence[int] = (1, 1, 2),
     memory: Sequence[str] = MODEL_FORMATS,
     families: Sequence[str] = ("normal",),
+    among: Callable[[Dims], Sequence[Dims]] | None = None,
 ) -> Case:
     """Cases over `dims`, drawn in their order.
 
@@ -50,6 +52,9 @@ def cases(
         microbatches: how many there may be, the most frequent ones more than once.
         memory: how inputs and cotangents may be laid out, of `case.MEMORY_FORMATS`.
         families: what inputs may be like, of `case.FAMILIES`.
+        among: mesh axes → sets of dims that belong together, the dullest first. Each case has one
+            of them, in the place of what `dims` says of these names. A mesh for which there is
+            none has no case.
 
     Raises:
         InvalidArgument: a format or a family that is not known.
@@ -60,9 +65,11 @@ def cases(
     mesh = draw(st.sampled_from(meshes) if meshes else st.nothing())
     dtype = draw(st.sampled_from([d for d in DTYPES if d in space.dtypes]))
     drawn: Dims = {"dp": 1, **mesh}
-    for name, asked in dims.items():
-        how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
-        drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
+    if among is not None:
+        sets = list(among(drawn))
+        one = draw(st.sampled_from(sets) if sets else st.nothing())
+        dims = {**one, **dims, **one}  # first, so that others may depend on them
+    _draw_dims(draw, dims, drawn)
     if valid is not None and not valid(drawn):
         from hypothesis import reject
 
@@ -98,9 +105,7 @@ def kernel_cases(
     degrees = sorted(space.degrees)
     degree = draw(st.sampled_from(degrees)) if len(degrees) > 1 else degrees[0]
     drawn: Dims = {"tp": degree}
-    for name, asked in sizes.items():
-        how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
-        drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
+    _draw_dims(draw, sizes, drawn)
     return Case(
         dims={name: value for name, value in drawn.items() if name != "tp"},
         dtype=draw(st.sampled_from([d for d in DTYPES if d in space.dtypes])),
@@ -109,7 +114,15 @@ def kernel_cases(
         memory=draw(st.sampled_from(list(formats))),
         magnitude=draw(st.sampled_from([0, 0, -6, 4])),
         family=draw(st.sampled_from([*[families[0]] * (len(families) - 1), *families])),
+        gradients=draw(st.sampled_from(["all", "all", "all", "some"])),
     )
+
+
+def _draw_dims(draw: Any, dims: Mapping[str, DimStrategy], drawn: Dims) -> None:
+    """Adds each dim to those that are drawn."""
+    for name, asked in dims.items():
+        how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
+        drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
 
 
 def counts() -> SearchStrategy[int]:
@@ -122,6 +135,25 @@ def widths(*blocks: int) -> SearchStrategy[int]:
     more, two and one more; primes among them."""
     around = {size for b in blocks or (4, 16, 64, 1024) for size in (b - 1, b, b + 1, 2 * b + 1)}
     return st.sampled_from(sorted({1, 2, *around}))
+
+
+def model_widths(models: Models = ALL, *, divided: int = 64) -> SearchStrategy[int]:
+    """Widths of the rows of released models: hidden and intermediate sizes, all heads side by side.
+
+    Args:
+        divided: by how much each is; 1 for the sizes as they are. Divided by a power of two, a row
+            fills as large a part of the next power of two, a kernel's block, as the model's.
+
+    Raises:
+        InvalidArgument: no model is given, or a width can't be divided so.
+    """
+    own = {w for m in chosen(models) for w in (m.hidden, m.heads * m.head_dim, *m.widths)}
+    if not own or not is_whole(divided, 1) or any(width % divided for width in own):
+        raise InvalidArgument(
+            f"model_widths({shown(models)}, divided={shown(divided)}): give models, and a number "
+            f"that divides {', '.join(map(str, sorted(own))) or 'their widths'}"
+        )
+    return st.sampled_from(sorted(width // divided for width in own))
 
 
 def of(spec: Spec, space: Space) -> SearchStrategy[Case]:

@@ -104,6 +104,10 @@ class Code(StrEnum):
     INPUT_OVERWRITTEN = "input-overwritten"
     NOT_REPEATABLE = "not-repeatable"
     SECOND_BACKWARD = "second-backward"
+    SHARED_INPUT = "shared-input"
+    ALIASED_ARGUMENTS = "aliased-arguments"
+    PARTIAL_GRADIENTS = "partial-gradients"
+    ROWS_NOT_INDEPENDENT = "rows-not-independent"
     STRIDE_IGNORED = "stride-ignored"
     UPSTREAM_IGNORED = "upstream-ignored"
     WRONG_CONFIGURATION = "wrong-configuration"
@@ -176,6 +180,7 @@ class Habit(StrEnum):
     REUSES_OUTPUT = "reuses-output"  # the next call writes into what this one has returned
     NOT_REPEATED = "not-repeated"  # run again, it gives other bits
     SECOND_BACKWARD = "second-backward"  # through the same graph: other gradients, or it raises
+    SHARED_INPUT = "shared-input"  # where its input goes elsewhere, too: other gradients, or raises
 
 
 class OpTest(StrEnum):

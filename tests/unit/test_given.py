@@ -26,6 +26,7 @@ from tpcheck import (
     verify,
 )
 from tpcheck.case import Space
+from tpcheck.configurations import Experts, Latent, Model
 from tpcheck.errors import InvalidArgument
 from tpcheck.given import number, whole
 from tpcheck.search.options import Options
@@ -88,6 +89,12 @@ WHOLE: dict[type, dict[str, Any]] = {
     Options: {},
     Case: {},
     Space: {},
+    Model: {
+        "name": "m", "hidden": 8, "intermediate": 8, "vocab": 8, "layers": 1, "heads": 4,
+        "kv_heads": 2, "head_dim": 2,
+    },
+    Experts: {"count": 4, "chosen": 2, "width": 8},
+    Latent: {"q_rank": 2, "kv_rank": 2, "rotated": 2},
 }  # fmt: skip
 
 #: (class, field) → the odd values that are fine there.
@@ -115,6 +122,14 @@ FINE: dict[tuple[type, str], set[str]] = {
     (Only, "coordinate"): {"negative", "long"},
     (Case, "magnitude"): {"negative"},
     (Space, "ranks"): {"long"},
+    **{
+        (Model, size): {"long"}
+        for size in ("hidden", "intermediate", "vocab", "layers", "heads", "head_dim")
+    },
+    **{(Experts, field): {"long"} for field in ("count", "chosen", "width", "shared")},
+    (Experts, "dense_layers"): {"long"},
+    (Model, "rotary"): {"none"},
+    **{(Latent, field): {"long"} for field in ("q_rank", "kv_rank", "rotated")},
 }
 FIELDS = [(kind, field) for kind in WHOLE for field in inspect.signature(kind).parameters]
 

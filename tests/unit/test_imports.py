@@ -20,6 +20,7 @@ ORDER = {
     "errors": BOTH,
     "given": BOTH,
     "case": BOTH,
+    "configurations": BOTH,
     "cleanup": BOTH,
     "placement": BOTH,
     "vocabulary": BOTH,

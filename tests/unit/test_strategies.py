@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,6 +26,11 @@ SPECS = {
     "row_even": lambda: specs.row_linear(even=True),
     "attention_sp": lambda: specs.attention(sequence_parallel=True),
     "block_sp": lambda: specs.block(sequence_parallel=True),
+    **{
+        f"{name}_models": partial(getattr(specs, name), models="all")
+        for name in specs.__all__
+        if name != "causal_lm"
+    },
 }
 ALL = Space((2, 4), ("float64", "float32", "bfloat16"), 4)
 QUICK = settings(
@@ -222,3 +228,49 @@ def test_what_is_neither_a_strategy_nor_a_list_is_refused(cases: Any) -> None:
 def test_a_strategy_as_cases_is_refused_since_it_cannot_know_the_space() -> None:
     with pytest.raises(InvalidArgument):
         strategies.of(replace(specs.row_linear(), cases=st.just(Case())), ALL)
+
+
+def test_each_case_has_one_of_the_sets_of_dims_that_belong_together() -> None:
+    def among(drawn: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"wide": 2 * drawn["tp"], "name": "a"}, {"wide": 3, "name": "b"}][: drawn["tp"] - 1]
+
+    dims = {
+        "twice": lambda d: 2 * d["wide"],
+        "rows": st.integers(1, 9),
+        "wide": st.integers(100, 200),
+    }
+    cases = drawing.sample(strategies.cases(Space((2, 4)), dims, among=among), 60, "k")
+    assert {(case.tp, case["name"], case["wide"], case["twice"]) for case in cases} == {
+        (2, "a", 4, 8), (4, "a", 8, 16), (4, "b", 3, 6)
+    }  # fmt: skip
+    assert len({case["rows"] for case in cases}) > 3
+
+
+def test_a_degree_for_which_there_is_no_such_set_has_no_case() -> None:
+    none = strategies.cases(ALL, {}, among=lambda drawn: [])
+    with pytest.raises(Unsatisfiable):
+        find(none, lambda case: True)
+
+
+def test_the_widths_of_models_divided() -> None:
+    def drawn(*models: str, divided: int = 64) -> set[int]:
+        widths = strategies.model_widths(models, divided=divided)
+        cases = st.builds(lambda width: Case(dims={"width": width}), widths)
+        return {case["width"] for case in drawing.sample(cases, 40, "k")}
+
+    assert drawn("llama-3-8b", "qwen3-32b") == {64, 224, 80, 128, 400}
+    assert drawn("qwen3-30b-a3b", divided=1) == {2048, 4096, 768}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"models": ()}, "give models"),
+        ({"models": "falcon-7b", "divided": 128}, "divides 4544, 18176"),
+        ({"divided": 0}, "divided=0"),
+        ({"models": "llama"}, "no model 'llama'"),
+    ],
+)
+def test_widths_that_no_model_has_are_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        strategies.model_widths(**given)

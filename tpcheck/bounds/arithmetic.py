@@ -111,12 +111,13 @@ class Variance:
 
     Args:
         each: of every number's own error.
-        shared: of an error that all numbers along `dim` have in common, up to its size at each.
+        shared: of an error that all numbers along `dim` have in common, up to its size at each;
+            all numbers of the tensor where that is None.
     """
 
     each: Tensor
     shared: Tensor | None = None
-    dim: int = -1
+    dim: int | None = -1
 
 
 Found = Variance | Tensor | None  # a tensor is the variance of errors that are all independent

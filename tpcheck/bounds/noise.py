@@ -27,11 +27,12 @@ ENLARGED = 2.0**12
 
 @dataclass(frozen=True)
 class Sigma:
-    """σ of the errors of a tensor: of each number's own, and of one that all along `dim` share."""
+    """σ of the errors of a tensor: of each number's own, and of one that all share along `dim`, or
+    everywhere."""
 
     each: Tensor
     shared: Tensor | None
-    dim: int
+    dim: int | None
 
     @classmethod
     def of(cls, variance: Variance, times: float) -> Sigma:
@@ -45,8 +46,9 @@ class Sigma:
         drawn = _normal(self.each.shape, self.each, generator).mul_(self.each)
         if self.shared is None:
             return drawn
-        rows = list(self.each.shape)
-        rows[self.dim] = 1
+        rows = [1] * self.each.ndim if self.dim is None else list(self.each.shape)
+        if self.dim is not None:
+            rows[self.dim] = 1
         return drawn.addcmul_(_normal(rows, self.each, generator), self.shared)
 
 

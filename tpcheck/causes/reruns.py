@@ -84,6 +84,27 @@ class RightForOnes:
 
 
 @dataclass(frozen=True)
+class RightForAllGradients:
+    """Wrong where some of the gradients are asked for, and right where all are."""
+
+    subject: Subject
+
+
+@dataclass(frozen=True)
+class RightWhenApart:
+    """Wrong where arguments of one shape are one tensor, and right where each is its own."""
+
+    subject: Subject
+
+
+@dataclass(frozen=True)
+class RightWhenFinite:
+    """A finite row is wrong where another row has an infinite number, and right where none has."""
+
+    subject: Subject
+
+
+@dataclass(frozen=True)
 class RightInAnotherConfiguration:
     """Wrong where an autotuned kernel runs in one of its configurations, and right in `right`."""
 
@@ -101,5 +122,8 @@ OfReruns = (
     | RightWithEqualHeads
     | RightWhenContiguous
     | RightForOnes
+    | RightForAllGradients
+    | RightWhenApart
+    | RightWhenFinite
     | RightInAnotherConfiguration
 )

@@ -8,7 +8,7 @@ shows the outputs' shapes, of which the cotangents are drawn; all others are giv
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,22 +17,20 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tpcheck.bounds import integers, projection
+from tpcheck.bounds import integers
 from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.noise import RoundingNoise, Scales
-from tpcheck.bounds.spread import MARGIN, STRAIN, Spread, of_integers, spread
+from tpcheck.bounds.spread import STRAIN, Spread
 from tpcheck.case import Case
 from tpcheck.oracle.effort import Effort
 from tpcheck.oracle.passes import Cotangents, Passes, Walked
-from tpcheck.oracle.reference import ask, build_reference, draw_cotangents
-from tpcheck.oracle.repeats import check_repeats
+from tpcheck.oracle.reference import References, ask, build_reference, draw_cotangents
+from tpcheck.oracle.repeats import FEW, check_repeats, check_same
+from tpcheck.oracle.spreads import Errors, Key, spreads_of
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import generator, torch_dtype
-from tpcheck.tensors.names import Shelf
-from tpcheck.vocabulary import Kind
 
-Key = tuple[str, str]  # (kind, name)
 Run = list[Walked]  # by problem
 
 
@@ -55,19 +53,18 @@ class Expected:
     unused: frozenset[Key]
 
 
-def expect(passes: Passes, exact: Any, low: Any, effort: Effort) -> list[Expected]:
+def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
     """What the reference gives, by problem.
 
     Args:
         passes: the walk in float64, over problems whose cotangents are still to be drawn.
-        exact, low: the reference in float64, and in the case's dtype.
     """
-    runs = _runs(passes, exact, low, effort)
-    sizes = _sizes(runs.passes, exact) if passes.case.integers else None
+    runs = _runs(passes, of, effort)
+    sizes = _sizes(runs.passes, of.exact) if passes.case.integers else None
     unused = runs.unused()
     expected = []
     for i, right in enumerate(runs.exact):
-        spreads = _spreads(runs.passes, i, right.values, runs.errors(i), effort)
+        spreads = spreads_of(runs.passes, i, right.values, runs.errors(i), effort)
         if sizes:
             spreads = integers.spreads(spreads, sizes[i].values, torch_dtype(passes.case))
         expected.append(
@@ -84,21 +81,6 @@ def evaluate(spec: Spec, case: Case, *problems: Problem) -> list[Values]:
 
 
 # ---- the runs
-
-
-@dataclass(frozen=True)
-class Errors:
-    """What the runs of one problem show of rounding.
-
-    Args:
-        noisy: deviations of the noisy runs.
-        own: the results in the case's dtype.
-        strained: deviations of the antithetic pairs.
-    """
-
-    noisy: Sequence[Values]
-    own: Values
-    strained: Sequence[tuple[Values, Values]]
 
 
 @dataclass(frozen=True)
@@ -134,21 +116,22 @@ class Runs:
         return frozenset[Key]().union(*(one.unused for run in runs for one in run))
 
 
-def _runs(passes: Passes, exact: Any, low: Any, effort: Effort) -> Runs:
+def _runs(passes: Passes, of: References, effort: Effort) -> Runs:
     dtype = passes.case.dtype
     with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
         before = torch.get_rng_state()
-        first = first_run(passes, exact)
+        first = first_run(passes, of.exact)
         drew = not torch.equal(before, torch.get_rng_state())
         passes = _with_cotangents(passes, first)
-        noise = Noise(passes, exact, first)
+        noise = Noise(passes, of.formula, _formula_run(passes, of, first), torch_dtype(passes.case))
         count = effort.runs[dtype]
         noisy = [noise.deviations(k) for k in range(count)]
         pairs = range(count, count + effort.strained) if dtype != "float64" else ()
         strained = [(noise.deviations(k, STRAIN), noise.deviations(k, -STRAIN)) for k in pairs]
-    own = own_run(passes, low)
-    with sdpa_kernel([SDPBackend.MATH]):
-        check_repeats(passes, exact, first, own, drew=drew)
+    own = own_run(passes, of.low)
+    if of.formula is of.exact:
+        with sdpa_kernel([SDPBackend.MATH]):
+            check_repeats(passes, of.exact, first, own, drew=drew)
     return Runs(passes, first, noisy, strained, own)
 
 
@@ -156,6 +139,16 @@ def first_run(passes: Passes, module: Any) -> Run:
     """The values, in float64; its cotangents are drawn as soon as an output's shape is known."""
     draw = partial(draw_cotangents, passes.case)
     run: Run = ask(passes.spec, "reference's forward or backward", passes, module, draw)
+    return run
+
+
+def _formula_run(passes: Passes, of: References, first: Run) -> Run:
+    """What rounding is studied on, in float64: it must be the reference's function."""
+    if of.formula is of.exact:
+        return first
+    run: Run = ask(passes.spec, "rounding's forward or backward", passes, of.formula)
+    noise = Noise(passes, of.formula, run, torch.float64)
+    check_same(passes, first, run, [noise.deviations(k) for k in range(FEW)])
     return run
 
 
@@ -178,18 +171,20 @@ class Noise:
 
     Args:
         exact: the run that they deviate from.
+        dtype: whose errors they are.
     """
 
     passes: Passes
     module: Any
     exact: Run
+    dtype: torch.dtype
     _scales: Scales = field(default_factory=list)
 
     def deviations(self, k: int, amplitude: float = 1.0) -> Run:
         """How far off a run is under the errors drawn from stream `k`."""
         case, problems = self.passes.case, self.passes.problems
         errors = generator(case, "noise", problems[0].d, k)
-        arithmetic = Arithmetic(torch_dtype(case), case.tp)
+        arithmetic = Arithmetic(self.dtype, case.tp)
         with RoundingNoise(arithmetic, errors, self._scales, amplitude) as noise:
             run = self.passes(self.module)
         return [
@@ -232,64 +227,3 @@ def _sizes(passes: Passes, module: Any) -> Run:
         for p in passes.problems
     ]
     return replace(passes, problems=positive, watch=None)(module)
-
-
-# ---- from runs to bounds
-
-
-def _spreads(
-    passes: Passes, i: int, values: Values, errors: Errors, effort: Effort
-) -> dict[Key, Spread]:
-    """How far rounding may move each tensor of problem `i`."""
-    expanded = passes.case.memory == "expanded"
-    repeats = projection.repeats_of(passes.problems[i].inputs[0], expanded=expanded)
-    dtype = torch_dtype(passes.case)
-    given = any(map(_has_not_finite, passes.problems))
-    return {
-        key: _spread(key, value, errors, dtype, repeats, effort.chance, given=given)
-        for key, value in values.items()
-    }
-
-
-def _has_not_finite(problem: Problem) -> bool:
-    """Whether any number that was drawn, or given by the spec, is infinite or NaN."""
-    drawn = [problem.params, *problem.inputs, *problem.cotangents]
-    return any(not bool(t.isfinite().all()) for tensors in drawn for t in tensors.values())
-
-
-def _spread(
-    key: Key,
-    value: Tensor,
-    errors: Errors,
-    dtype: torch.dtype,
-    repeats: int,
-    chance: float,
-    *,
-    given: bool,
-) -> Spread:
-    """How far rounding may move one tensor.
-
-    Args:
-        given: whether numbers that are not finite may follow from those that were given: they must
-            then be the same. Where all that was given is finite they say nothing of the candidate.
-    """
-    noisy = [off[key] for off in errors.noisy]
-    strained = [(up[key], down[key]) for up, down in errors.strained]
-    low, value = errors.own[key], value.double()
-    finite = low.isfinite() & value.isfinite()
-    own = torch.where(finite, low.double() - value, 0.0)
-    if not low.is_floating_point():
-        ones = low.dtype == torch.bool
-        return of_integers(noisy, own, bools=ones, strained=strained, chance=chance)
-    found = spread(noisy, own, dtype=dtype, strained=strained, chance=chance)
-    # what overflows in the case's dtype may overflow, or not, in another order too
-    sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
-    if given:
-        same = (low.double() == value) | (low.isnan() & value.isnan())
-        sigma = torch.where(same & ~finite, 0.0, sigma)
-    found = replace(found, sigma=sigma)
-    if key[0] == Shelf.BORDER or not Kind(key[0]).is_reduced or not value.numel():
-        return found
-    scale, samples = projection.scale(value, sigma, noisy, own, strained, repeats=repeats)
-    scale *= MARGIN.get(dtype, 1.0)
-    return replace(found, gain=scale, runs=samples, elements=value.numel())

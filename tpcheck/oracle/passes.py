@@ -28,6 +28,7 @@ from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.forms import dense, plain
+from tpcheck.tensors.leaves import leaves as leaves_of
 from tpcheck.tensors.names import STEP, InPass, Pass, Shelf, check_names, tensors_of
 from tpcheck.vocabulary import Kind
 
@@ -128,7 +129,7 @@ class Passes:
         cotangents: Callable[[Mapping[str, Tensor]], Cotangents],
     ) -> Walked:
         """Forward and backward of one microbatch."""
-        leaves = {name: self._leaf(t) for name, t in inputs.items()}
+        leaves = leaves_of(self.case, inputs, self._leaf)
         with self._watching(module, at) as seen:
             outputs = forward(self.spec, module, leaves)
             # copies: a later pass, or the step, may write into what this one returned
@@ -160,15 +161,15 @@ class Passes:
         with Watch(module) as watch:
             yield watch.seen
 
-    def _leaf(self, tensor: Tensor) -> Tensor:
+    def _leaf(self, name: str, tensor: Tensor, asked: bool) -> Tensor:
         if not tensor.is_floating_point():
             return tensor.clone()
-        return tensor.to(self.dtype, copy=True).requires_grad_()
+        return tensor.to(self.dtype, copy=True).requires_grad_(asked)
 
     def _after_step(self, module: Any, problem: Problem) -> Values:
         """One more forward, of the first microbatch."""
         with torch.no_grad():
-            leaves = {n: self._leaf(t) for n, t in problem.inputs[0].items()}
+            leaves = leaves_of(self.case, problem.inputs[0], self._leaf)
             with self._watching(module, STEP) as seen:
                 outputs = forward(self.spec, module, leaves)
         values = {_output(n, STEP): plain(t).clone() for n, t in outputs.items()}
@@ -183,7 +184,7 @@ def _output(name: str, at: Pass) -> tuple[str, str]:
 
 def _backward(outputs: Mapping[str, Tensor], cotangents: Cotangents) -> None:
     """From all outputs together that depend on something that takes a gradient."""
-    names = [n for n in differentiable(outputs) if outputs[n].requires_grad]
+    names = [n for n in differentiable(outputs) if n in cotangents and outputs[n].requires_grad]
     # copies: a backward may write into what it is given, and the ranks are given the same
     seeds = [cotangents[n].to(outputs[n].dtype, copy=True) for n in names]
     if names:

@@ -18,16 +18,16 @@ from tpcheck.case import Case
 from tpcheck.comms import frames
 from tpcheck.errors import CaseError, InvalidArgument, LayoutError, let_through
 from tpcheck.oracle.effort import SCREEN, Effort
-from tpcheck.oracle.expected import Expected, Key, expect
+from tpcheck.oracle.expected import Expected, expect
 from tpcheck.oracle.limit import TimeUp, within
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.reference import (
     ask,
-    build_in_dtype,
-    build_reference,
     draw_inputs,
     draw_state,
+    references,
 )
+from tpcheck.oracle.spreads import Key
 from tpcheck.placement import Entry, Layout, Replicate
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.spec import Spec
@@ -143,18 +143,17 @@ def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
 
 def _posed(spec: Spec, case: Case, effort: Effort, watch: Pass | None, *, ones: bool) -> Posed:
     layout = _layout(spec, case)
-    exact = build_reference(spec, case)
-    state = draw_state(spec, case, exact)
+    of = references(spec, case)
+    state = draw_state(spec, case, of.exact)
     check_names("parameter", state)
     params = _placed_params(layout, case, state)
-    low = build_in_dtype(spec, case, exact)
     shared = spec.dp_gradients != "local"
     drawn = [_drawn(spec, case, d, state, ones=ones) for d in range(case.dp)]
     check_names("input", drawn[0].inputs[0])
     problems, placed = [], Placed(params, {}, {}, {})
     for group in [drawn] if shared else [[problem] for problem in drawn]:
         passes = Passes(spec, case, group, torch.float64, watch)
-        for problem, expected in zip(group, expect(passes, exact, low, effort), strict=True):
+        for problem, expected in zip(group, expect(passes, of, effort), strict=True):
             placed = _placed(layout, case, params, problem, expected)
             problems.append(_with_targets(case, problem, expected, placed))
     named = frozenset(placement.matched("params", layout.params, list(state)))
@@ -167,6 +166,8 @@ def _layout(spec: Spec, case: Case) -> Layout:
     reason = ask(spec, "requires", spec.requires, case) if spec.requires else None
     if reason:
         raise CaseError(reason)
+    if case.memory == "aliased" and case.world_size > 1:
+        raise CaseError("case.memory='aliased' is for one rank: shards of one tensor may differ")
     layout = ask(spec, "layout", spec.layout, case)
     if not isinstance(layout, Layout):
         given = type(layout).__name__

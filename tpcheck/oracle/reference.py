@@ -6,6 +6,7 @@ Letters: d = dp coordinate, m = microbatch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from tpcheck.protocol.conventions import differentiable
 from tpcheck.protocol.problem import Problem
 from tpcheck.spec import Spec
 from tpcheck.tensors import draw as drawing
+from tpcheck.tensors import leaves
 from tpcheck.tensors.draw import Draw, torch_dtype
 from tpcheck.tensors.families import of_family
 from tpcheck.tensors.names import tensors_of
@@ -39,24 +41,47 @@ def ask(spec: Spec, what: str, call: Callable[..., Any], *given: Any) -> Any:
         raise InvalidArgument(f"spec {spec.name!r}: {what} {said}") from error
 
 
+@dataclass(frozen=True)
+class References:
+    """What is run in place of the candidate.
+
+    Args:
+        exact: the reference, in float64.
+        formula: what rounding is studied on, in float64: the spec's `rounding`, or the reference.
+        low: the formula in the case's dtype.
+    """
+
+    exact: Any
+    formula: Any
+    low: Any
+
+
+def references(spec: Spec, case: Case) -> References:
+    """All of a case."""
+    exact = build_reference(spec, case)
+    formula = exact if spec.rounding is None else _built(spec, case, "rounding")
+    low = formula
+    if isinstance(formula, nn.Module) and case.dtype != "float64":
+        # built anew: one that holds process groups can't be copied; each run copies the state in
+        low = _built(spec, case, "rounding" if spec.rounding else "reference")
+        low = low.to(torch_dtype(case))
+    return References(exact, formula, low)
+
+
 def build_reference(spec: Spec, case: Case) -> Any:
     """The reference of this case, a module in float64 (a function is returned as it is)."""
+    return _built(spec, case, "reference")
+
+
+def _built(spec: Spec, case: Case, what: str) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(case.seed)
-        module = ask(spec, "reference", spec.reference, case)
+        module = ask(spec, what, getattr(spec, what), case)
     if not isinstance(module, nn.Module):
         return module
     for name, tensor in tensors_of(module).items():  # before `to`, which drops imaginary parts
         check_form(spec, "parameter or buffer", name, tensor)
     return module.to(torch.float64)
-
-
-def build_in_dtype(spec: Spec, case: Case, module: Any) -> Any:
-    """The reference `module` in the case's dtype. Built anew: one that holds process groups can't
-    be copied; the state is copied in before each run anyway."""
-    if not isinstance(module, nn.Module) or case.dtype == "float64":
-        return module
-    return build_reference(spec, case).to(torch_dtype(case))
 
 
 def draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
@@ -95,7 +120,8 @@ def draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
         if not isinstance(tensor, Tensor):
             raise InvalidArgument(f"inputs()[{name!r}] is a {type(tensor).__name__}, not a tensor")
         check_form(spec, "input", name, tensor)
-    return {name: _as_drawn(case, draw, name, tensor) for name, tensor in given.items()}
+    drawn = {name: _as_drawn(case, draw, name, tensor) for name, tensor in given.items()}
+    return leaves.aliased(case, drawn)
 
 
 def _as_drawn(case: Case, draw: Draw, name: str, tensor: Tensor) -> Tensor:
@@ -104,7 +130,7 @@ def _as_drawn(case: Case, draw: Draw, name: str, tensor: Tensor) -> Tensor:
         return tensor
     if case.integers:
         tensor = integers.integers(draw, name, tensor)
-    tensor = of_family(case.family, tensor)
+    tensor = of_family(case.family, tensor, torch_dtype(case))
     return _in_format(case, name, tensor * 2.0**case.magnitude)
 
 
@@ -114,7 +140,7 @@ def draw_cotangents(
     """The full cotangents of one microbatch, shaped as the reference's `outputs` are."""
     draw = Draw(case, "cotangent", problem.d, m)
     cotangents = {}
-    for name in differentiable(outputs):
+    for name in leaves.asked(case, differentiable(outputs)):
         full = drawing.cotangent(draw, name, outputs[name])
         full = torch.ones_like(full) if problem.ones else full
         full = integers.integers(draw, name, full) if case.integers else full

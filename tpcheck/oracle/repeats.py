@@ -1,10 +1,12 @@
-"""Refuses a reference that gives other numbers each time it runs: whatever differs between its
-runs would pass for rounding, and nothing that a candidate computes would be outside the bounds."""
+"""Refuses a reference that gives other numbers each time it runs, and a formula for rounding that
+is of another function: whatever differs between runs would pass for rounding, and nothing that a
+candidate computes would be outside the bounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -19,6 +21,10 @@ from tpcheck.tensors.names import Shelf
 #: it were larger, bounds would grow with what the reference draws; if smaller, references that are
 #: sensitive to rounding would be refused.
 APART = 2.0**-26
+#: Runs of a formula under float64's rounding errors, and how many times as far as the farthest of
+#: them it may be from the reference. A formula may lose most of float64's digits where half of
+#: bfloat16's cancel; one of another function is off by far more in most cases, and one is enough.
+FEW, SAME = 3, 64.0
 
 
 def check_repeats(
@@ -45,8 +51,43 @@ def check_repeats(
         )
 
 
-def _differs(one: Sequence[Walked], other: Sequence[Walked]) -> str | None:
-    """The first tensor that two runs do not agree on."""
+def check_same(
+    passes: Passes,
+    first: Sequence[Walked],
+    formula: Sequence[Walked],
+    noisy: Sequence[Sequence[Walked]],
+) -> None:
+    """Holds a spec's `rounding` to the reference.
+
+    Args:
+        first, formula: the runs of both in float64.
+        noisy: how far off runs of the formula are under float64's own rounding errors.
+
+    Raises:
+        InvalidArgument: they are two functions. What differs between them would pass for rounding.
+    """
+    wide: dict[tuple[str, str], float] = {}
+    for run in noisy:
+        for key, off in _numbers(run[0].values).items():
+            wide[key] = max(SAME * _size(off), wide.get(key, 0.0))
+    name = _differs(first, formula, wide)
+    if name is not None:
+        raise InvalidArgument(
+            f"spec {passes.spec.name!r}: rounding= gives other numbers for {name!r} than the "
+            "reference, in float64; give another formula of the same function"
+        )
+
+
+def _differs(
+    one: Sequence[Walked],
+    other: Sequence[Walked],
+    wide: Mapping[tuple[str, str], float] = MappingProxyType({}),
+) -> str | None:
+    """The first tensor that two runs do not agree on.
+
+    Args:
+        wide: how far apart a tensor may be, where that is known to be more.
+    """
     pairs = [(_numbers(a.values), _numbers(b.values)) for a, b in zip(one, other, strict=True)]
     allowed = APART * max((_size(t) for mine, _ in pairs for t in mine.values()), default=0.0)
     return next(
@@ -54,7 +95,7 @@ def _differs(one: Sequence[Walked], other: Sequence[Walked]) -> str | None:
             name
             for mine, others in pairs
             for (kind, name), value in mine.items()
-            if _apart(value, others[kind, name]) > allowed
+            if _apart(value, others.get((kind, name))) > max(allowed, wide.get((kind, name), 0.0))
         ),
         None,
     )
@@ -64,8 +105,8 @@ def _numbers(values: Values) -> Values:
     return {key: t.double() for key, t in values.items() if key[0] != Shelf.BORDER}
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
-    if one.shape != other.shape:
+def _apart(one: Tensor, other: Tensor | None) -> float:
+    if other is None or one.shape != other.shape:
         return math.inf
     return 0.0 if torch.equal(one, other) else _size(one - other)
 

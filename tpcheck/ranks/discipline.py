@@ -127,6 +127,7 @@ class Discipline:
         roots = {n: again[n] for n in seeds if n in again and again[n].requires_grad}
         if roots and not self.rules.overwrites:
             self._backwards(roots, gradients, inputs, seeds)
+            self._shared(gradients, inputs, seeds)
 
     def _backwards(
         self, roots: Tensors, gradients: Tensors, inputs: Tensors, seeds: Tensors
@@ -147,6 +148,27 @@ class Discipline:
                 return
             own = {n: t.grad for n, t in inputs.items() if t.grad is not None}
             self._compare(habit, gradients, own)
+
+    def _shared(self, gradients: Tensors, inputs: Tensors, seeds: Tensors) -> None:
+        """The call on what is not a leaf and has another consumer, which sends zeros back."""
+        leaves = {leaf: None for leaf in inputs.values() if leaf.requires_grad}
+        for leaf in leaves:
+            leaf.grad = None
+        own = {leaf: leaf.view_as(leaf) for leaf in leaves}
+        try:
+            outputs = self.call({name: own.get(leaf, leaf) for name, leaf in inputs.items()})
+            others = [one * 1.0 for one in own.values()]
+            roots = {n: outputs[n] for n in seeds if n in outputs and outputs[n].requires_grad}
+            given = [_again(seeds[name]) for name in roots]
+            zeros = [torch.zeros_like(one) for one in others]
+            torch.autograd.backward([*roots.values(), *others], [*given, *zeros])
+        except InvalidArgument:
+            raise
+        except Exception:
+            self._tell(next(iter(gradients), "output"), Undisciplined(Habit.SHARED_INPUT))
+            return
+        found = {n: t.grad for n, t in inputs.items() if t.grad is not None}
+        self._compare(Habit.SHARED_INPUT, gradients, found)
 
     def _compare(self, habit: Habit, first: Tensors, second: Tensors) -> None:
         for name in first.keys() & second.keys():

@@ -10,6 +10,7 @@ from tpcheck import placement
 from tpcheck.placement import Entry, take
 from tpcheck.protocol.messages import Work
 from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.leaves import leaves
 from tpcheck.tensors.live import is_dtensor, like, live_entry
 from tpcheck.tensors.strides import format_of, lay_out
 
@@ -22,8 +23,10 @@ class Share:
         self.problem, self.rank = problem, rank
 
     def leaves(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """This rank's part of each full input; floats take gradients."""
-        return {n: self._leaf(n, t) for n, t in inputs.items() if self._has(self.work.inputs[n])}
+        """This rank's part of each full input; floats take gradients, all or
+        those that the case asks for."""
+        here = self.work.inputs
+        return leaves(self.case, inputs, self._leaf, lambda name: self._has(here[name]))
 
     def seeds(self, m: int) -> dict[str, Tensor]:
         """This rank's part of each output's cotangent in microbatch `m`, by the layout."""
@@ -53,11 +56,11 @@ class Share:
         """Of a microbatch; none where no output takes one."""
         return self.problem.cotangents[m] if m < len(self.problem.cotangents) else {}
 
-    def _leaf(self, name: str, full: Tensor) -> Tensor:
+    def _leaf(self, name: str, full: Tensor, asked: bool) -> Tensor:
         floats = full.is_floating_point()
         entry = self.work.inputs[name]
         part = self._laid_out(name, full, entry) if floats else self._part(full, entry).clone()
-        return part.detach().requires_grad_(floats)
+        return part.detach().requires_grad_(asked)
 
     def _laid_out(self, name: str, full: Tensor, entry: Entry) -> Tensor:
         return self._in_memory(name, self._part(full, entry))

@@ -121,6 +121,9 @@ def _habit(detail: Undisciplined) -> str:
         Habit.SECOND_BACKWARD: f"in a second backward {what} have other bits"
         if what
         else "a second backward through the retained graph raises",
+        Habit.SHARED_INPUT: f"where inputs have another consumer, {what} have other bits"
+        if what
+        else "it raises where inputs have another consumer",
     }[detail.habit]
 
 

@@ -52,7 +52,11 @@ def _of(target: Target, held: Mapping[int, Entry], case: Case) -> Judged:
         return Judged(cases=1, judged_in=1)
     compared = None if _by_all(target, held, case) else _compared(target.value, held, case)
     why = _reasons(target, compared)
+    if case.family == "infinite":  # what follows from ∞ is not meant to be judged
+        size -= why.pop(Unjudged.NOT_FINITE, 0)
     count = size - sum(why.values())
+    if not size:
+        return Judged(cases=1, judged_in=1)
     return Judged(size, count, cases=1, judged_in=int(count > 0), why=why)
 
 

@@ -59,9 +59,9 @@ def mapping(made: Mapping[str, str], depth: int = 1) -> str:
     return "\n".join(["{", *lines, f"{_INDENT * depth}}}"])
 
 
-def tensors(name: str, made: Mapping[str, str]) -> str:
+def tensors(name: str, made: Mapping[str, str], kind: str = "Tensor") -> str:
     """A function that makes tensors, anew at each call."""
-    return f"def {name}() -> dict[str, Tensor]:\n    return {mapping(made)}"
+    return f"def {name}() -> dict[str, {kind}]:\n    return {mapping(made)}"
 
 
 def listed(signature: str, items: Iterable[str]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from types import ModuleType
 from typing import Any
+
+from torch import Tensor
 
 from tpcheck.errors import CaseError
 from tpcheck.kernels.registered import EVERY
@@ -94,15 +96,26 @@ def _data(posed: Posed, called: Any, *, gpu: bool) -> list[str]:
     problem, placed = posed.problems[0], (posed.params, posed.inputs, posed.outputs)
     share = Share(Work(posed.case, "", *placed, {}, posed.named, suspects=""), problem, 0)
     device = "cuda" if gpu else "cpu"
-    given = {n: literals.tensor(t, device) for n, t in share.leaves(problem.inputs[0]).items()}
+    given = _leaves(share.leaves(problem.inputs[0]), device)
     seeds = {n: literals.tensor(t, device) for n, t in share.seeds(0).items()}
     seeds = {} if lacks_backward(called) else seeds
     wanted = [expected(target, target.value.numel()) for target in in_order(problem)]
     return [
-        tensors("inputs", given),
+        tensors("inputs", given, "Tensor | str"),
         tensors("upstream", seeds),
         listed("expected() -> list[Expected]", wanted),
     ]
+
+
+def _leaves(leaves: Mapping[str, Tensor], device: str) -> dict[str, str]:
+    """Of each its source; of one that is another's tensor, that one's name."""
+    names: dict[int, str] = {}
+    made = {}
+    for name, leaf in leaves.items():
+        source = names.setdefault(id(leaf), name)
+        grad = ".requires_grad_()" if leaf.requires_grad else ""
+        made[name] = literals.tensor(leaf, device) + grad if source == name else repr(source)
+    return made
 
 
 def _show(check: Check, kinds: Collection[Kind], posed: Posed, configuration: int | None) -> str:

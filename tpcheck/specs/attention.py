@@ -8,22 +8,24 @@ from torch import nn
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
+from tpcheck.configurations import Models
 from tpcheck.placement import Entry, Heads
 from tpcheck.spec import Spec
-from tpcheck.specs import reference
+from tpcheck.specs import reference, scaled
 from tpcheck.specs.saved import saved_by_a_rank
 from tpcheck.specs.tokens import stream_layout, token_dims, tokens_of
 
 
-def attention(*, sequence_parallel: bool = False) -> Spec:
+def attention(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
     """Attention split by heads: x `Replicate` → y `Replicate` (both `Shard(1)` under SP).
 
     Dims: `batch`, `seq`, `hidden`, `heads`, `kv_heads` (every valid pair, also fewer K/V heads
     than ranks), `head_dim`, `bias`, `norm`, `residual`, `qk_norm`, `rotary`, `causal`.
     Parameters: `q_proj.*` by heads, `k_proj.*` and `v_proj.*` by K/V heads (rank r holds head
     r // (R / n_kv) when R > n_kv), `o_proj.weight` `Shard(1)` by heads; `norm.*`, `q_norm.weight`,
-    `k_norm.weight`, `o_proj.bias` replicated.
+    `k_norm.weight`, `o_proj.bias` replicated. Under `models`, only their sizes (`specs/scaled`).
     """
+    sizes = scaled.among("attention", models)
 
     def cases(space: Any) -> Any:
         from hypothesis import strategies as st
@@ -35,8 +37,8 @@ def attention(*, sequence_parallel: bool = False) -> Spec:
             "norm": st.sampled_from(["none", "layer", "rms"]),
             "residual": st.booleans(),
         }
-        tokens = token_dims(sequence_parallel, batch=2)
-        return strategies.cases(space, tokens | head_dims() | own | attention_flags())
+        dims = token_dims(sequence_parallel, batch=2) | head_dims(sizes) | own | attention_flags()
+        return strategies.cases(space, dims, among=sizes)
 
     return Spec(
         name="attention_sp" if sequence_parallel else "attention",
@@ -49,8 +51,10 @@ def attention(*, sequence_parallel: bool = False) -> Spec:
     )
 
 
-def head_dims() -> dict[str, Any]:
-    """The dims `hidden`, `heads`, `kv_heads` and `head_dim`."""
+def head_dims(sizes: scaled.Among | None = None) -> dict[str, Any]:
+    """The dims `hidden`, `heads`, `kv_heads` and `head_dim`; none where `sizes` has them."""
+    if sizes is not None:
+        return {}
     from hypothesis import strategies as st
 
     from tpcheck import strategies

@@ -6,9 +6,10 @@ from typing import Any, cast
 
 from tpcheck.budget import Budget
 from tpcheck.case import Case
+from tpcheck.configurations import Models
 from tpcheck.placement import Entry, Layout
 from tpcheck.spec import Spec
-from tpcheck.specs import reference
+from tpcheck.specs import reference, scaled
 from tpcheck.specs.attention import (
     attention_budget,
     attention_flags,
@@ -20,13 +21,14 @@ from tpcheck.specs.mlp import mlp_budget, mlp_params
 from tpcheck.specs.tokens import stream_layout, token_dims, tokens_of
 
 
-def block(*, sequence_parallel: bool = False) -> Spec:
+def block(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
     """Pre-norm block, attention then MLP: x `Replicate` → y `Replicate` (`Shard(1)` under SP).
 
     Dims: `batch`, `seq`, `hidden`, `heads`, `kv_heads`, `head_dim`, `intermediate`,
     `activation`, `norm`, `bias`, `qk_norm`, `rotary`, `causal`. Parameters: `attention.*` and
-    `mlp.*` as in their own specs.
+    `mlp.*` as in their own specs. Under `models`, only their sizes (`specs/scaled`).
     """
+    sizes = scaled.among("block", models)
 
     def layout(case: Case) -> Layout:
         params = attention_params(case, "attention.") | mlp_params(case, "mlp.")
@@ -34,7 +36,7 @@ def block(*, sequence_parallel: bool = False) -> Spec:
 
     return Spec(
         name="block_sp" if sequence_parallel else "block",
-        cases=lambda space: _cases(space, {}, sequence_parallel),
+        cases=lambda space: _cases(space, {}, sequence_parallel, sizes),
         reference=lambda case: reference.Block(**block_dims(case)),
         inputs=tokens_of("hidden"),
         layout=layout,
@@ -43,13 +45,20 @@ def block(*, sequence_parallel: bool = False) -> Spec:
     )
 
 
-def stack(*, sequence_parallel: bool = False, layers: tuple[int, ...] = (1, 2, 3)) -> Spec:
-    """`layers` blocks in a row. Dims: a block's and `layers`. Parameters: `blocks.i.*`."""
+def stack(
+    *,
+    sequence_parallel: bool = False,
+    layers: tuple[int, ...] = (1, 2, 3),
+    models: Models = (),
+) -> Spec:
+    """`layers` blocks in a row. Dims: a block's and `layers`. Parameters: `blocks.i.*`. Under
+    `models`, only their sizes (`specs/scaled`), but for `layers`."""
+    sizes = scaled.among("block", models)
 
     def cases(space: Any) -> Any:
         from hypothesis import strategies as st
 
-        return _cases(space, {"layers": st.sampled_from(layers)}, sequence_parallel)
+        return _cases(space, {"layers": st.sampled_from(layers)}, sequence_parallel, sizes)
 
     def layout(case: Case) -> Layout:
         params: dict[str, Entry] = {}
@@ -81,7 +90,9 @@ def block_dims(case: Case) -> reference.BlockDims:
     return cast(reference.BlockDims, dims)
 
 
-def _cases(space: Any, more: dict[str, Any], sequence_parallel: bool) -> Any:
+def _cases(
+    space: Any, more: dict[str, Any], sequence_parallel: bool, sizes: scaled.Among | None
+) -> Any:
     from hypothesis import strategies as st
 
     from tpcheck import strategies
@@ -92,5 +103,5 @@ def _cases(space: Any, more: dict[str, Any], sequence_parallel: bool) -> Any:
         "norm": st.sampled_from(["layer", "rms"]),
         "bias": st.booleans(),
     }
-    tokens = token_dims(sequence_parallel, batch=2, seq=4)
-    return strategies.cases(space, more | tokens | head_dims() | own | attention_flags())
+    dims = more | token_dims(sequence_parallel, batch=2, seq=4) | head_dims(sizes)
+    return strategies.cases(space, dims | own | attention_flags(), among=sizes)

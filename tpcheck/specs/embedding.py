@@ -9,27 +9,30 @@ from torch import Tensor
 
 from tpcheck.budget import linear_out
 from tpcheck.case import Case
+from tpcheck.configurations import Models
 from tpcheck.placement import Layout, Replicate, Shard
 from tpcheck.spec import Spec
-from tpcheck.specs import reference
+from tpcheck.specs import reference, scaled
 from tpcheck.specs.tokens import residual_stream, token_dims
 
 
-def embedding(*, sequence_parallel: bool = False, even: bool = False) -> Spec:
+def embedding(*, sequence_parallel: bool = False, even: bool = False, models: Models = ()) -> Spec:
     """Embedding sharded along the vocabulary: ids `Replicate` → y `Replicate` (under SP
     `Shard(1)`).
 
     Dims: `batch`, `seq`, `vocab` (odd ones too, unless `even`), `hidden`. Parameter: `weight`
     [V, H] `Shard(0)`. Every case looks up the first and the last row of each rank's range, where
-    a range that is off by one shows.
+    a range that is off by one shows. Under `models`, only their sizes (`specs/scaled`).
     """
+    sizes = scaled.among("embedding", models, even=even)
 
     def cases(space: Any) -> Any:
         from tpcheck import strategies
 
         some = strategies.multiples("tp", most=4) if even else strategies.at_least("tp", 17)
         tokens = token_dims(sequence_parallel, batch=3, seq=6, parts=3)
-        return strategies.cases(space, tokens | {"vocab": some, "hidden": strategies.sizes(1, 6)})
+        dims = tokens | {"vocab": some, "hidden": strategies.sizes(1, 6)}
+        return strategies.cases(space, dims, among=sizes)
 
     def layout(case: Case) -> Layout:
         return Layout(

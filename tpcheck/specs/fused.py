@@ -6,20 +6,23 @@ from typing import Any
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
+from tpcheck.configurations import Models
 from tpcheck.placement import Entry, Layout, Shard
 from tpcheck.spec import Spec
-from tpcheck.specs import reference
+from tpcheck.specs import reference, scaled
 from tpcheck.specs.tokens import token_dims, tokens_of
 
 
-def all_gather_linear() -> Spec:
+def all_gather_linear(*, models: Models = ()) -> Spec:
     """Column-parallel linear on a gathered sequence: x `Shard(1)` → y `Shard(-1)`, in the order
     of the full sequence.
 
     Dims: `batch`, `seq` (a multiple of R; a rank's part need not divide by `chunks`),
     `in_features`, `out_features` (a multiple of R), `bias`, `chunks`. Parameters: `weight`
-    [N, K] `Shard(0)`, `bias` [N] `Shard(0)`.
+    [N, K] `Shard(0)`, `bias` [N] `Shard(0)`. Under `models`, only the sizes of their projections
+    (`specs/scaled`).
     """
+    sizes = scaled.among("column", models, even=True)
 
     def layout(case: Case) -> Layout:
         params: dict[str, Entry] = {"weight": Shard(0)}
@@ -30,7 +33,7 @@ def all_gather_linear() -> Spec:
     return Spec(
         name="all_gather_linear",
         linear=True,
-        cases=_cases,
+        cases=lambda space: _cases(space, sizes),
         reference=_linear,
         inputs=tokens_of("in_features"),
         layout=layout,
@@ -42,12 +45,13 @@ def all_gather_linear() -> Spec:
     )
 
 
-def linear_reduce_scatter() -> Spec:
+def linear_reduce_scatter(*, models: Models = ()) -> Spec:
     """Row-parallel linear scattered along the sequence: x `Shard(-1)` → y `Shard(1)`.
 
     Dims: as `all_gather_linear` with the roles of in and out exchanged. Parameters: `weight`
     [N, K] `Shard(1)`, `bias` [N] replicated, added once.
     """
+    sizes = scaled.among("row", models, even=True)
 
     def layout(case: Case) -> Layout:
         return Layout(
@@ -57,7 +61,7 @@ def linear_reduce_scatter() -> Spec:
     return Spec(
         name="linear_reduce_scatter",
         linear=True,
-        cases=_cases,
+        cases=lambda space: _cases(space, sizes),
         reference=_linear,
         inputs=tokens_of("in_features"),
         layout=layout,
@@ -87,7 +91,7 @@ def _overlapped(case: Case, op: str) -> Budget:
     return Budget(at_least={("forward", op): 2} if chunks > 1 and case.tp > 1 else {})
 
 
-def _cases(space: Any) -> Any:
+def _cases(space: Any, sizes: scaled.Among | None) -> Any:
     from hypothesis import strategies as st
 
     from tpcheck import strategies
@@ -98,7 +102,8 @@ def _cases(space: Any) -> Any:
         "bias": st.booleans(),
         "chunks": st.integers(1, 4),
     }
-    return strategies.cases(space, token_dims(True, batch=2, parts=5) | own)
+    dims = token_dims(True, batch=2, parts=5) | own
+    return strategies.cases(space, dims, among=sizes)
 
 
 def _linear(case: Case) -> reference.Linear:

@@ -6,24 +6,31 @@ from typing import Any
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
+from tpcheck.configurations import Models
 from tpcheck.placement import Entry, Layout, Shard
 from tpcheck.spec import Spec
-from tpcheck.specs import reference
+from tpcheck.specs import reference, scaled
 from tpcheck.specs.tokens import residual_stream, token_dims, tokens_of
 
 
 def column_linear(
-    *, transposed: bool = False, sequence_parallel: bool = False, even: bool = False
+    *,
+    transposed: bool = False,
+    sequence_parallel: bool = False,
+    even: bool = False,
+    models: Models = (),
 ) -> Spec:
     """Column-parallel linear: x `Replicate` (`Shard(1)` under SP), weight sharded along its
     outputs → y `Shard(-1)`.
 
     Dims: `batch`, `seq`, `in_features`, `out_features` (odd sizes too, sharded as `torch.chunk`
     splits, unless `even`), `bias`. Parameters: `weight` [N, K] (`transposed`: [K, N]), `bias` [N].
+    Under `models`, only the sizes of their projections (`specs/scaled`).
     """
+    sizes = scaled.among("column", models, even=even)
 
     def cases(space: Any) -> Any:
-        return _cases(space, sequence_parallel, even, sharded="out_features")
+        return _cases(space, sequence_parallel, even, sharded="out_features", sizes=sizes)
 
     def layout(case: Case) -> Layout:
         params: dict[str, Entry] = {"weight": Shard(1 if transposed else 0)}
@@ -49,16 +56,21 @@ def column_linear(
 
 
 def row_linear(
-    *, transposed: bool = False, sequence_parallel: bool = False, even: bool = False
+    *,
+    transposed: bool = False,
+    sequence_parallel: bool = False,
+    even: bool = False,
+    models: Models = (),
 ) -> Spec:
     """Row-parallel linear: x `Shard(-1)`, weight sharded along its inputs → y `Replicate`
     (`Shard(1)` under SP). The bias is replicated and added once.
 
     Dims: as `column_linear`. Parameters: `weight` [N, K] (`transposed`: [K, N]), `bias` [N].
     """
+    sizes = scaled.among("row", models, even=even)
 
     def cases(space: Any) -> Any:
-        return _cases(space, sequence_parallel, even, sharded="in_features")
+        return _cases(space, sequence_parallel, even, sharded="in_features", sizes=sizes)
 
     def layout(case: Case) -> Layout:
         return Layout(
@@ -84,7 +96,9 @@ def row_linear(
     )
 
 
-def _cases(space: Any, sequence_parallel: bool, even: bool, *, sharded: str) -> Any:
+def _cases(
+    space: Any, sequence_parallel: bool, even: bool, *, sharded: str, sizes: scaled.Among | None
+) -> Any:
     """Cases whose dim `sharded` the ranks share."""
     from hypothesis import strategies as st
 
@@ -96,7 +110,7 @@ def _cases(space: Any, sequence_parallel: bool, even: bool, *, sharded: str) -> 
         for name in ("in_features", "out_features")
     }
     tokens = token_dims(sequence_parallel, batch=3, parts=3)
-    return strategies.cases(space, tokens | widths | {"bias": st.booleans()})
+    return strategies.cases(space, tokens | widths | {"bias": st.booleans()}, among=sizes)
 
 
 def _linear(case: Case, transposed: bool) -> reference.Linear:

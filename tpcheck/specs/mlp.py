@@ -8,20 +8,23 @@ from torch import nn
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
+from tpcheck.configurations import Models
 from tpcheck.placement import Entry, Shard
 from tpcheck.spec import Spec
-from tpcheck.specs import reference
+from tpcheck.specs import reference, scaled
 from tpcheck.specs.saved import saved_by_a_rank
 from tpcheck.specs.tokens import stream_layout, token_dims, tokens_of
 
 
-def mlp(*, sequence_parallel: bool = False) -> Spec:
+def mlp(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
     """MLP, column then row: x `Replicate` → y `Replicate` (both `Shard(1)` under SP).
 
     Dims: `batch`, `seq`, `hidden`, `intermediate` (odd ones too), `activation` ("gelu" tanh form,
     "swiglu"), `norm` ("none", "layer", "rms"), `residual`, `bias`. Parameters: `norm.*`
     replicated; `up.*`, `gate.*` `Shard(0)`; `down.weight` `Shard(1)`; `down.bias` replicated.
+    Under `models`, only their sizes (`specs/scaled`).
     """
+    sizes = scaled.among("mlp", models)
 
     def cases(space: Any) -> Any:
         from hypothesis import strategies as st
@@ -36,7 +39,7 @@ def mlp(*, sequence_parallel: bool = False) -> Spec:
             "residual": st.booleans(),
             "bias": st.booleans(),
         }
-        return strategies.cases(space, token_dims(sequence_parallel, batch=3) | own)
+        return strategies.cases(space, token_dims(sequence_parallel, batch=3) | own, among=sizes)
 
     return Spec(
         name="mlp_sp" if sequence_parallel else "mlp",

@@ -24,6 +24,7 @@ from tpcheck.verdict import CaseResult, Verdict
 
 MODULE = """
 import os
+import signal
 from tests import candidates
 
 if "TPCHECK_INSIDE_A_RANK" in os.environ:
@@ -102,7 +103,8 @@ def test_a_rank_that_fails_does_not_cost_an_import(engine: Engine, make: Make) -
 
 
 def test_a_killed_template_is_replaced(engine: Engine, make: Make) -> None:
-    check = make(built="if mesh.get_rank() == 1: os.kill(os.getppid(), 9)")
+    # it waits: a small case may have ended before its parent has
+    check = make(built="if mesh.get_rank() == 1: os.kill(os.getppid(), 9), signal.pause()")
     for _ in range(2):
         assert run(check, engine).verdict is Verdict.FAIL
     assert len(set(imports(check))) == 2

@@ -15,7 +15,7 @@ from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import CheckResult, Verdict
 
-OPTIONS = Options(examples=12, corpus=None, shrink_cases=10)
+OPTIONS = Options(examples=50, corpus=None, shrink_cases=10)
 SHAPES = {"x": Argument("rows", "width"), "y": Argument("rows", "width")}
 
 
@@ -106,9 +106,50 @@ class OneBuffer(torch.autograd.Function):
         return grads[0] * y, grads[0] * x
 
 
+class Both(torch.autograd.Function):
+    """x · y, right wherever everything is asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        return x * y
+
+
+class OneForAll(Both):
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, Any]:
+        x, y = ctx.saved_tensors
+        return (grads[0] * y, grads[0] * x) if ctx.needs_input_grad[0] else (None, None)
+
+
+class OncePerAddress(Both):
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, Any]:
+        x, y = ctx.saved_tensors
+        one = x.numel() and x.data_ptr() == y.data_ptr()
+        return grads[0] * y, None if one else grads[0] * x
+
+
+class IntoTheLeaf(Both):
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, Any]:
+        x, y = ctx.saved_tensors
+        if x.is_leaf and x.requires_grad:
+            x.grad = grads[0] * y + (0.0 if x.grad is None else x.grad)
+        return None, grads[0] * x
+
+
+def through_all_rows(x: Tensor, y: Tensor) -> Tensor:
+    return x * y + 0.0 * (x.sum() if x.numel() else 0.0)
+
+
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
+        (OneForAll.apply, "partial-gradients"),
+        (OncePerAddress.apply, "aliased-arguments"),
+        (IntoTheLeaf.apply, "shared-input"),
+        (through_all_rows, "rows-not-independent"),
         (TwiceAsMuchTheSecondTime.apply, "second-backward"),
         (IgnoresUpstream.apply, "upstream-ignored"),
         (ChangesUpstream.apply, "input-overwritten"),
@@ -117,7 +158,19 @@ class OneBuffer(torch.autograd.Function):
         (takes_rows_for_contiguous, "stride-ignored"),
         (OneBuffer.apply, "stale-buffer"),
     ],
-    ids=["second", "upstream", "changed-upstream", "changed", "beside", "strides", "buffer"],
+    ids=[
+        "partial",
+        "aliased",
+        "leaf",
+        "rows",
+        "second",
+        "upstream",
+        "changed-upstream",
+        "changed",
+        "beside",
+        "strides",
+        "buffer",
+    ],
 )
 def test_what_a_wrong_function_does_is_named(wrong: Any, named: str, gloo: Engine) -> None:
     assert code(run(wrong, gloo)) == named
@@ -158,3 +211,71 @@ def test_mistakes_are_one_line(given: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidArgument, match=says) as caught:
         kernel_check(product, **{"reference": product, "arguments": SHAPES, **given})
     assert len(str(caught.value).splitlines()) == 1
+
+
+class Unused(torch.autograd.Function):
+    """x · y and x + y, where an upstream gradient may be missing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, y)
+        return x * y, x + y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, Any]:
+        x, y = ctx.saved_tensors
+        return grads[0] * y + grads[1], grads[0] * x + grads[1]
+
+
+def test_a_backward_from_some_outputs_raises_by_name(gloo: Engine) -> None:
+    check = kernel_check(
+        Unused.apply, name="subject", reference=lambda x, y: (x * y, x + y), arguments=SHAPES
+    )
+    found = Search(check, gloo, OPTIONS).run()
+    assert code(found) == "partial-gradients"
+    assert found.counterexample is not None
+    assert found.counterexample.case.gradients == "some"
+
+
+# ---- rounding
+
+
+def norm(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(x, weight.shape, weight)
+
+
+def by_squares(x: Tensor, weight: Tensor) -> Tensor:
+    """The same in exact numbers; x is far from zero."""
+    mean = x.mean(-1, keepdim=True)
+    variance = (x * x).mean(-1, keepdim=True) - mean * mean
+    return (x - mean) * torch.rsqrt(variance.clamp_min(0.0) + 1e-5) * weight
+
+
+def by_squares_and_wrong(x: Tensor, weight: Tensor) -> Tensor:
+    return by_squares(x, weight) * 1.01
+
+
+ROWS = {
+    "arguments": {"x": Argument("rows", "width"), "weight": Argument("width")},
+    "sizes": {"width": 64},
+    "families": ("shifted",),
+}
+
+
+def of_norm(fn: Any, gloo: Engine, **more: Any) -> Any:
+    check = kernel_check(fn, name="subject", reference=norm, **{**ROWS, **more})
+    return Search(check, gloo, OPTIONS).run()
+
+
+def test_bounds_are_those_of_the_formula_that_is_given(gloo: Engine) -> None:
+    assert of_norm(by_squares, gloo).verdict is Verdict.FAIL
+    assert of_norm(by_squares, gloo, rounding=by_squares).verdict is Verdict.PASS
+    assert of_norm(by_squares_and_wrong, gloo, rounding=by_squares).verdict is Verdict.FAIL
+
+
+def test_a_formula_of_another_function_is_refused(gloo: Engine) -> None:
+    with pytest.raises(InvalidArgument, match=r"rounding= gives other numbers for 'output'"):
+        of_norm(by_squares, gloo, rounding=by_squares_and_wrong)
+    with pytest.raises(InvalidArgument, match=r"rounding"):
+        kernel_check(norm, reference=norm, arguments={}, rounding=3)  # type: ignore[arg-type]

@@ -43,6 +43,36 @@ class Product(torch.autograd.Function):
         return dz * y * times, dz * x * times
 
 
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, dz):
+        x, y = ctx.saved_tensors
+        if not FIXED and x.data_ptr() == y.data_ptr():
+            return dz * y, None
+        return dz * y, dz * x
+
+
+class Some(Once):
+    @staticmethod
+    def backward(ctx, dz):
+        x, y = ctx.saved_tensors
+        return (dz * y, dz * x) if FIXED or ctx.needs_input_grad[0] else (None, None)
+
+
+class Leaf(Once):
+    @staticmethod
+    def backward(ctx, dz):
+        x, y = ctx.saved_tensors
+        if not FIXED and x.is_leaf and x.requires_grad:
+            x.grad = dz * y + (0.0 if x.grad is None else x.grad)
+        return dz * y if FIXED else None, dz * x
+
+
 def overwrites(x, y):
     out = x * y
     if not FIXED:
@@ -141,6 +171,9 @@ one = {"x": Argument("rows", "width")}
 stride_ignored = check(strides, two)
 twice = check(Product.apply)
 input_overwritten = check(overwrites)
+aliased = check(Once.apply)
+some = check(Some.apply)
+leaf = check(Leaf.apply)
 raising = check(raises)
 dying = check(dies)
 nameless = tpcheck.kernel_check(

@@ -15,7 +15,7 @@ from tpcheck.oracle.effort import SCREEN
 from tpcheck.oracle.expected import evaluate, expect
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.pose import pose
-from tpcheck.oracle.reference import build_in_dtype, build_reference, draw_inputs, draw_state
+from tpcheck.oracle.reference import draw_inputs, draw_state, references
 from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.boundaries import Border
 from tpcheck.tensors.names import STEP, Pass
@@ -45,11 +45,11 @@ SEVERAL = Spec(
 
 def test_cotangents_are_drawn_by_the_first_run_and_no_problem_is_written_to() -> None:
     spec = specs.mlp()
-    module = build_reference(spec, CASE)
+    of = references(spec, CASE)
     inputs = [draw_inputs(spec, CASE, 0, m) for m in range(2)]
-    problem = Problem(0, draw_state(spec, CASE, module), inputs)
+    problem = Problem(0, draw_state(spec, CASE, of.exact), inputs)
     passes = Passes(spec, CASE, [problem], torch.float64)
-    (found,) = expect(passes, module, build_in_dtype(spec, CASE, module), SCREEN)
+    (found,) = expect(passes, of, SCREEN)
     assert not problem.cotangents and [list(of) for of in found.cotangents] == [["output"]] * 2
     posed = pose(spec, CASE).problems[0]
     for drawn, given in zip(found.cotangents, posed.cotangents, strict=True):

@@ -16,6 +16,7 @@ from tests.unit.test_imports import ORDER
 from tpcheck import Case, Check, Spec, __version__, known, placement
 from tpcheck.causes.reruns import RoundingOnly
 from tpcheck.causes.where import Subject
+from tpcheck.configurations import MODELS
 from tpcheck.diagnosis.hypotheses.precedence import HYPOTHESES
 from tpcheck.evidence import Evidence, Scene
 from tpcheck.report import machine
@@ -101,6 +102,23 @@ def test_the_page_of_specs_has_each_field_and_placement() -> None:
     names = {row.partition("(")[0] for row in rows}
     kinds = ("Replicate", "Shard", "Partial", "Heads", "Blocks", "Only")
     assert names == set(kinds) and all(hasattr(placement, kind) for kind in kinds)
+
+
+def test_the_page_of_specs_has_each_model_with_its_sizes() -> None:
+    section = sections("docs/specs.md", "##")["Sizes of released models"]
+    rows = [line.split("|")[1:7] for line in section.splitlines() if line.startswith("| `")]
+    said = [[cell.strip(" `") for cell in row] for row in rows]
+    assert said == [
+        [
+            model.name,
+            str(model.hidden),
+            ", ".join(map(str, model.widths)),
+            f"{model.heads}, {model.kv_heads}",
+            str(model.head_dim),
+            str(model.vocab),
+        ]
+        for model in MODELS.values()
+    ]
 
 
 def test_the_page_of_checks_has_each_argument() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpcheck.causes.reruns import (
+    RightForAllGradients,
     RightForOnes,
     RightInAnotherConfiguration,
+    RightWhenApart,
     RightWhenContiguous,
+    RightWhenFinite,
 )
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.facts import Facts, subject_of, values
 from tpcheck.evidence import Wrapped
 from tpcheck.oracle.pose import pose
-from tpcheck.verdict import Diagnosis, Verdict
+from tpcheck.verdict import Diagnosis, Mismatch, Verdict
 from tpcheck.vocabulary import Code, Kind
 
 
@@ -21,14 +24,23 @@ def of_kernels(facts: Facts) -> Diagnosis | None:
     """What a wrong value, or an access outside of all tensors, has to do with how tensors are given
     to the kernel."""
     kinds = {mismatch.kind for mismatch in facts.result.causes}
+    subject = next(map(subject_of, facts.result.mismatches))
+    if (found := _partial(facts, subject)) is not None:
+        return found
     shown = [kind.is_value or kind in (Kind.MEMORY, Kind.DISCIPLINE) for kind in kinds]
     wraps = any(isinstance(mismatch.detail, Wrapped) for mismatch in facts.result.causes)
     if not kinds or not all(shown) or wraps:  # integers that wrap say it all
         return None
-    subject = next(map(subject_of, facts.result.mismatches))
     if (found := _configuration(facts, subject)) is not None or Kind.DISCIPLINE in kinds:
         return found
-    return _strides(facts, subject) or _upstream(facts, subject)
+    return _strides(facts, subject) or _rows(facts, subject) or _upstream(facts, subject)
+
+
+def _partial(facts: Facts, subject: Subject) -> Diagnosis | None:
+    """What raises or is wrong is right where all gradients are asked for."""
+    if facts.case.gradients == "all" or not _right(facts, gradients="all"):
+        return None
+    return Diagnosis(Code.PARTIAL_GRADIENTS, RightForAllGradients(subject))
 
 
 def _configuration(facts: Facts, subject: Subject) -> Diagnosis | None:
@@ -47,13 +59,40 @@ def _configuration(facts: Facts, subject: Subject) -> Diagnosis | None:
 def _strides(facts: Facts, subject: Subject) -> Diagnosis | None:
     """The same numbers in contiguous tensors are right. Those of an expanded one repeat, and then
     do so in memory."""
-    if facts.case.memory == "contiguous":
+    if facts.case.memory == "contiguous" or not _right(facts, memory="contiguous"):
         return None
-    again = facts.rerun(replace(facts.case, memory="contiguous"))
-    if again is None or again.verdict is not Verdict.PASS:
-        return None
+    if facts.case.memory == "aliased":
+        return Diagnosis(Code.ALIASED_ARGUMENTS, RightWhenApart(subject))
     cause = RightWhenContiguous(subject, facts.case.memory)
     return Diagnosis(Code.STRIDE_IGNORED, cause)
+
+
+def _rows(facts: Facts, subject: Subject) -> Diagnosis | None:
+    """Rows of finite numbers are wrong, and right where those of others are finite, too."""
+    wrong = values(facts.result)
+    if facts.case.family != "infinite" or not any(_is_finite_row(facts, one) for one in wrong):
+        return None
+    if not _right(facts, family="normal"):
+        return None
+    return Diagnosis(Code.ROWS_NOT_INDEPENDENT, RightWhenFinite(subject))
+
+
+def _is_finite_row(facts: Facts, wrong: Mismatch) -> bool:
+    """Whether the element belongs to a row of an input that is all finite."""
+    if wrong.index is None:
+        return False
+    inputs = facts.posed.problems[0].inputs[0].values()
+    rows = [t.isfinite().all(-1) for t in inputs if t.ndim > 1 and t.is_floating_point()]
+    targets = facts.target(wrong)
+    shape = tuple(targets.value.shape) if targets else ()
+    near = [finite for finite in rows if shape[: finite.ndim] == tuple(finite.shape)]
+    return bool(near) and all(bool(f[wrong.index[: f.ndim]]) for f in near)
+
+
+def _right(facts: Facts, **dull: str) -> bool:
+    """Whether the case passes with these fields."""
+    again = facts.rerun(replace(facts.case, **dull))  # type: ignore[arg-type]
+    return again is not None and again.verdict is Verdict.PASS
 
 
 def _upstream(facts: Facts, subject: Subject) -> Diagnosis | None:

@@ -95,7 +95,7 @@ def residual(facts: Facts, local: Local) -> Diagnosis | None:
         given, entries = problem.cotangents[0], facts.posed.outputs
     else:
         return None
-    if case.dp > 1 or local.at != FIRST:
+    if case.dp > 1 or case.tp < 2 or local.at != FIRST:
         return None
     for name, full in given.items():
         for rank in local.wrong():

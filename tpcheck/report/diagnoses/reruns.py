@@ -6,6 +6,7 @@ from functools import singledispatch
 
 from tpcheck.causes import reruns as causes
 from tpcheck.report.diagnoses.where import called
+from tpcheck.vocabulary import Kind
 
 
 @singledispatch
@@ -76,6 +77,29 @@ def _(cause: causes.RightForOnes) -> str:
     return (
         f"{called(cause.subject)} is right where all upstream gradients are ones, and wrong for "
         "others: they are not used, or not all of them"
+    )
+
+
+@sentence.register
+def _(cause: causes.RightForAllGradients) -> str:
+    raised = cause.subject.kind is Kind.EXCEPTION
+    what = "it raises" if raised else f"{called(cause.subject)} is wrong"
+    return f"{what} where only some gradients are asked for, and not where all are"
+
+
+@sentence.register
+def _(cause: causes.RightWhenApart) -> str:
+    return (
+        f"{called(cause.subject)} is wrong where two arguments are the same tensor, and right "
+        "where each has its own memory"
+    )
+
+
+@sentence.register
+def _(cause: causes.RightWhenFinite) -> str:
+    return (
+        f"{called(cause.subject)} is wrong in rows of finite numbers where other rows have ∞, and "
+        "right where none has: rows are not independent"
     )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpcheck.script.parts.kernel import Tensors, backward, fresh
+from tpcheck.script.parts.kernel import Inputs, Tensors, backward, fresh
 from tpcheck.script.parts.tensors import named
 
 
-def habits(kernel: Any, inputs: Tensors, upstream: Tensors, overwrites: Sequence[str]) -> list[str]:
+def habits(kernel: Any, inputs: Inputs, upstream: Tensors, overwrites: Sequence[str]) -> list[str]:
     """What a call changes, and whether it does the same again."""
     given, seeds = fresh(inputs), upstream()
     held = {**{n: t for n, t in given.items() if n not in overwrites}, **seeds}
@@ -45,7 +45,23 @@ def habits(kernel: Any, inputs: Tensors, upstream: Tensors, overwrites: Sequence
         except Exception as error:
             return [*found, f"{what}: raises {type(error).__name__}: {error}"]
         found += differ(what, gradients, gradients_of(given))
-    return found
+    return found + shared(kernel, inputs, upstream(), gradients)
+
+
+def shared(
+    kernel: Any, inputs: Inputs, seeds: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
+) -> list[str]:
+    """What another consumer of the inputs changes, from which zeros come back."""
+    given = fresh(inputs)
+    own = {id(t): t.view_as(t) for t in given.values() if t.requires_grad}
+    try:
+        outputs = named(kernel(*[own.get(id(t), t) for t in given.values()]))
+        others = {f"other {n}": t * 1.0 for n, t in own.items()}
+        zeros = {n: torch.zeros_like(t) for n, t in others.items()}
+        backward({**outputs, **others}, {**seeds, **zeros})
+    except Exception as error:
+        return [f"with another consumer of its inputs: raises {type(error).__name__}: {error}"]
+    return differ("with another consumer of the inputs", gradients, gradients_of(given))
 
 
 def gradients_of(given: Mapping[str, Tensor]) -> dict[str, Tensor]:

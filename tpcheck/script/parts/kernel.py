@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tpcheck.script.parts.tensors import Expected, faults, leaf, named
+from tpcheck.script.parts.tensors import Expected, faults, named
 
 Tensors = Callable[[], dict[str, Tensor]]
+#: A name in place of a tensor: the same one as of that name.
+Inputs = Callable[[], Mapping[str, Any]]
 
 
 def call(
@@ -37,6 +39,7 @@ def backward(outputs: dict[str, Tensor], seeds: dict[str, Tensor], **more: Any) 
         torch.autograd.backward([outputs[n] for n in roots], [seeds[n] for n in roots], **more)
 
 
-def fresh(tensors: Tensors) -> dict[str, Tensor]:
-    """Inputs that no call has seen."""
-    return {name: leaf(tensor) for name, tensor in tensors().items()}
+def fresh(inputs: Inputs) -> dict[str, Tensor]:
+    """Leaves that no call has seen."""
+    made = inputs()
+    return {name: made[own] if isinstance(own, str) else own for name, own in made.items()}

@@ -6,15 +6,19 @@ from tests.unit.report.diagnoses.said import OUT, Said
 from tpcheck.causes.reruns import (
     ChangesOnRerun,
     NothingKnownInDtype,
+    RightForAllGradients,
     RightForOnes,
     RightInAnotherConfiguration,
+    RightWhenApart,
     RightWhenContiguous,
+    RightWhenFinite,
     RightWithEqualHeads,
     RightWithoutData,
     RoundingOnly,
     WrongOnOneRank,
 )
-from tpcheck.vocabulary import Code
+from tpcheck.causes.where import Subject
+from tpcheck.vocabulary import Code, Kind
 
 SAID: list[Said] = [
     (
@@ -67,6 +71,28 @@ SAID: list[Said] = [
         RightForOnes(OUT),
         "output is right where all upstream gradients are ones, and wrong for others: they are not "
         "used, or not all of them",
+        {},
+    ),
+    (
+        RightForAllGradients(OUT),
+        "output is wrong where only some gradients are asked for, and not where all are",
+        {},
+    ),
+    (
+        RightForAllGradients(Subject(Kind.EXCEPTION, "exception")),
+        "it raises where only some gradients are asked for, and not where all are",
+        {"subject": {"kind": "exception", "name": "exception"}},
+    ),
+    (
+        RightWhenApart(OUT),
+        "output is wrong where two arguments are the same tensor, and right where each has its own "
+        "memory",
+        {},
+    ),
+    (
+        RightWhenFinite(OUT),
+        "output is wrong in rows of finite numbers where other rows have ∞, and right where none "
+        "has: rows are not independent",
         {},
     ),
     (
