@@ -39,5 +39,5 @@ def test_each_backward_is_given_upstream_gradients_laid_out_alike() -> None:
         first, x = {"output": numbers}, {"x": numbers.clone().requires_grad_()}
         Sees.strides.clear()
         discipline.repeated(first, {"x": numbers}, x, {"output": seed})
-        assert Sees.strides == [seed.stride()] * 2 and not told
+        assert set(Sees.strides) == {seed.stride()} and not told
         assert torch.equal(seed, numbers), "a backward that changes it changes a copy"
