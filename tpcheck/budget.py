@@ -35,7 +35,9 @@ class Budget:
     Args:
         forward, backward: op → elements of the full tensor, summed over its uses; None allows
             anything.
-        at_least: (phase, op) → how often it must run: the witness that a path was taken.
+        at_least: (phase, name) → how often it must run: the witness that a path was taken. The name
+            is a collective's op, a Triton kernel's, as in `"_forward"`, or that of an operator of a
+            `torch.library`, as in `"mine::fused"`.
         dtypes: (phase, op) → the dtype in which it must run, as in `"float32"`.
         saved: elements that autograd may keep for backward in one forward, per rank, besides the
             parameters; None allows anything.
@@ -95,6 +97,11 @@ class Budget:
             None if self.saved is None else self.saved * times,
             self.dtypes,
         )
+
+    @property
+    def witnesses(self) -> frozenset[str]:
+        """The names of what must run."""
+        return frozenset(name for _, name in self.at_least)
 
     def allowed(self, phase: str, degree: int) -> float:
         """Ring elements that `phase` may send in one microbatch."""

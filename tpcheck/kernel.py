@@ -23,6 +23,8 @@ from tpcheck.spec import Check, Kernel, Spec
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tpcheck.spec import Witness
+
 Size = str | int
 #: What a tensor of integers may be → the method that casts it.
 INTEGERS = {"bool": "bool", "int8": "char", "uint8": "byte", "int16": "short", "int32": "int"}
@@ -97,6 +99,7 @@ def kernel_check(
     degrees: tuple[int, ...] = (1,),
     layout: Layout | None = None,
     rounding: Callable[..., Any] | None = None,
+    witness: Witness | None = None,
     name: str = "",
 ) -> Check:
     """The check of a function of tensors, on one rank: a process of its own that may die.
@@ -129,6 +132,8 @@ def kernel_check(
         rounding: the reference's function by the kernel's own formula, in plain torch, where that
             is less exact than torch's (a variance as E[x²] − E[x]², say): bounds are measured on
             it. In float64 it must agree with the reference.
+        witness: case → (phase, name) → how often it must run, as `Check` takes it: the name of a
+            Triton kernel shows that the function launches it, and does not fall back to torch.
         name: shown in reports; by default the name of the variable that holds the check.
 
     Raises:
@@ -177,7 +182,7 @@ def kernel_check(
         rounding=None if rounding is None else given(rounding),
     )
     rules = Kernel(tuple(overwrites), tuple(names[i] for i in constants), opcheck)
-    return Check(spec, Subject(fn, tuple(options or ())), name=name, kernel=rules)
+    return Check(spec, Subject(fn, tuple(options or ())), name=name, kernel=rules, witness=witness)
 
 
 @dataclass(frozen=True, eq=False)

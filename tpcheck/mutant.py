@@ -18,7 +18,7 @@ from tpcheck.vocabulary import Code, Kind
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tpcheck.spec import Candidate, Schedule
+    from tpcheck.spec import Candidate, Schedule, Witness
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,7 @@ class Mutant:
         plan: the plan that the candidate is built by, as `Check` takes it.
         schedule: the candidate's own order of forwards and backwards, as `Check` takes it.
         kernel: what a kernel is held to besides its values, as `Check` takes it.
+        witness: what must run, as `Check` takes it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Mutant:
     shows_in: tuple[str, ...]
     diagnosis: tuple[str, ...]
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
+    witness: Witness | None = None
     plan: Any = None
     schedule: Schedule | None = None
     kernel: Kernel | None = None
@@ -58,7 +60,7 @@ class Mutant:
         demand(self, "name", is_name(self.name), A_NAME)
         demand(self, "spec", isinstance(self.spec, Spec), "a Spec, as specs.*() returns")
         demand_callables(self, "candidate")
-        demand_callables(self, "load", "schedule", optional=True)
+        demand_callables(self, "load", "schedule", "witness", optional=True)
         rules = self.kernel is None or isinstance(self.kernel, Kernel)
         demand(self, "kernel", rules, "a Kernel, as kernel_check sets it, or None")
         for name, known in (("shows_in", Kind), ("diagnosis", Code)):
@@ -80,4 +82,5 @@ class Mutant:
             plan=self.plan,
             schedule=self.schedule,
             kernel=self.kernel,
+            witness=self.witness,
         )

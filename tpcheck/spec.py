@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]
     Passes = Sequence[Mapping[str, Tensor]]
     Schedule = Callable[[Any, Passes, Passes], Sequence[Any]]
+    Witness = Callable[[Case], Mapping[tuple[str, str], int]]
 
 
 DP_GRADIENTS = ("local", "mean", "sum")
@@ -188,6 +189,10 @@ class Check:
         known: faults of released packages that the check finds (`tpcheck.KnownFinding`): shown,
             and held to, but no FAIL.
         kernel: what a kernel is held to besides its values; None of a model.
+        witness: case → (phase, name) → how often it must run in one microbatch, on each rank: what
+            shows that the candidate takes the path that is meant, and not another that gives the
+            same values. Names are those of `Budget(at_least=…)`: a collective, a Triton kernel, an
+            operator of a `torch.library`.
     """
 
     spec: Spec
@@ -201,6 +206,7 @@ class Check:
     processes: bool = False
     known: Sequence[KnownFinding] = ()
     kernel: Kernel | None = None
+    witness: Witness | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.spec, Spec):
@@ -212,7 +218,7 @@ class Check:
                 f"Check(candidate=…) is a {given}; pass a function build(case, mesh) -> module"
             )
         demand(self, "name", self.name == "" or is_name(self.name), A_NAME)
-        demand_callables(self, "load", "schedule", optional=True)
+        demand_callables(self, "load", "schedule", "witness", optional=True)
         for flag in ("communication", "processes"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         findings = isinstance(self.known, (list, tuple)) and all(

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     RACE = "race"
     DISCIPLINE = "discipline"
     CUSTOM_OP = "custom_op"
+    WITNESS = "witness"
 
     @property
     def is_output(self) -> bool:
@@ -112,6 +113,7 @@ class Code(StrEnum):
     UPSTREAM_IGNORED = "upstream-ignored"
     WRONG_CONFIGURATION = "wrong-configuration"
     CUSTOM_OP = "custom-op"
+    PATH_NOT_TAKEN = "path-not-taken"
     UNCLASSIFIED = "unclassified"
 
 

@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from fixtures.kernels.candidates import KernelBlock, KernelMLP
+from fixtures.kernels.candidates import (
+    KernelBlock,
+    KernelFusedColumnLinear,
+    KernelFusedRowLinear,
+    KernelMLP,
+)
+from fixtures.kernels.contracts import a_launch_per_piece
 from tpcheck import Case, Check, specs
 from tpcheck.specs.block import block_dims
 
@@ -38,4 +44,31 @@ mlp_kernels_sp = Check(
 block_kernels = Check(specs.block(), _block(sequence_parallel=False), communication=True)
 block_kernels_sp = Check(
     specs.block(sequence_parallel=True), _block(sequence_parallel=True), communication=True
+)
+
+
+def _fused(cls: type) -> Any:
+    def build(case: Case, mesh: Any) -> Any:
+        return cls(
+            case["in_features"],
+            case["out_features"],
+            group=mesh["tp"].get_group(),
+            bias=case["bias"],
+            chunks=case["chunks"],
+        )
+
+    return build
+
+
+all_gather_linear_kernels = Check(
+    specs.all_gather_linear(),
+    _fused(KernelFusedColumnLinear),
+    communication=True,
+    witness=a_launch_per_piece,
+)
+linear_reduce_scatter_kernels = Check(
+    specs.linear_reduce_scatter(),
+    _fused(KernelFusedRowLinear),
+    communication=True,
+    witness=a_launch_per_piece,
 )

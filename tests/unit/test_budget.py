@@ -23,6 +23,11 @@ def test_a_budget_s_members_are_checked(members: dict[str, Any], words: str) -> 
         Budget(**members)
 
 
+def test_what_must_run_is_known_by_name() -> None:
+    twice = Budget(at_least={("forward", "a"): 1}) + Budget(at_least={("backward", "b"): 1})
+    assert twice.witnesses == {"a", "b"}
+
+
 def test_budgets_add_up_and_repeat() -> None:
     one = Budget({"all_reduce": 3}, {"all_gather": 2}, saved=5)
     both = (one + one) * 2

@@ -121,9 +121,19 @@ def _to_copy(how: Arithmetic, op: Operation) -> Tensor | None:
 
 # ---- products and sums
 
+#: Terms whose sum squared is K · Σ term² but for this share are equal (Cauchy and Schwarz): far
+#: above what float64 rounds there, and far below what different numbers come to.
+_EQUAL = 2.0**-40
 
-def _product(how: Arithmetic, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """Variance of out = a @ b: a [*, M, K], b [*, K, N]."""
+
+def _product(
+    how: Arithmetic, a: Tensor, b: Tensor, out: Tensor, first: Tensor | None = None
+) -> Tensor:
+    """Variance of out = a @ b: a [*, M, K], b [*, K, N].
+
+    Args:
+        first: what the sum may begin with, in place of zero.
+    """
     k = a.shape[-1]
     if k == 0:
         return torch.zeros_like(out)
@@ -135,8 +145,15 @@ def _product(how: Arithmetic, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     prefix = partial.cumsum(0)
     overflows = partial.abs().sum(0) > LARGEST[how.dtype]
     stored = (partial**2).sum(0) + (prefix**2).sum(0)
-    walk = torch.maximum((a**2) @ (b**2), (prefix**2).amax(0))
-    variance = (how.u(out) ** 2 * stored + how.v(out) ** 2 * k * walk) / 3
+    squares = (a**2) @ (b**2)
+    walk = torch.maximum(squares, (prefix**2).amax(0))
+    if first is not None:
+        onto = torch.cat([first.double().expand(1, *out.shape), prefix + first.double()])
+        walk = torch.where(squares > 0, torch.maximum(walk, (onto**2).amax(0)), walk)
+    # equal terms have equal errors, which add up
+    equal = prefix[-1] ** 2 > (1 - _EQUAL) * k * squares
+    steps = torch.where(equal, float(k) ** 2, float(k))
+    variance = (how.u(out) ** 2 * stored + how.v(out) ** 2 * steps * walk) / 3
     return torch.where(overflows, OVERFLOW, variance + how.below_normal(out, walk))
 
 
@@ -152,7 +169,8 @@ def _mm(how: Arithmetic, op: Operation) -> Tensor:
 
 
 def _addmm(how: Arithmetic, op: Operation) -> Tensor:
-    return _product(how, op.args[1], op.args[2], op.out) + how.rounded(op.out)
+    first = op.args[0] * op.kwargs.get("beta", 1)
+    return _product(how, op.args[1], op.args[2], op.out, first) + how.rounded(op.out)
 
 
 def _mv(how: Arithmetic, op: Operation) -> Tensor:

@@ -86,7 +86,7 @@ class CollectiveInDtype:
 
 @dataclass(frozen=True)
 class PathLeftOut:
-    """A collective that shows that a path was taken ran too rarely."""
+    """What shows that a path was taken ran too rarely."""
 
     seen: PathNotTaken
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tpcheck.budget import Budget, ring
 from tpcheck.case import Case
@@ -17,12 +17,18 @@ _ROUNDING = 1e-9
 
 
 def audit(
-    budget: Budget, case: Case, rank: int, events: Sequence[Event], saved: int = 0
+    budget: Budget,
+    case: Case,
+    rank: int,
+    events: Sequence[Event],
+    saved: int = 0,
+    counted: Mapping[tuple[Phase, str], int] | None = None,
 ) -> list[Mismatch]:
     """What rank `rank` did, against what the budget allows each microbatch.
 
     Args:
         saved: elements that autograd kept after the first forward.
+        counted: (phase, name) → how often a kernel or an operator that the budget names ran.
     """
     found: list[Mismatch] = []
     if budget.saved is not None and saved > budget.saved:
@@ -37,7 +43,8 @@ def audit(
             times = OverBudget(phase, dict(Counter(event.op for event in ran)), passes)
             over = _over("communication", Kind.COMMUNICATION_BYTES, rank, allowed, sent, times)
             found.append(over)
-    return [*found, *_paths_not_taken(budget, case, rank, events), *_dtypes(budget, rank, events)]
+    found += _dtypes(budget, rank, events)
+    return [*found, *_paths_not_taken(budget, case, rank, events, counted or {})]
 
 
 def _over(
@@ -53,13 +60,19 @@ def _over(
 
 
 def _paths_not_taken(
-    budget: Budget, case: Case, rank: int, events: Sequence[Event]
+    budget: Budget,
+    case: Case,
+    rank: int,
+    events: Sequence[Event],
+    counted: Mapping[tuple[Phase, str], int],
 ) -> Iterator[Mismatch]:
-    for (phase, op), least in budget.at_least.items():
-        ran = sum(event.phase == phase and event.op == op for event in events)
-        if ran < least * case.microbatches:
-            detail = PathNotTaken(op, Phase(phase), ran, least * case.microbatches)
-            yield Mismatch("witness", Kind.COLLECTIVE, rank, detail=detail)
+    for (phase, name), least in budget.at_least.items():
+        times = sum(event.phase == phase and event.op == name for event in events)
+        times += counted.get((Phase(phase), name), 0)
+        due = least * (1 if phase == Phase.STEP else case.microbatches)
+        if times < due:
+            detail = PathNotTaken(name, Phase(phase), times, due)
+            yield Mismatch("witness", Kind.WITNESS, rank, detail=detail)
 
 
 def _dtypes(budget: Budget, rank: int, events: Sequence[Event]) -> Iterator[Mismatch]:

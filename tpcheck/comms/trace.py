@@ -57,6 +57,8 @@ _OPS = {
     "recv_any_source": "recv",
     "barrier": "barrier",
 }
+#: What may be a collective's op in an event.
+COLLECTIVES = frozenset(_OPS.values())
 
 
 class Recorder(TorchDispatchMode):
@@ -81,6 +83,8 @@ class Recorder(TorchDispatchMode):
         self.origin = callsite.Origin()
         self.events: list[Event] = []
         self.saved = Saved()
+        self.witnesses: frozenset[str] = frozenset()  # whose runs are counted
+        self.counted: dict[tuple[Phase, str], int] = {}
         self.broken: BaseException | None = None  # what a collective raised
         self.late: Late | None = None  # what makes asynchronous ones late, where any does
 
@@ -108,6 +112,8 @@ class Recorder(TorchDispatchMode):
         if any(t.__name__ == "DTensor" for t in types):
             return NotImplemented  # let DTensor unfold into local operations first
         kwargs = kwargs or {}
+        if self.witnesses:
+            self.count(f"{func.namespace}::{func.overloadpacket.__name__}")
         if not self.dispatch or func.namespace not in _NAMESPACES:
             return func(*args, **kwargs)
         self._record_operator(func, args, kwargs)
@@ -181,6 +187,12 @@ class Recorder(TorchDispatchMode):
         if self.announcer is not None and (op not in POINT_TO_POINT or peer is not None):
             awaits = awaited(op, tensors, group, exchanged) if waits else ()
             self.announcer.announce(event, communicator, awaits, exchanged or ((), ()))
+
+    def count(self, name: str) -> None:
+        """One more run of a kernel, or an operator, where it is a witness."""
+        if name in self.witnesses:
+            what = (self._phase_of(name), name)
+            self.counted[what] = self.counted.get(what, 0) + 1
 
     def _phase_of(self, op: str) -> Phase:
         """Under a candidate's own schedule, which runs forwards and backwards as it likes: whether

@@ -84,8 +84,6 @@ def _saved(result: CaseResult, over: Sequence[Mismatch]) -> Diagnosis:
 def _collective(result: CaseResult, seen: Sequence[Mismatch]) -> Diagnosis:
     first = seen[0]
     match first.detail:
-        case PathNotTaken():
-            return Diagnosis(Code.UNCLASSIFIED, PathLeftOut(first.detail))
         case WrongDtype(op, phase, dtype, due, where):
             wrong = CollectiveInDtype(op, phase, dtype, due, where)
             return Diagnosis(Code.PRECISION_LOSS, wrong)
@@ -93,6 +91,12 @@ def _collective(result: CaseResult, seen: Sequence[Mismatch]) -> Diagnosis:
             differ = CollectivesDiffer(first.rank, first.detail)
             return Diagnosis(Code.COLLECTIVE_MISMATCH, differ)
     raise AssertionError(first)
+
+
+def _witness(result: CaseResult, seen: Sequence[Mismatch]) -> Diagnosis:
+    detail = seen[0].detail
+    assert isinstance(detail, PathNotTaken), seen[0]
+    return Diagnosis(Code.PATH_NOT_TAKEN, PathLeftOut(detail))
 
 
 def _hang(result: CaseResult, hangs: Sequence[Mismatch]) -> Diagnosis:
@@ -200,4 +204,5 @@ _IN_ORDER: dict[Kind, Callable[[CaseResult, Sequence[Mismatch]], Diagnosis]] = {
     Kind.RACE: _race,
     Kind.DISCIPLINE: _discipline,
     Kind.CUSTOM_OP: _custom_op,
+    Kind.WITNESS: _witness,
 }

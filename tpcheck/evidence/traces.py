@@ -68,9 +68,9 @@ class OverSaved:
 
 @dataclass(frozen=True)
 class PathNotTaken:
-    """A collective that shows that a path was taken ran too rarely."""
+    """A collective, a kernel or an operator that shows that a path was taken ran too rarely."""
 
-    op: str
+    name: str
     phase: Phase
     ran: int
     due: int

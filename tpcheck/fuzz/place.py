@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from tpcheck.evidence import Race, Raised, Stray, Wrapped
+from tpcheck.evidence import PathNotTaken, Race, Raised, Stray, Wrapped
 from tpcheck.search.failures import family
 from tpcheck.verdict import CaseResult, Mismatch
 
 
 def place(result: CaseResult) -> str:
-    """The kernel's line; the first wrong value in the order of computation; or what a rank raised,
-    and in which module."""
+    """The kernel's line; what should have run; the first wrong value in the order of computation;
+    or what a rank raised, and in which module."""
     for mismatch in result.causes:
         if isinstance(mismatch.detail, (Stray, Race, Wrapped)):
             return f"{mismatch.detail.kernel}:{mismatch.detail.line}"
+        if isinstance(mismatch.detail, PathNotTaken):
+            return f"{mismatch.detail.name} in {mismatch.detail.phase}"
     values = [mismatch for mismatch in result.causes if mismatch.kind.is_value]
     if values:
         return _tensor(min(values, key=lambda mismatch: mismatch.kind.order))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tpcheck.kernels import bfloat16, configurations, refusals, watch
+from tpcheck.kernels import bfloat16, configurations, launches, refusals, watch
 from tpcheck.vocabulary import Access
 
 #: The releases of Triton under whose interpreter our kernels were held against torch, in every
@@ -251,6 +251,7 @@ class _Faithful:
 
         def watched(executed: Any, *arguments: Any, **named: Any) -> Any:
             given = [*zip(executed.arg_names, arguments, strict=False), *named.items()]
+            launches.tell(executed.fn.__name__)
             # one at a time: the interpreter has its state in its module
             with _LAUNCH, watch.launch(executed.fn.__name__, given):
                 return launch(executed, *arguments, **named)

@@ -16,7 +16,7 @@ from tpcheck.plan.parallelized import Promised
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import Pass
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Rule, Uncompiled
+from tpcheck.vocabulary import Phase, Rule, Uncompiled
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Work:
     eager: bool = False  # whether what the candidate compiles is to run eagerly
     rules: bool = False  # whether to hold other rules against the tensors, too
     configuration: int | None = None  # of autotuned kernels, their index; by default the seed's
+    witnesses: frozenset[str] = frozenset()  # kernels and operators whose runs are counted
     epoch: int = 0
 
     @property
@@ -70,6 +71,7 @@ class RankReport:
     unmodelled: str = ""  # what a kernel does that nothing here does as a GPU does
     uncompiled: Uncompiled | None = None  # why what is handed to `torch.compile` ran eagerly
     masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
+    counted: dict[tuple[Phase, str], int] = field(default_factory=dict)  # runs of witnesses
 
 
 # ---- to a host

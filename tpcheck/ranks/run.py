@@ -39,6 +39,7 @@ from tpcheck.ranks.kernel import run_kernel, stopped_by, unmodelled_by
 from tpcheck.ranks.loading import Loader
 from tpcheck.ranks.order import disorder
 from tpcheck.ranks.share import Share
+from tpcheck.ranks.witnesses import counted
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import local
@@ -75,9 +76,10 @@ class RankRun:
         if self._in_order(module):
             self._convert(module)
             if self._load(module):
-                with self._uncompiled(module):
+                with self._uncompiled(module), counted(self.recorder, self.work.witnesses):
                     self._run(module)
         self.report.events = self.recorder.events
+        self.report.counted = self.recorder.counted
         self.report.seconds["rank"] = time.perf_counter() - start
         if self.work.dump:
             lost = self.recorder.saved.overwritten

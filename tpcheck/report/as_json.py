@@ -186,7 +186,7 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
         case Refused() | MessagesLost() | OverSaved():
             return {}  # the sentence says all of it
         case PathNotTaken():
-            return {"witness": evidence.op, "phase": evidence.phase}
+            return {"witness": evidence.name, "phase": evidence.phase}
         case WrongDtype():
             return {"dtype": evidence.dtype, "expected_dtype": evidence.expected_dtype}
     return _known(evidence, leave_out=("scene", "text", "status", "lost", "communicating"))

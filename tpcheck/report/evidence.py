@@ -63,8 +63,8 @@ def said(detail: Evidence) -> str | None:
             return f"collective {detail.step} of the group: {parts}"
         case MessagesLost(source, target, sent, received):
             return f"rank {source} sent {sent} messages to rank {target}, which received {received}"
-        case PathNotTaken(op, phase, ran, due):
-            return f"{op} ran {ran} times in {phase}, {due} were due"
+        case PathNotTaken(name, phase, ran, due):
+            return f"{name} ran {ran} times in {phase}, {due} were due"
         case WrongDtype(op, phase, dtype, due, where):
             at = f" at {where}" if where else ""
             return f"{op} in {phase} runs in {dtype}, {due} is due{at}"

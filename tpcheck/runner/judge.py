@@ -45,7 +45,7 @@ def judge(
         # only of a candidate whose values are right: a wrong one communicates wrongly too
         for report in reports:
             result.mismatches += audit.audit(
-                allowed, posed.case, report.rank, report.events, report.saved
+                allowed, posed.case, report.rank, report.events, report.saved, report.counted
             )
     result.trace = [report.events for report in reports]
     return result

@@ -142,13 +142,13 @@ class Runner:
                 plan=plan.promised if plan else None,
                 suspects=str(files.suspects),
                 dump=str(dump) if dump else "",
-                saved=allowed is not None and allowed.saved is not None,
                 watch=watch,
                 follow=follow,
                 eager=eager or watch is not None,
                 rules=others,
                 configuration=configuration,
                 epoch=epoch,
+                **_noted(allowed),
             )
             meanwhile = None if then is None else partial(self._posing.prepare, then)
             outcomes = self.engine.run(self._key, work, meanwhile)
@@ -208,9 +208,21 @@ class Runner:
         return pose(self.check.spec, case, effort, ones=ones, limit=self.limit)
 
     def _asked(self, case: Case) -> tuple[Budget | None, Planned | None]:
-        """What the spec allows to communicate, where that is audited, and the check's plan."""
+        """What the case is held to besides its values, where there is any, and the check's plan."""
         with in_time(self.check.spec, case, self.limit):
-            return self.budget(case) if self.check.communication else None, self._planned(case)
+            return self._allowed(case), self._planned(case)
+
+    def _allowed(self, case: Case) -> Budget | None:
+        """What the spec allows to communicate, where that is audited, and what must run."""
+        allowed = self.budget(case) if self.check.communication else None
+        if self.check.witness is None:
+            return allowed
+        due = ask(self.check.spec, "witness", self.check.witness, case)
+        try:
+            free = Budget(None, None, at_least=due)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{self.check.title}: witness(case): {error}") from None
+        return free if allowed is None else allowed + replace(free, forward={}, backward={})
 
     def budget(self, case: Case) -> Budget | None:
         """What the spec allows a microbatch of this case to communicate; None for anything.
@@ -235,6 +247,13 @@ class Runner:
         if key not in self._plans:
             self._plans[key] = planned(self.check.spec, self.check.plan, case)
         return self._plans[key]
+
+
+def _noted(allowed: Budget | None) -> dict[str, Any]:
+    """What ranks must note for a budget to be held against it."""
+    if allowed is None:
+        return {}
+    return {"saved": allowed.saved is not None, "witnesses": allowed.witnesses}
 
 
 def _own_modules() -> dict[str, str]:

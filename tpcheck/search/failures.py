@@ -23,6 +23,7 @@ _FAMILIES = (
     Kind.RACE,
     Kind.DISCIPLINE,
     Kind.CUSTOM_OP,
+    Kind.WITNESS,
 )
 
 

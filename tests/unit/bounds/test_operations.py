@@ -108,6 +108,25 @@ def test_a_gelu_cut_otherwise_stays_inside_where_its_terms_cancel(approximate: s
     assert (exact.abs() > limit)[:32].all(), "a value left out is still seen"
 
 
+@pytest.mark.parametrize("equal", [True, False], ids=["equal", "different"])
+def test_terms_added_onto_a_large_addend_stay_inside(equal: bool) -> None:
+    """As BLAS adds a product to what is there. Equal terms have equal rounding errors, which all
+    point one way."""
+    terms, count = 256, 40
+    bias = torch.linspace(1.0, 1.9, count)
+    x, w = torch.full((1, terms), 0.0036), torch.full((count, terms), 0.0672)
+    if not equal:
+        x, w = x * torch.randn_like(x), w * torch.randn_like(w)
+    total = bias.clone()
+    for k in range(terms):
+        total += x[0, k] * w[:, k]
+    given = (bias.double(), x.double(), w.double().t())
+    off = (total.double() - torch.addmm(*given)[0]).abs()
+    deviations = noisy(torch.addmm, *given, dtype=torch.float32, degree=1)
+    found = spread(deviations, torch.zeros(1, count), dtype=torch.float32)
+    assert (off <= found.elementwise_limit(count) * found.sigma[0]).all()
+
+
 def test_a_partial_sum_that_overflows_is_not_judged() -> None:
     """In float16 Σ_k a_k b_k may be small and one rank's part of it beyond 65504."""
     x = torch.full((1, 4), 300.0, dtype=F64)

@@ -9,6 +9,7 @@ from tpcheck import Case
 from tpcheck.budget import Budget, ring
 from tpcheck.comms.audit import audit
 from tpcheck.event import Event
+from tpcheck.evidence import PathNotTaken
 from tpcheck.report.as_json import detail
 from tpcheck.vocabulary import Phase
 
@@ -38,7 +39,21 @@ def test_what_exceeds_the_budget_is_measured() -> None:
 def test_a_path_that_was_not_taken_is_a_mismatch() -> None:
     budget = Budget({"all_reduce": 8}, at_least={("forward", "all_reduce"): 1})
     assert audited(budget, EVENT) == []
-    assert audited(budget) == [("collective", None)]
+    assert audited(budget) == [("witness", None)]
+
+
+def test_a_kernel_that_should_have_run_is_counted_in_each_microbatch_and_once_in_a_step() -> None:
+    due = {("forward", "gemm"): 2, ("step", "gemm"): 1}
+    case = Case(mesh={"tp": 2}, microbatches=2, step=True)
+
+    def missed(forward: int, step: int) -> list[object]:
+        counted = {(Phase.FORWARD, "gemm"): forward, (Phase.STEP, "gemm"): step}
+        found = audit(Budget(None, None, at_least=due), case, 1, [], counted=counted)
+        return [m.detail for m in found]
+
+    assert missed(4, 1) == []
+    assert missed(3, 1) == [PathNotTaken("gemm", Phase.FORWARD, 3, 4)]
+    assert missed(4, 0) == [PathNotTaken("gemm", Phase.STEP, 0, 1)]
 
 
 def test_an_op_in_another_dtype_than_was_chosen_is_a_mismatch_once() -> None:

@@ -277,3 +277,17 @@ def test_a_real_collective_is_seen_once_with_its_reduce_op(tmp_path: Path) -> No
 def test_reduce_ops_have_short_names() -> None:
     assert name_of(dist.ReduceOp.SUM) == "sum"
     assert name_of(dist.ReduceOp(dist.ReduceOp.AVG)) == "avg"
+
+
+def test_a_witness_is_counted_by_phase_and_nothing_else_is() -> None:
+    recorder = Recorder(0, dispatch=False)
+    recorder.witnesses = frozenset({"aten::sin", "gemm"})
+    recorder.phase = Phase.FORWARD
+    with recorder:
+        torch.zeros(2).sin().cos()
+        recorder.count("gemm")
+        recorder.phase = Phase.BACKWARD
+        torch.zeros(2).sin()
+        recorder.count("gelu")
+    once = dict.fromkeys([(Phase.FORWARD, "aten::sin"), (Phase.FORWARD, "gemm")], 1)
+    assert recorder.counted == once | {(Phase.BACKWARD, "aten::sin"): 1}

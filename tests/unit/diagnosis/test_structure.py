@@ -48,9 +48,9 @@ STRUCTURAL: dict[str, tuple[Kind, Any, Code]] = {
         Code.PRECISION_LOSS,
     ),
     "witness": (
-        Kind.COLLECTIVE,
+        Kind.WITNESS,
         PathNotTaken("all_gather", Phase.FORWARD, 1, 2),
-        Code.UNCLASSIFIED,
+        Code.PATH_NOT_TAKEN,
     ),
     "sent": (
         Kind.COMMUNICATION_BYTES,

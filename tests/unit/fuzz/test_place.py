@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tpcheck import Case
-from tpcheck.evidence import Race, Raised, Scene, Stray, Values
+from tpcheck.evidence import PathNotTaken, Race, Raised, Scene, Stray, Values
 from tpcheck.fuzz.place import place, signature
 from tpcheck.verdict import CaseResult, Mismatch
-from tpcheck.vocabulary import Access, Kind
+from tpcheck.vocabulary import Access, Kind, Phase
 
 
 def failed(*mismatches: Mismatch) -> CaseResult:
@@ -35,6 +35,12 @@ def test_of_a_kernels_access_its_line() -> None:
     assert place(raced) == "_forward:31"
     assert signature(raced) == "race _forward:31"
     assert place(failed(Mismatch("x", Kind.MEMORY, 0, detail=stray))) == "_forward:12"
+
+
+def test_of_a_path_that_was_not_taken_what_should_have_run() -> None:
+    missed = (PathNotTaken("_gemm", phase, 0, 2) for phase in (Phase.FORWARD, Phase.BACKWARD))
+    places = [place(failed(Mismatch("witness", Kind.WITNESS, 1, detail=m))) for m in missed]
+    assert places == ["_gemm in forward", "_gemm in backward"]
 
 
 def test_of_what_a_rank_raised_its_type_and_the_module() -> None:

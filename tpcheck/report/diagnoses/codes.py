@@ -45,5 +45,6 @@ MEANING = {
     Code.WRONG_CONFIGURATION: "an autotuned kernel is right in another of its configurations",
     Code.CUSTOM_OP: "an op of torch.library is not what it is registered as",
     Code.UPSTREAM_IGNORED: "a backward is right where upstream gradients are ones only",
+    Code.PATH_NOT_TAKEN: "every value is right, and the way that is meant to give it was not taken",
     Code.UNCLASSIFIED: "none of the known causes fits",
 }

@@ -1,0 +1,38 @@
+"""Sizes that cases of these kernels draw: imported where cases are drawn, since ranks read this
+package, too."""
+
+from collections.abc import Callable
+from typing import Any
+
+
+def between(low: int, high: int) -> Callable[[Any], Any]:
+    """Both ends included."""
+
+    def draw(_: Any) -> Any:
+        from hypothesis import strategies
+
+        return strategies.integers(low, high)
+
+    return draw
+
+
+def one_of(*sizes: int) -> Callable[[Any], Any]:
+    """One of these."""
+
+    def draw(_: Any) -> Any:
+        from hypothesis import strategies
+
+        return strategies.sampled_from(sizes)
+
+    return draw
+
+
+def around(*blocks: int) -> Callable[[Any], Any]:
+    """Sizes around those of blocks."""
+
+    def draw(_: Any) -> Any:
+        from tpcheck import strategies
+
+        return strategies.widths(*blocks)
+
+    return draw
