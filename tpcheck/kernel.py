@@ -148,6 +148,8 @@ def kernel_check(
     require_some("families", families, FAMILIES)
     if not (isinstance(degrees, tuple) and degrees and all(is_whole(d, 1) for d in degrees)):
         raise InvalidArgument(f"kernel_check(degrees={shown(degrees)}): give a tuple of TP degrees")
+    if not isinstance(opcheck, bool) or not isinstance(options or {}, Mapping):
+        raise InvalidArgument("kernel_check(opcheck=…, options=…): give a flag, and name → what")
     if layout is not None and not isinstance(layout, Layout):
         raise InvalidArgument(f"kernel_check(layout={shown(layout)}): give a tpcheck.Layout")
     shared = ("expanded", "mixed") if overwrites else ()  # its elements are not all its own
