@@ -10,13 +10,13 @@ gelu = tpcheck.kernel_check(
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import FAMILIES, MEMORY_FORMATS, Case
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
-from tpcheck.given import demand, is_name, require_some
+from tpcheck.given import demand, is_name, is_whole, require_some
 from tpcheck.placement import Layout
 from tpcheck.spec import Check, Kernel, Spec
 
@@ -126,8 +126,9 @@ def kernel_check(
             `torch.library.opcheck`.
         options: keyword argument of function and reference → what it is, as in `sizes`: a strategy,
             a number, flag or text, or a function of the sizes so far.
-        degrees: on how many ranks a function runs that communicates, over the default group. A size
-            may be a function of `sizes["tp"]` then, as `strategies.multiples("tp")` is.
+        degrees: on how many ranks a function may run that communicates, over the default group; a
+            run asks for some of them. A size may be a function of `sizes["tp"]` then, as
+            `strategies.multiples("tp")` is.
         layout: what part of each of `inputs` and `outputs` a rank has then.
         rounding: the reference's function by the kernel's own formula, in plain torch, where that
             is less exact than torch's (a variance as E[x²] − E[x]², say): bounds are measured on
@@ -156,6 +157,7 @@ def kernel_check(
             raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
     require_some("memory", memory, MEMORY_FORMATS)
     require_some("families", families, FAMILIES)
+    _require(opcheck, options, degrees, layout)
     # elements that are not all its own, or not its alone
     shared: tuple[str, ...] = ("expanded", "mixed", "aliased") if overwrites else ()
     title = name or _name_of(fn)
@@ -172,13 +174,11 @@ def kernel_check(
 
     spec = Spec(
         name=title,
-        cases=lambda space: _cases(
-            replace(space, degrees=_among(space, degrees)), arguments, drawn, formats, families
-        ),
+        cases=lambda space: _cases(space, arguments, drawn, formats, families, degrees),
         reference=given(reference),
         inputs=lambda case, draw: {k: a.draw(k, case, draw) for k, a in arguments.items()},
         layout=lambda case: layout or Layout(),
-        degrees=degrees,
+        degrees=degrees if degrees == (1,) else (),
         rounding=None if rounding is None else given(rounding),
     )
     rules = Kernel(tuple(overwrites), tuple(names[i] for i in constants), opcheck)
@@ -219,12 +219,23 @@ def _cases(
     sizes: Mapping[str, Any],
     formats: Sequence[str],
     families: Sequence[str],
+    degrees: tuple[int, ...],
 ) -> Any:
     from tpcheck import strategies
 
     rows, needed = _rows(arguments), _names(arguments)
     default = {n: strategies.counts() if n in rows else strategies.widths() for n in needed}
-    return strategies.kernel_cases(space, {**default, **sizes}, formats, families)
+    own = degrees if degrees == (1,) else [d for d in space.degrees if d in degrees]
+    return strategies.kernel_cases(space, {**default, **sizes}, formats, families, own)
+
+
+def _require(opcheck: object, options: object, degrees: object, layout: object) -> None:
+    if not isinstance(opcheck, bool) or not isinstance(options or {}, Mapping):
+        raise InvalidArgument("kernel_check(opcheck=…, options=…): give a flag, and name → what")
+    if not (isinstance(degrees, tuple) and degrees and all(is_whole(d, 1) for d in degrees)):
+        raise InvalidArgument(f"kernel_check(degrees={shown(degrees)}): give a tuple of TP degrees")
+    if layout is not None and not isinstance(layout, Layout):
+        raise InvalidArgument(f"kernel_check(layout={shown(layout)}): give a tpcheck.Layout")
 
 
 def _known_sizes(
@@ -245,11 +256,6 @@ def _known_sizes(
 def _names(arguments: Mapping[str, Argument]) -> list[str]:
     """Of all sizes that they need."""
     return sorted({name for argument in arguments.values() for name in argument.names})
-
-
-def _among(space: Any, degrees: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of the degrees that a run asks for; all of them where it asks for none."""
-    return tuple(d for d in space.degrees if d in degrees) or degrees
 
 
 def _rows(arguments: Mapping[str, Argument]) -> set[Size]:

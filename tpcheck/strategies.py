@@ -94,16 +94,18 @@ def kernel_cases(
     sizes: Mapping[str, DimStrategy],
     formats: Sequence[str],
     families: Sequence[str],
+    degrees: Sequence[int] = (1,),
 ) -> Case:
-    """Cases over `sizes`, drawn in their order: of one rank, unless the space has other degrees; no
-    step, one pass; numbers far from one more often than for models.
+    """Cases over `sizes`, drawn in their order: no mesh but tp, no step, one pass; numbers far from
+    one more often than for models.
 
     Args:
         formats: of memory.
         families: of numbers; the first one is as frequent as all others.
+        degrees: of tp; where there is none there is no case.
     """
-    degrees = sorted(space.degrees)
-    degree = draw(st.sampled_from(degrees)) if len(degrees) > 1 else degrees[0]
+    several = st.sampled_from(sorted(degrees)) if degrees else st.nothing()
+    degree = degrees[0] if len(degrees) == 1 else draw(several)
     drawn: Dims = {"tp": degree}
     _draw_dims(draw, sizes, drawn)
     return Case(

@@ -269,9 +269,7 @@ def run_case(
         return raised(error, recorder, frames.stack(error))
     finally:
         end_case()
-        if (
-            recorder.dispatch
-        ):  # threads share a compiler, and a candidate that compiles can't be there
+        if recorder.dispatch or work.case.world_size == 1:  # threads share a compiler
             compiled.forget()
         gc.collect(0)
 

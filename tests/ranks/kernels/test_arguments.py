@@ -72,6 +72,25 @@ def test_a_constant_takes_no_gradient(gloo: Engine) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
+        ({"options": {"rows": 3}}, "neither tensors nor sizes"),
+        ({"options": {"x": 3}}, "neither tensors nor sizes"),
+        ({"options": 3}, "options"),
+        ({"opcheck": 1}, "opcheck"),
+        ({"degrees": 2}, "degrees=2"),
+        ({"degrees": ()}, "degrees"),
+        ({"layout": {"x": 0}}, "tpcheck.Layout"),
+        ({"sizes": {"z": 3}}, "sizes"),
+    ],
+)
+def test_mistakes_of_a_check_are_one_line(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says) as caught:
+        kernel_check(product, reference=product, arguments=SHAPES, **given)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
         ({"dtype": "float32"}, "dtype"),
         ({"dtype": "int32"}, "of a tensor of integers"),
         ({"gradient": 1}, "gradient"),
