@@ -224,7 +224,9 @@ def _cases(
     from tpcheck import strategies
 
     rows, needed = _rows(arguments), _names(arguments)
-    default = {n: strategies.counts() if n in rows else strategies.widths() for n in needed}
+    some = {size for a in arguments.values() for size in a.integers or ()}  # indices need one
+    counts = {n: strategies.counts(least=int(n in some)) for n in rows if isinstance(n, str)}
+    default = {n: counts.get(n, strategies.widths()) for n in needed}
     own = degrees if degrees == (1,) else [d for d in space.degrees if d in degrees]
     return strategies.kernel_cases(space, {**default, **sizes}, formats, families, own)
 

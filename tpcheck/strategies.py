@@ -127,9 +127,9 @@ def _draw_dims(draw: Any, dims: Mapping[str, DimStrategy], drawn: Dims) -> None:
         drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
 
 
-def counts() -> SearchStrategy[int]:
-    """How many rows: few, none among them, and now and then more than a group of 32."""
-    return st.sampled_from([1, 2, 3, 0, 5, 33, 67])
+def counts(least: int = 0) -> SearchStrategy[int]:
+    """How many rows: few, by default none among them, and now and then more than a group of 32."""
+    return st.sampled_from([n for n in (1, 2, 3, 0, 5, 33, 67) if n >= least])
 
 
 def widths(*blocks: int) -> SearchStrategy[int]:

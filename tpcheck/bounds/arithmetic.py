@@ -32,6 +32,10 @@ TINY = {
     torch.float16: 2.0**-24,
 }
 
+#: Terms whose sum squared is K · Σ term² but for this share are equal (Cauchy and Schwarz): far
+#: above what float64 rounds there, and far below what different numbers come to.
+EQUAL = 2.0**-40
+
 #: The variance of what may overflow in another order: far beyond any number that a case draws, so
 #: that it stands out (`spread.UNSURE`) after every later operation, and its square root finite
 #: where it is multiplied on. If it were too small, an overflow would pass for a large σ.
@@ -46,10 +50,12 @@ class Arithmetic:
         dtype: the case's. The reference's float64 tensors stand for tensors of it; those that the
             reference itself makes in another dtype (an upcast norm) round in that one.
         degree: R, into how many partial sums each reduction may be split.
+        flushes: whether numbers below the normal range may count as zero, as many kernels have it.
     """
 
     dtype: torch.dtype
     degree: int
+    flushes: bool = False
 
     def u(self, tensor: Tensor) -> float:
         """The unit roundoff in which `tensor` is stored."""
@@ -62,7 +68,8 @@ class Arithmetic:
 
     def tiny(self, tensor: Tensor) -> float:
         """The smallest number above zero where `tensor` is stored."""
-        return TINY[self._stored(tensor)]
+        dtype = self._stored(tensor)
+        return torch.finfo(dtype).smallest_normal if self.flushes else TINY[dtype]
 
     def rounded(self, out: Tensor) -> Tensor:
         """Variance of one rounding: of an error uniform in ±u|y|, and at least of TINY."""
@@ -72,9 +79,11 @@ class Arithmetic:
             return variance
         return variance + (y != 0).double() * self.tiny(out) ** 2
 
-    def summed(self, out: Tensor, size: Tensor, count: int | Tensor) -> Tensor:
-        """Variance of a sum of `count` terms, `size` its square and those of its terms together."""
-        relative = (3 * self.u(out) ** 2 + count * self.v(out) ** 2) * size / 3
+    def summed(self, out: Tensor, squares: Tensor, count: int | Tensor) -> Tensor:
+        """Variance of a sum of `count` terms, `squares` the sum of their squares."""
+        size = out.double() ** 2 + squares
+        many = steps(out.double(), squares, count)
+        relative = (3 * self.u(out) ** 2 + many * self.v(out) ** 2) * size / 3
         return relative + self.below_normal(out, size)
 
     def below_normal(self, out: Tensor, size: Tensor) -> Tensor:
@@ -87,6 +96,13 @@ class Arithmetic:
 
     def _stored(self, tensor: Tensor) -> torch.dtype:
         return self.dtype if tensor.dtype == torch.float64 else tensor.dtype
+
+
+def steps(total: Tensor, squares: Tensor, count: int | Tensor) -> Tensor:
+    """By how many independent errors a sum of `count` terms grows: K, and K² where all terms are
+    equal, as their errors then are."""
+    equal = total**2 > (1 - EQUAL) * count * squares
+    return torch.where(equal, count * count, count) + torch.zeros_like(squares)
 
 
 @dataclass(frozen=True)
@@ -111,8 +127,8 @@ class Variance:
 
     Args:
         each: of every number's own error.
-        shared: of an error that all numbers along `dim` have in common, up to its size at each;
-            all numbers of the tensor where that is None.
+        shared: σ of an error that all numbers along `dim` have in common, with the sign that it has
+            at each; all numbers of the tensor where `dim` is None.
     """
 
     each: Tensor

@@ -36,10 +36,10 @@ class Sigma:
 
     @classmethod
     def of(cls, variance: Variance, times: float) -> Sigma:
-        """√variance, `times` as large; 0 where it is not finite."""
+        """σ, `times` as large; 0 where it is not finite."""
         shared = variance.shared
-        root = None if shared is None else _root(shared, times)
-        return cls(_root(variance.each, times), root, variance.dim)
+        own = None if shared is None else _finite(shared.double() * times)
+        return cls(_finite(variance.each.double().sqrt() * times), own, variance.dim)
 
     def draw(self, generator: torch.Generator) -> Tensor:
         """Normal errors of these σ."""
@@ -52,8 +52,8 @@ class Sigma:
         return drawn.addcmul_(_normal(rows, self.each, generator), self.shared)
 
 
-def _root(variance: Tensor, times: float) -> Tensor:
-    return (variance.double().sqrt() * times).nan_to_num_(0.0, 0.0, 0.0)
+def _finite(sigma: Tensor) -> Tensor:
+    return sigma.nan_to_num_(0.0, 0.0, 0.0)
 
 
 def _rounds(out: Any) -> bool:

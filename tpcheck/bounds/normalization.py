@@ -14,6 +14,9 @@ from torch import Tensor
 
 from tpcheck.bounds.arithmetic import Arithmetic, Found, Operation, Variance
 
+#: The σ of an error uniform in ±a is a / √3.
+_ROOT = math.sqrt(3.0)
+
 
 def softmax(how: Arithmetic, op: Operation) -> Found:
     out, dim = op.out, op.args[1]
@@ -25,7 +28,7 @@ def softmax(how: Arithmetic, op: Operation) -> Found:
     # flash attention stores log Σ exp, and its backward computes exp(x − log Σ exp) anew: what was
     # rounded there is an error of every probability of the row, those near 1 included
     total = _finite(x.logsumexp(dim, keepdim=True))
-    return Variance(each, (how.v(out) * y * total) ** 2 / 3, dim)
+    return Variance(each, how.v(out) * y * total / _ROOT, dim)
 
 
 def log_softmax(how: Arithmetic, op: Operation) -> Tensor:
@@ -49,7 +52,7 @@ def softmax_backward(how: Arithmetic, op: Operation) -> Found:
     # flash attention takes Σ g y from its output, which was rounded when it was stored: one error
     # for the row, in a half precision, too
     stored = (g**2 * y).sum(dim, keepdim=True)
-    return Variance(each, (how.u(out) * y) ** 2 * stored / 3, dim)
+    return Variance(each, how.u(out) * y * stored.sqrt() / _ROOT, dim)
 
 
 def log_softmax_backward(how: Arithmetic, op: Operation) -> Tensor:
@@ -60,16 +63,18 @@ def log_softmax_backward(how: Arithmetic, op: Operation) -> Tensor:
 
 
 def layer_norm(how: Arithmetic, op: Operation) -> list[Found]:
-    """y = (x − mean)·rstd·w + b, inside in the accumulation dtype, rounded once. What backward is
-    given of the mean and of rstd is stored in the parameters' dtype (torch on a CPU)."""
+    """y = (x − mean)·rstd·w + b, inside in the accumulation dtype, rounded once; rstd's own error
+    is the same for a row. What backward is given of the mean and of rstd is stored in the
+    parameters' dtype (torch on a CPU)."""
     y, mean, rstd = op.out
     x, shape, weight = op.args[0].double(), op.args[1], op.args[2]
     slope = rstd.double() * (1.0 if weight is None else weight.double())
     inner = (how.v(y) * (x.abs() + mean.double().abs()) * slope) ** 2
     top = x.abs().amax(tuple(range(x.ndim - len(shape), x.ndim)), keepdim=True)
     spread_of_rstd = how.v(y) * rstd.double() * (1 + top * rstd.double())
+    of_rstd = how.v(y) * (x - mean.double()) * slope
     return [
-        how.rounded(y) + inner,
+        Variance(how.rounded(y) + inner, of_rstd, -1 if len(shape) == 1 else None),
         how.rounded(mean) + (how.v(y) * top) ** 2,
         how.rounded(rstd) + spread_of_rstd**2,
     ]
@@ -85,8 +90,7 @@ def layer_norm_backward(how: Arithmetic, op: Operation) -> list[Found]:
     def over_rows(out: Tensor | None, rows: Tensor) -> Tensor | None:
         if out is None:
             return None
-        size = out.double() ** 2 + (rows**2).sum(leading).reshape(out.shape)
-        return how.summed(out, size, count)
+        return how.summed(out, (rows**2).sum(leading).reshape(out.shape), count)
 
     into_x = None
     if dx is not None:

@@ -17,6 +17,7 @@ derivation and the measurements.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from tpcheck.bounds.arithmetic import (
     Operation,
     Rule,
     Variance,
+    steps,
 )
 
 
@@ -51,7 +53,7 @@ _EXACT = frozenset(
     clamp_min clamp_max maximum minimum max min amax amin argmax argmin eq ne lt le gt ge
     logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not isnan isinf isfinite
     any all nonzero topk sort tril triu flip roll repeat constant_pad_nd slice_backward
-    select_backward index_put index_put_ scatter scatter_ slice_scatter select_scatter
+    select_backward scatter scatter_ slice_scatter select_scatter
     as_strided_scatter one_hot item _local_scalar_dense lift_fresh lift_fresh_copy set_
     resize_ random_ normal_ uniform_ bernoulli_ is_same_size equal _unsafe_view contiguous
     value_selecting_reduction_backward floor ceil round trunc
@@ -85,9 +87,11 @@ def _elementwise_of(how: Arithmetic, op: Operation, out: Any) -> Found:
         # a derivative is a sum of terms of the gradient's size that may cancel
         variance = variance + (2 * how.v(out) * first.double()) ** 2
         size = torch.maximum(size, first.double().abs())
+    if op.name == "erf":  # of torch's vectorised one the error is one of 1, not of the result
+        variance = variance + (2 * how.v(out)) ** 2
     if op.name not in _APPROXIMATED:
         return variance
-    return Variance(variance, (how.v(out) * size) ** 2, dim=None)
+    return Variance(variance, how.v(out) * size.copysign(out), dim=None)
 
 
 #: Functions of one number that are computed by an approximation, and their derivatives. It errs in
@@ -108,8 +112,8 @@ def _gelu(how: Arithmetic, op: Operation) -> Variance:
     5.9 v|x| where it is vectorised and by 1 v|x| in the remainder (measured on [−6, 6]), so a
     tensor that is split differently differs; with tanh in place of erf by up to 1.8 v|x|."""
     width = 1.0 if op.kwargs.get("approximate", "none") == "tanh" else 2.0
-    each = (width * how.v(op.out) * op.args[0].double()) ** 2
-    return Variance(how.rounded(op.out) + each, each, dim=None)
+    size = width * how.v(op.out) * op.args[0].double()
+    return Variance(how.rounded(op.out) + size**2, size.copysign(op.out), dim=None)
 
 
 def _to_copy(how: Arithmetic, op: Operation) -> Tensor | None:
@@ -120,10 +124,6 @@ def _to_copy(how: Arithmetic, op: Operation) -> Tensor | None:
 
 
 # ---- products and sums
-
-#: Terms whose sum squared is K · Σ term² but for this share are equal (Cauchy and Schwarz): far
-#: above what float64 rounds there, and far below what different numbers come to.
-_EQUAL = 2.0**-40
 
 
 def _product(
@@ -150,10 +150,8 @@ def _product(
     if first is not None:
         onto = torch.cat([first.double().expand(1, *out.shape), prefix + first.double()])
         walk = torch.where(squares > 0, torch.maximum(walk, (onto**2).amax(0)), walk)
-    # equal terms have equal errors, which add up
-    equal = prefix[-1] ** 2 > (1 - _EQUAL) * k * squares
-    steps = torch.where(equal, float(k) ** 2, float(k))
-    variance = (how.u(out) ** 2 * stored + how.v(out) ** 2 * steps * walk) / 3
+    many = steps(prefix[-1], squares, k)
+    variance = (how.u(out) ** 2 * stored + how.v(out) ** 2 * many * walk) / 3
     return torch.where(overflows, OVERFLOW, variance + how.below_normal(out, walk))
 
 
@@ -191,8 +189,7 @@ def _sum(how: Arithmetic, op: Operation) -> Tensor | None:
     scale = 1.0 / count if op.name == "mean" else 1.0
     over = op.args[1:3] if len(op.args) > 1 else ([], False)
     squares = torch.ops.aten.sum.dim_IntList(x**2, *over).reshape(out.shape)
-    size = out.double() ** 2 + scale**2 * squares
-    return how.summed(out, size, count)
+    return how.summed(out, scale**2 * squares, count)
 
 
 def _cumsum(how: Arithmetic, op: Operation) -> Tensor:
@@ -201,11 +198,41 @@ def _cumsum(how: Arithmetic, op: Operation) -> Tensor:
     return how.rounded(op.out) + how.v(op.out) ** 2 * growth / 3
 
 
-def _scatter_add(how: Arithmetic, op: Operation) -> Tensor:
-    """Rows added into rows (`index_add`, `scatter_add`): at most all of the source in one."""
-    out, source = op.out, op.args[3].double()
-    size = how.rounded(out) + how.u(out) ** 2 * (source**2).sum() / 3
-    return torch.where(out == op.args[0], torch.zeros_like(size), size)
+def _index_add(how: Arithmetic, op: Operation) -> Tensor:
+    """`index_add`, `scatter_add`: (x, dim, index, terms)."""
+    x, dim, index, terms = op.args[:4]
+    add = getattr(torch.ops.aten, op.name)
+    return _accumulated(how, op.out, x, terms, lambda start, part: add(start, dim, index, part))
+
+
+def _index_put(how: Arithmetic, op: Operation) -> Tensor | None:
+    """`index_put`, `put`: (x, indices, terms, whether they are added). What replaces is exact."""
+    x, indices, terms, *adds = op.args
+    if not (adds and adds[0]) and not op.kwargs.get("accumulate", False):
+        return None
+    again = getattr(torch.ops.aten, op.name)
+    return _accumulated(
+        how, op.out, x, terms, lambda start, part: again(start, indices, part, True)
+    )
+
+
+def _accumulated(
+    how: Arithmetic,
+    out: Tensor,
+    x: Tensor,
+    terms: Tensor,
+    again: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Variance of terms that are added into elements of x: a sum of as many as came there.
+
+    Args:
+        again: (start, terms) → the same operation on others.
+    """
+    x, terms = x.double(), terms.double()
+    squares = again(x**2, terms**2)
+    count = again((x != 0).double(), torch.ones_like(terms))
+    variance = how.summed(out, squares, count)
+    return torch.where(count > 1, variance, torch.zeros_like(variance))
 
 
 def _embedding_backward(how: Arithmetic, op: Operation) -> Tensor:
@@ -215,7 +242,7 @@ def _embedding_backward(how: Arithmetic, op: Operation) -> Tensor:
     squares = torch.zeros(rows, flat.shape[-1], dtype=torch.float64)
     squares = squares.to(grad.device).index_add(0, indices, flat)
     uses = torch.bincount(indices, minlength=rows).double().unsqueeze(-1)
-    variance = how.summed(op.out, op.out.double() ** 2 + squares, uses)
+    variance = how.summed(op.out, squares, uses)
     return torch.where(uses > 1, variance, torch.zeros_like(variance))
 
 
@@ -232,8 +259,10 @@ _RULES: dict[str, Rule] = {
     "sum": _sum,
     "mean": _sum,
     "cumsum": _cumsum,
-    "index_add": _scatter_add,
-    "scatter_add": _scatter_add,
+    "index_add": _index_add,
+    "scatter_add": _index_add,
+    "index_put": _index_put,
+    "put": _index_put,
     "embedding_dense_backward": _embedding_backward,
     "_softmax": normalization.softmax,
     "_safe_softmax": normalization.softmax,  # of decomposed attention

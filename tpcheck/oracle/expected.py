@@ -182,15 +182,32 @@ class Noise:
 
     def deviations(self, k: int, amplitude: float = 1.0) -> Run:
         """How far off a run is under the errors drawn from stream `k`."""
-        case, problems = self.passes.case, self.passes.problems
-        errors = generator(case, "noise", problems[0].d, k)
-        arithmetic = Arithmetic(self.dtype, case.tp)
+        case, passes = self.passes.case, self.passes
+        errors = generator(case, "noise", passes.problems[0].d, k)
+        flushes = case.family == "subnormal" and self.dtype != torch.float64
+        if flushes:
+            passes = replace(passes, problems=[_flushed(p, errors) for p in passes.problems])
+        arithmetic = Arithmetic(self.dtype, case.tp, flushes)
         with RoundingNoise(arithmetic, errors, self._scales, amplitude) as noise:
-            run = self.passes(self.module)
+            run = passes(self.module)
         return [
             replace(off, values=_difference(off.values, right.values, noise.enlarged))
             for off, right in zip(run, self.exact, strict=True)
         ]
+
+
+def _flushed(problem: Problem, errors: torch.Generator) -> Problem:
+    """The problem with errors of their own size in the inputs below the normal range."""
+
+    def flushed(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        below = x.abs() < torch.finfo(x.dtype).smallest_normal
+        drawn = torch.randn(x.shape, dtype=torch.float64, generator=errors)
+        return x.double() * (1.0 + below * drawn)
+
+    inputs = [{n: flushed(t) for n, t in passed.items()} for passed in problem.inputs]
+    return replace(problem, inputs=inputs)
 
 
 def _difference(off: Values, right: Values, times: float) -> Values:

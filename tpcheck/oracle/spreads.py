@@ -19,6 +19,10 @@ from tpcheck.vocabulary import Kind
 
 Key = tuple[str, str]  # (kind, name)
 
+#: Numbers so small that the squares of their rounding errors are zero in float64, by which σ would
+#: be zero, too; and to what share of themselves they are then held.
+FAINT, DIGITS = 2.0**-450, 2.0**-40
+
 
 @dataclass(frozen=True)
 class Errors:
@@ -83,6 +87,7 @@ def _spread(
     found = spread(noisy, own, dtype=dtype, strained=strained, chance=chance)
     # what overflows in the case's dtype may overflow, or not, in another order too
     sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
+    sigma = torch.where(value.abs() < FAINT, sigma.maximum(value.abs() * DIGITS), sigma)
     if given:
         same = (low.double() == value) | (low.isnan() & value.isnan())
         sigma = torch.where(same & ~finite, 0.0, sigma)

@@ -107,7 +107,11 @@ class Discipline:
                 self._tell(name, found)
 
     def repeated(
-        self, first: Tensors, gradients: Tensors, inputs: dict[str, Tensor], seeds: Tensors
+        self,
+        first: Tensors,
+        gradients: Tensors,
+        inputs: dict[str, Tensor],
+        seeds: Callable[[], Tensors],
     ) -> None:
         """The same again: the first outputs stay as they are, the second ones have their bits, and
         so have the gradients of two more backwards.
@@ -115,7 +119,8 @@ class Discipline:
         Args:
             first, gradients: what the call gave, and what backward left.
             inputs: fresh ones of the same numbers.
-            seeds: cotangents by the outputs' names.
+            seeds: makes cotangents, by the outputs' names: laid out in memory as the first ones,
+                since sums may depend on that.
         """
         again = self.call(inputs)
         self._compare(Habit.NOT_REPEATED, first, again)
@@ -124,21 +129,22 @@ class Discipline:
             self.call({n: 0.5 - t if t.is_floating_point() else t for n, t in inputs.items()})
         for name, found in kept.changed(Habit.REUSES_OUTPUT):
             self._tell(name, found)
-        roots = {n: again[n] for n in seeds if n in again and again[n].requires_grad}
+        roots = {n: again[n] for n in seeds() if n in again and again[n].requires_grad}
         if roots and not self.rules.overwrites:
             self._backwards(roots, gradients, inputs, seeds)
             self._shared(gradients, inputs, seeds)
 
     def _backwards(
-        self, roots: Tensors, gradients: Tensors, inputs: Tensors, seeds: Tensors
+        self, roots: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
     ) -> None:
         habits = (Habit.NOT_REPEATED, Habit.SECOND_BACKWARD)
         for habit in habits if self.retains else habits[:1]:
             for leaf in inputs.values():
                 leaf.grad = None
             try:
-                given = [_again(seeds[name]) for name in roots]
-                torch.autograd.backward(list(roots.values()), given, retain_graph=self.retains)
+                given = seeds()
+                made = [given[name] for name in roots]
+                torch.autograd.backward(list(roots.values()), made, retain_graph=self.retains)
             except InvalidArgument:
                 raise
             except Exception:
@@ -149,7 +155,7 @@ class Discipline:
             own = {n: t.grad for n, t in inputs.items() if t.grad is not None}
             self._compare(habit, gradients, own)
 
-    def _shared(self, gradients: Tensors, inputs: Tensors, seeds: Tensors) -> None:
+    def _shared(self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]) -> None:
         """The call on what is not a leaf and has another consumer, which sends zeros back."""
         leaves = {leaf: None for leaf in inputs.values() if leaf.requires_grad}
         for leaf in leaves:
@@ -158,10 +164,11 @@ class Discipline:
         try:
             outputs = self.call({name: own.get(leaf, leaf) for name, leaf in inputs.items()})
             others = [one * 1.0 for one in own.values()]
-            roots = {n: outputs[n] for n in seeds if n in outputs and outputs[n].requires_grad}
-            given = [_again(seeds[name]) for name in roots]
+            given = seeds()
+            roots = {n: outputs[n] for n in given if n in outputs and outputs[n].requires_grad}
+            made = [given[name] for name in roots]
             zeros = [torch.zeros_like(one) for one in others]
-            torch.autograd.backward([*roots.values(), *others], [*given, *zeros])
+            torch.autograd.backward([*roots.values(), *others], [*made, *zeros])
         except InvalidArgument:
             raise
         except Exception:
@@ -201,11 +208,6 @@ def _same_place(tensor: Tensor, memory: Tensor) -> Tensor:
     empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     offset, shape, strides = tensor.storage_offset(), tensor.shape, tensor.stride()
     return empty.set_(memory.untyped_storage(), offset, shape, strides)
-
-
-def _again(tensor: Tensor) -> Tensor:
-    """A copy that is laid out alike: in another order sums have other bits."""
-    return tensor if _is_sparse(tensor) else _same_place(tensor, _memory(tensor).clone())
 
 
 def _differ(one: Tensor, other: Tensor) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,7 +56,8 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         run.recorder.witnesses = frozenset()  # what runs again counts for nothing
         discipline.unchanged(*kept)
         gradients = {n: t.grad for n, t in leaves.items() if t.grad is not None}
-        discipline.repeated(outputs, gradients, _leaves(run, rules), seeds)
+        fresh, upstream = _leaves(run, rules), partial(_seeds, run, function)
+        discipline.repeated(outputs, gradients, fresh, upstream)
         if rules.opcheck and not told and eager and run.case.world_size == 1:
             told += _opchecked(run, function, rules)
     if eager and run.report.compiles and not run.work.eager and not told:

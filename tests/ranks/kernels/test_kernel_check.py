@@ -279,3 +279,32 @@ def test_a_formula_of_another_function_is_refused(gloo: Engine) -> None:
         of_norm(by_squares, gloo, rounding=by_squares_and_wrong)
     with pytest.raises(InvalidArgument, match=r"rounding"):
         kernel_check(norm, reference=norm, arguments={}, rounding=3)  # type: ignore[arg-type]
+
+
+def in_steps(x: Tensor, y: Tensor) -> Tensor:
+    """In low precision each step is rounded, and in no memory format more than in another."""
+    return x * torch.sigmoid(x) * y
+
+
+def test_what_is_only_less_exact_is_not_blamed_on_strides_or_upstream_gradients(
+    gloo: Engine,
+) -> None:
+    def at_once(x: Tensor, y: Tensor) -> Tensor:
+        return torch.nn.functional.silu(x) * y
+
+    options = replace(OPTIONS, dtypes=("bfloat16",), examples=100)
+    check = kernel_check(in_steps, name="subject", reference=at_once, arguments=SHAPES)
+    assert code(Search(check, gloo, options).run()) == "precision-loss"
+
+
+def test_a_size_that_indices_need_is_drawn_with_one_at_least(gloo: Engine) -> None:
+    arguments = {"table": Argument("rows", "width"), "at": Argument("count", integers=(0, "rows"))}
+    check = kernel_check(
+        lambda table, at: table[at],
+        name="subject",
+        reference=lambda table, at: table.index_select(0, at),
+        arguments=arguments,
+    )
+    options = replace(OPTIONS, dtypes=("float64", "float32"))  # torch adds up in bfloat16 there
+    found = Search(check, gloo, options).run()
+    assert found.verdict is Verdict.PASS and found.examples == OPTIONS.examples

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -132,3 +133,21 @@ def test_an_approximation_may_err_in_one_direction(dtype: str) -> None:
     of = next(t for t in pose(spec, case, CONFIRM).problems[0].targets if t.kind == "output")
     assert judged(of, of.value * (1 + 0.6 * 2.0**-24)).mismatch is None
     assert judged(of, of.value * (1 + 2.0**-8 * 2.0 ** (-11 * (dtype == "float32")))).mismatch
+
+
+def test_the_error_of_rstd_is_one_for_a_row() -> None:
+    """Which a norm of two passes may have the other way."""
+    spec = replace(
+        row_linear.spec,
+        reference=lambda case: partial(torch.nn.functional.layer_norm, normalized_shape=(4096,)),
+        inputs=lambda case, draw: {"x": draw("x", 1, 4096)},
+        layout=lambda case: Layout(),
+        linear=False,
+    )
+    of = next(
+        t
+        for t in pose(spec, Case(dtype="float32", mesh={"tp": 1}), CONFIRM).problems[0].targets
+        if t.kind == "output"
+    )
+    assert judged(of, of.value * (1 + 2.0**-24)).mismatch is None
+    assert judged(of, of.value * (1 + 2.0**-20)).mismatch is not None

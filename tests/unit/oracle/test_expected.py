@@ -124,3 +124,33 @@ def test_borders_whose_rows_rounding_decides_are_not_judged() -> None:
         borders = pose(routed, Case(dtype=dtype), watch=Pass(0)).problems[0].borders
         inside = [t for t in borders if Border.of(t.name).module == "first"]
         assert inside and all(t.spread.sigma.isinf().all() for t in inside)
+
+
+def test_numbers_whose_squared_errors_vanish_have_a_bound() -> None:
+    spec = Spec(
+        name="tiny",
+        cases=[CASE],
+        reference=lambda case: lambda x: x * 1e-190 * 0.3,
+        inputs=lambda case, draw: {"x": draw("x", 2, 4)},
+        layout=lambda case: Layout(),
+    )
+    for target in pose(spec, Case(mesh={"tp": 1})).problems[0].targets:
+        value = target.value
+        assert (target.spread.sigma >= value.abs() * 2.0**-53).all() and value.abs().max() < 1e-180
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_numbers_below_the_normal_range_may_be_flushed(dtype: str) -> None:
+    spec = Spec(
+        name="linear",
+        cases=[CASE],
+        reference=lambda case: torch.nn.functional.linear,
+        inputs=lambda case, draw: {"x": draw("x", 5, 7), "w": draw("w", 3, 7)},
+        layout=lambda case: Layout(),
+    )
+    case = Case(dtype=dtype, mesh={"tp": 1}, family="subnormal")
+    for target in pose(spec, case).problems[0].targets:
+        limit = target.spread.elementwise_limit(target.value.numel())
+        assert (target.value.abs() <= limit * target.spread.sigma).all(), target.name
+    normal = pose(spec, replace(case, family="normal")).problems[0].targets
+    assert all((t.value.abs() > 10 * t.spread.sigma).any() for t in normal)
