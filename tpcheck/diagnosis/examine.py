@@ -111,6 +111,8 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
         if same and watched.compiles and watched.verdict is Verdict.PASS:
             seen = _only_compiled(runner, posed, failed)
         seen = seen or _at_module(place)
+    if runner.check.kernel is not None and same and again.compiles:
+        seen = _only_compiled(runner, posed, failed)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
     facts = Facts(posed, shown, again, dumps, *asked)
     own = of_kernels(facts) if runner.check.kernel is not None else None

@@ -46,7 +46,7 @@ from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import STEP, Key, Pass, Shelf, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Kind, Phase
+from tpcheck.vocabulary import Kind, Phase, Uncompiled
 
 
 class RankRun:
@@ -106,7 +106,8 @@ class RankRun:
             torch.cuda.manual_seed(self.case.seed)
         with self.recorder:
             module = self.parts["candidate"](self.case, self.mesh)
-        self.recorder.built()
+        if self.parts.get("kernel") is None or not compiled.compiles(module):
+            self.recorder.built()  # else its first call compiles, which may take longer than a case
         if isinstance(module, nn.Module):
             self.recorder.origin.know(module)
             if self.work.follow:
@@ -266,12 +267,12 @@ def run_case(
     except Exception as error:
         if missing := unmodelled_by(error):
             return RankReport(recorder.rank, unmodelled=missing)
+        if compiled.met_limit(error):
+            return RankReport(recorder.rank, uncompiled=Uncompiled.LIMIT)
         return raised(error, recorder, frames.stack(error))
     finally:
         end_case()
-        if (
-            recorder.dispatch
-        ):  # threads share a compiler, and a candidate that compiles can't be there
+        if recorder.dispatch or work.case.world_size == 1:  # threads share a compiler
             compiled.forget()
         gc.collect(0)
 
