@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import FAMILIES, MEMORY_FORMATS, Case
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
-from tpcheck.given import demand, is_name, require_some
+from tpcheck.given import demand, is_name, is_whole, require_some
 from tpcheck.placement import Layout
 from tpcheck.spec import Check, Kernel, Spec
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from tpcheck.spec import Witness
 
 Size = str | int
+#: What a tensor of integers may be → the method that casts it.
+INTEGERS = {"bool": "bool", "int8": "char", "uint8": "byte", "int16": "short", "int32": "int"}
+INTEGERS |= {"int64": "long"}
 #: Before an output's name: its upstream gradient.
 UPSTREAM = "d "
 
@@ -35,19 +39,36 @@ class Argument:
 
     Args:
         shape: of each dim its size, or the name of a size that cases draw.
-        integers: (low, high) of an integer tensor (int64): low included, high not; each a number
-            or the name of a size. A float one by default, which takes a gradient.
+        integers: (low, high) of an integer tensor: low included, high not; each a number or the
+            name of a size. A float one by default, which takes a gradient.
+        dtype: of an integer tensor, by default "int64"; or "bool", a mask, which needs no
+            `integers`. A float one has the case's.
+        gradient: False of a float one that takes none: the reference's is not asked for.
     """
 
     shape: tuple[Size, ...]
     integers: tuple[Size, Size] | None = None
+    dtype: str = ""
+    gradient: bool = True
 
-    def __init__(self, *shape: Size, integers: tuple[Size, Size] | None = None) -> None:
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "integers", integers)
+    def __init__(
+        self,
+        *shape: Size,
+        integers: tuple[Size, Size] | None = None,
+        dtype: str = "",
+        gradient: bool = True,
+    ) -> None:
+        if dtype == "bool" and integers is None:
+            integers = (0, 2)
+        given = {"shape": shape, "integers": integers, "dtype": dtype, "gradient": gradient}
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
         sizes = isinstance(integers, tuple) and len(integers) == 2 and all(map(_is_size, integers))
         demand(self, "shape", all(map(_is_size, shape)), "sizes, or names of sizes")
         demand(self, "integers", integers is None or sizes, "two sizes, or names of sizes")
+        known = dtype == "" or (dtype in INTEGERS and integers is not None)
+        demand(self, "dtype", known, f"one of {', '.join(INTEGERS)}, of a tensor of integers")
+        demand(self, "gradient", isinstance(gradient, bool), "True or False")
 
     @property
     def names(self) -> set[str]:
@@ -60,7 +81,8 @@ class Argument:
         if self.integers is None:
             return draw(name, *shape)
         low, high = (_of(case, size) for size in self.integers)
-        return draw.integers(name, low, high, *shape)
+        drawn: Tensor = draw.integers(name, low, high, *shape)
+        return getattr(drawn, INTEGERS[self.dtype])() if self.dtype else drawn
 
 
 def kernel_check(
@@ -72,6 +94,10 @@ def kernel_check(
     overwrites: tuple[str, ...] = (),
     memory: Sequence[str] = MEMORY_FORMATS,
     families: Sequence[str] = FAMILIES,
+    opcheck: bool = True,
+    options: Mapping[str, Any] | None = None,
+    degrees: tuple[int, ...] = (1,),
+    layout: Layout | None = None,
     rounding: Callable[..., Any] | None = None,
     witness: Witness | None = None,
     name: str = "",
@@ -96,6 +122,14 @@ def kernel_check(
         memory: how tensors may be laid out, of `case.MEMORY_FORMATS`; what a kernel refuses is left
             out.
         families: what numbers may be like, of `case.FAMILIES`.
+        opcheck: whether ops of `torch.library` that the function is, or calls, go through
+            `torch.library.opcheck`.
+        options: keyword argument of function and reference → what it is, as in `sizes`: a strategy,
+            a number, flag or text, or a function of the sizes so far.
+        degrees: on how many ranks a function may run that communicates, over the default group; a
+            run asks for some of them. A size may be a function of `sizes["tp"]` then, as
+            `strategies.multiples("tp")` is.
+        layout: what part of each of `inputs` and `outputs` a rank has then.
         rounding: the reference's function by the kernel's own formula, in plain torch, where that
             is less exact than torch's (a variance as E[x²] − E[x]², say): bounds are measured on
             it. In float64 it must agree with the reference.
@@ -123,21 +157,60 @@ def kernel_check(
             raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
     require_some("memory", memory, MEMORY_FORMATS)
     require_some("families", families, FAMILIES)
+    _require(opcheck, options, degrees, layout)
     # elements that are not all its own, or not its alone
-    shared = ("expanded", "mixed", "aliased") if overwrites else ()
+    shared: tuple[str, ...] = ("expanded", "mixed", "aliased") if overwrites else ()
+    title = name or _name_of(fn)
+    names = list(arguments)
+    constants = tuple(i for i, key in enumerate(names) if not arguments[key].gradient)
+    # one tensor can't take a gradient and take none, or have several placements
+    shared += ("aliased",) if constants or layout else ()
     formats = [one for one in memory if one not in shared] or ["contiguous"]
-    title = name or getattr(fn, "__name__", "kernel")
+    drawn = {**(sizes or {}), **(options or {})}
+    _known_sizes(arguments, sizes or {}, options or {})
+
+    def given(function: Callable[..., Any]) -> Callable[[Case], Callable[..., Any]]:
+        return lambda case: Subject(function, tuple(options or ()), constants)(case, None)
+
     spec = Spec(
         name=title,
-        cases=lambda space: _cases(space, arguments, sizes or {}, formats, families),
-        reference=lambda case: reference,
+        cases=lambda space: _cases(space, arguments, drawn, formats, families, degrees),
+        reference=given(reference),
         inputs=lambda case, draw: {k: a.draw(k, case, draw) for k, a in arguments.items()},
-        layout=lambda case: Layout(),
-        degrees=(1,),
-        rounding=None if rounding is None else lambda case: rounding,
+        layout=lambda case: layout or Layout(),
+        degrees=degrees if degrees == (1,) else (),
+        rounding=None if rounding is None else given(rounding),
     )
-    rules = Kernel(tuple(overwrites))
-    return Check(spec, lambda case, mesh: fn, name=name, kernel=rules, witness=witness)
+    rules = Kernel(tuple(overwrites), tuple(names[i] for i in constants), opcheck)
+    return Check(spec, Subject(fn, tuple(options or ())), name=name, kernel=rules, witness=witness)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """The candidate of a kernel: the function itself, with what the case draws for it.
+
+    Args:
+        options: names of the case's dims that it is given by keyword.
+        constants: places of tensors that it is given detached.
+    """
+
+    fn: Callable[..., Any]
+    options: tuple[str, ...] = ()
+    constants: tuple[int, ...] = ()
+
+    def __call__(self, case: Case, mesh: Any) -> Callable[..., Any]:
+        if not self.options and not self.constants:
+            return self.fn
+        return partial(self._call, **{name: case[name] for name in self.options})
+
+    def _call(self, *tensors: Tensor, **options: Any) -> Any:
+        given = (t.detach() if i in self.constants else t for i, t in enumerate(tensors))
+        return self.fn(*given, **options)
+
+
+def _name_of(fn: Any) -> str:
+    """Of a function, or of an op of `torch.library` (`library::op`)."""
+    return str(getattr(fn, "_qualname", None) or getattr(fn, "__name__", "kernel"))
 
 
 def _cases(
@@ -146,18 +219,45 @@ def _cases(
     sizes: Mapping[str, Any],
     formats: Sequence[str],
     families: Sequence[str],
+    degrees: tuple[int, ...],
 ) -> Any:
     from tpcheck import strategies
 
-    needed = sorted({name for argument in arguments.values() for name in argument.names})
-    for name in sizes:
-        if name not in needed:
-            raise InvalidArgument(f"kernel_check(sizes=…){did_you_mean(str(name), needed)}")
-    rows = _rows(arguments)
+    rows, needed = _rows(arguments), _names(arguments)
     some = {size for a in arguments.values() for size in a.integers or ()}  # indices need one
     counts = {n: strategies.counts(least=int(n in some)) for n in rows if isinstance(n, str)}
     default = {n: counts.get(n, strategies.widths()) for n in needed}
-    return strategies.kernel_cases(space, {**default, **sizes}, formats, families)
+    own = degrees if degrees == (1,) else [d for d in space.degrees if d in degrees]
+    return strategies.kernel_cases(space, {**default, **sizes}, formats, families, own)
+
+
+def _require(opcheck: object, options: object, degrees: object, layout: object) -> None:
+    if not isinstance(opcheck, bool) or not isinstance(options or {}, Mapping):
+        raise InvalidArgument("kernel_check(opcheck=…, options=…): give a flag, and name → what")
+    if not (isinstance(degrees, tuple) and degrees and all(is_whole(d, 1) for d in degrees)):
+        raise InvalidArgument(f"kernel_check(degrees={shown(degrees)}): give a tuple of TP degrees")
+    if layout is not None and not isinstance(layout, Layout):
+        raise InvalidArgument(f"kernel_check(layout={shown(layout)}): give a tpcheck.Layout")
+
+
+def _known_sizes(
+    arguments: Mapping[str, Argument], sizes: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    needed = _names(arguments)
+    for name in options:
+        if not is_name(name) or name in (*needed, *arguments, "tp"):
+            raise InvalidArgument(
+                f"kernel_check(options=…) names {shown(name)}: give keyword arguments of the "
+                "function, which are neither tensors nor sizes"
+            )
+    for name in sizes:
+        if name not in needed:
+            raise InvalidArgument(f"kernel_check(sizes=…){did_you_mean(str(name), needed)}")
+
+
+def _names(arguments: Mapping[str, Argument]) -> list[str]:
+    """Of all sizes that they need."""
+    return sorted({name for argument in arguments.values() for name in argument.names})
 
 
 def _rows(arguments: Mapping[str, Argument]) -> set[Size]:

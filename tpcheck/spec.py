@@ -47,9 +47,13 @@ class Kernel:
 
     Args:
         overwrites: inputs that it may change.
+        constants: inputs that take no gradient.
+        opcheck: whether ops of `torch.library` go through `torch.library.opcheck`.
     """
 
     overwrites: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    opcheck: bool = True
 
 
 @dataclass(frozen=True)

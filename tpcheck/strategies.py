@@ -94,20 +94,24 @@ def kernel_cases(
     sizes: Mapping[str, DimStrategy],
     formats: Sequence[str],
     families: Sequence[str],
+    degrees: Sequence[int] = (1,),
 ) -> Case:
-    """Cases of one rank over `sizes`, drawn in their order: no mesh, no step, one pass; numbers far
-    from one more often than for models.
+    """Cases over `sizes`, drawn in their order: no mesh but tp, no step, one pass; numbers far from
+    one more often than for models.
 
     Args:
         formats: of memory.
         families: of numbers; the first one is as frequent as all others.
+        degrees: of tp; where there is none there is no case.
     """
-    drawn: Dims = {}
+    several = st.sampled_from(sorted(degrees)) if degrees else st.nothing()
+    degree = degrees[0] if len(degrees) == 1 else draw(several)
+    drawn: Dims = {"tp": degree}
     _draw_dims(draw, sizes, drawn)
     return Case(
-        dims=drawn,
+        dims={name: value for name, value in drawn.items() if name != "tp"},
         dtype=draw(st.sampled_from([d for d in DTYPES if d in space.dtypes])),
-        mesh={"tp": 1},
+        mesh={"tp": degree},
         seed=draw(st.integers(0, 2**20)),
         memory=draw(st.sampled_from(list(formats))),
         magnitude=draw(st.sampled_from([0, 0, -6, 4])),

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     MEMORY = "memory"
     RACE = "race"
     DISCIPLINE = "discipline"
+    CUSTOM_OP = "custom_op"
     WITNESS = "witness"
 
     @property
@@ -111,6 +112,7 @@ class Code(StrEnum):
     STRIDE_IGNORED = "stride-ignored"
     UPSTREAM_IGNORED = "upstream-ignored"
     WRONG_CONFIGURATION = "wrong-configuration"
+    CUSTOM_OP = "custom-op"
     PATH_NOT_TAKEN = "path-not-taken"
     UNCLASSIFIED = "unclassified"
 
@@ -181,6 +183,22 @@ class Habit(StrEnum):
     NOT_REPEATED = "not-repeated"  # run again, it gives other bits
     SECOND_BACKWARD = "second-backward"  # through the same graph: other gradients, or it raises
     SHARED_INPUT = "shared-input"  # where its input goes elsewhere, too: other gradients, or raises
+
+
+class OpTest(StrEnum):
+    """The tests of `torch.library.opcheck`, in their order, by its own names."""
+
+    SCHEMA = "test_schema"
+    AUTOGRAD = "test_autograd_registration"
+    FAKE = "test_faketensor"
+    AOT_DISPATCH = "test_aot_dispatch_dynamic"
+
+
+class Uncompiled(StrEnum):
+    """Why a function that is handed to `torch.compile` ran eagerly."""
+
+    NOTHING = "nothing"  # no graph was made of it
+    LIMIT = "limit"  # it was compiled as often as torch allows
 
 
 class Unjudged(StrEnum):

@@ -9,6 +9,7 @@ from tpcheck.causes.where import Subject
 from tpcheck.evidence import (
     MessagesLost,
     Misheld,
+    Misregistered,
     OverSaved,
     PathNotTaken,
     Race,
@@ -170,6 +171,13 @@ class DoesMore:
 
 
 @dataclass(frozen=True)
+class OpMisregistered:
+    """An op of `torch.library` is right when it is called, and not what it is registered as."""
+
+    seen: Misregistered
+
+
+@dataclass(frozen=True)
 class NothingKnown:
     """None of the other causes fits; `subject` is what went wrong first, where anything is left
     to explain."""
@@ -207,6 +215,7 @@ OfStructure = (
     | IntegersWrap
     | ProgramsRace
     | DoesMore
+    | OpMisregistered
     | NothingKnown
     | DiagnosisFailed
 )

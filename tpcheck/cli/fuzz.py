@@ -134,7 +134,8 @@ def _ranks(check: Check, options: Options) -> int:
     """How many a check needs: two for a kernel, which runs on one, since the canary has two."""
     from tpcheck.engines import ranks_for
 
-    return 2 if check.kernel is not None else ranks_for(check.spec.degrees or options.degrees)
+    degrees = check.spec.degrees
+    return 2 if degrees == (1,) else ranks_for(degrees or options.degrees)
 
 
 def _hunting(

@@ -24,6 +24,7 @@ from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
 from tpcheck.cli.verify import verify
 from tpcheck.errors import InvalidArgument, NoRoom, Untrusted
+from tpcheck.process import exits
 from tpcheck.verdict import TROUBLE, Verdict
 
 app = typer.Typer(
@@ -57,7 +58,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point: a user's mistake is one line on stderr and exit code 2. A fault of tpcheck's has
     a traceback, and decides nothing."""
     can_write_anything()
-    with signals.heard() as heard, signals.untold():
+    ending = exits.refused(for_good=arguments is None)
+    with ending, signals.heard() as heard, signals.untold():
         try:
             _run(arguments)
         except SystemExit:

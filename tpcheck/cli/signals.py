@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from os import _exit
 from types import FrameType
 from typing import Any
 
@@ -51,7 +52,7 @@ class Signals:
         if self.deaf:
             return
         if self.loading:
-            os._exit(self.exit_code)  # half of torch loaded, what cleans up would crash
+            _exit(self.exit_code)  # half of torch loaded, what cleans up would crash
         if self._reminded:
             self._reminded = False
             if not self.arrived and not _is_on_its_way():

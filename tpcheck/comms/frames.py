@@ -29,6 +29,8 @@ def _library() -> tuple[str, ...]:
     folders += list(torch.submodule_search_locations or ()) if torch else []
     standard = Path(threading.__file__).parent
     files = [str(standard / name) for name in ("contextlib.py", "threading.py")]
+    wraps = importlib.util.find_spec("typing_extensions")  # what torch says is deprecated
+    files += [str(wraps.origin)] if wraps is not None else []
     return (*(folder + os.sep for folder in folders), *files, "<")
 
 

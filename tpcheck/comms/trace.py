@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tpcheck.comms import callsite
 from tpcheck.comms.announcer import Announcer
 from tpcheck.comms.board import Board
+from tpcheck.comms.late import Late
 from tpcheck.comms.operands import (
     Exchanged,
     awaited,
@@ -85,6 +86,7 @@ class Recorder(TorchDispatchMode):
         self.witnesses: frozenset[str] = frozenset()  # whose runs are counted
         self.counted: dict[tuple[Phase, str], int] = {}
         self.broken: BaseException | None = None  # what a collective raised
+        self.late: Late | None = None  # what makes asynchronous ones late, where any does
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -136,6 +138,14 @@ class Recorder(TorchDispatchMode):
             peer, tag = (a for a in args if isinstance(a, int))
             more["peer"], communicator = ranks[peer], f"{communicator} {tag}"
         self.record(op, tensors, ranks, reduce_op_of(op, args), communicator, **more)
+        if self.late is not None and not waits:
+            self.late.before(op, tensors, ranks)
+
+    def make_late(self) -> None:
+        """From now on asynchronous collectives are."""
+        if self.announcer is not None and self.dispatch:
+            own = self.announcer
+            self.late = Late(own.board, own.rank, own.epoch)
 
     def record(
         self,

@@ -12,9 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from safetensors.torch import load_file
-from torch import Tensor
-
 from tpcheck.case import Case
 from tpcheck.causes.structure import DiagnosisFailed, NothingKnown
 from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled, Subject
@@ -26,6 +23,7 @@ from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import Posed, pose
+from tpcheck.protocol import folders, returned
 from tpcheck.report.diagnoses import sentence
 from tpcheck.report.diagnoses.where import first_seen
 from tpcheck.runner.runner import Runner
@@ -113,6 +111,8 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
         if same and watched.compiles and watched.verdict is Verdict.PASS:
             seen = _only_compiled(runner, posed, failed)
         seen = seen or _at_module(place)
+    if runner.check.kernel is not None and same and again.compiles:
+        seen = _only_compiled(runner, posed, failed)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
     facts = Facts(posed, shown, again, dumps, *asked)
     own = of_kernels(facts) if runner.check.kernel is not None else None
@@ -182,16 +182,17 @@ def _kept(
     """The result of a case, and every rank's tensors."""
     # after it the run's folder is there, whatever a candidate did to it
     runner.engine.start(posed.case.world_size)
-    with tempfile.TemporaryDirectory(
-        dir=runner.engine.folder, ignore_cleanup_errors=True
-    ) as folder:
-        result = runner.execute(posed, dump=Path(folder), watch=watch, follow=follow)
-        files = Path(folder).glob("rank*.safetensors")
-        return result, {int(p.stem.removeprefix("rank")): _tensors(p) for p in files}
-
-
-def _tensors(file: Path) -> dict[Key, Tensor]:
-    return {Key.parse(name): tensor for name, tensor in load_file(file).items()}
+    folder = Path(tempfile.mkdtemp(dir=runner.engine.folder))
+    try:
+        result = runner.execute(posed, dump=folder, watch=watch, follow=follow)
+        ranks = range(posed.case.world_size)
+        found = {rank: kept for rank in ranks if (kept := returned.read(folder, rank)) is not None}
+    finally:
+        folders.remove(folder)
+    return result, {
+        rank: {Key.parse(name): tensor for name, tensor in kept.items()}
+        for rank, kept in found.items()
+    }
 
 
 def _kinds(result: CaseResult) -> set[Kind]:

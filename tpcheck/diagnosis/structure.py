@@ -16,6 +16,7 @@ from tpcheck.causes.structure import (
     GivenUp,
     IntegersWrap,
     NotAsLaidOut,
+    OpMisregistered,
     OutsideOfItsTensors,
     PathLeftOut,
     PlanAtFault,
@@ -29,6 +30,7 @@ from tpcheck.evidence import (
     Died,
     MessagesLost,
     Misheld,
+    Misregistered,
     OverBudget,
     OverSaved,
     PathNotTaken,
@@ -164,6 +166,12 @@ def _discipline(result: CaseResult, broken: Sequence[Mismatch]) -> Diagnosis:
     return Diagnosis(_HABITS[first.detail.habit], DoesMore(first.tensor, first.detail))
 
 
+def _custom_op(result: CaseResult, failed: Sequence[Mismatch]) -> Diagnosis:
+    detail = failed[0].detail
+    assert isinstance(detail, Misregistered), failed[0]
+    return Diagnosis(Code.CUSTOM_OP, OpMisregistered(detail))
+
+
 _HABITS = {
     Habit.CHANGES_INPUT: Code.INPUT_OVERWRITTEN,
     Habit.CHANGES_COTANGENT: Code.INPUT_OVERWRITTEN,
@@ -195,5 +203,6 @@ _IN_ORDER: dict[Kind, Callable[[CaseResult, Sequence[Mismatch]], Diagnosis]] = {
     Kind.EXCEPTION: _exception,
     Kind.RACE: _race,
     Kind.DISCIPLINE: _discipline,
+    Kind.CUSTOM_OP: _custom_op,
     Kind.WITNESS: _witness,
 }

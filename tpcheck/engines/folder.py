@@ -11,13 +11,13 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 import stat
 import tempfile
 import time
 from pathlib import Path
 
 from tpcheck.errors import EngineUnavailable, NoRoom
+from tpcheck.protocol import folders
 from tpcheck.protocol.leftovers import remove_unheld
 
 #: Bytes that must be free in `/dev/shm` for a run's folder to be there. A case's tensors are some
@@ -54,23 +54,17 @@ class RunFolder:
         """Makes the folder anew, under its name, where a candidate has removed it; whether it had
         to."""
         if _same(self._lock, self.path):
+            os.fchmod(self._lock, 0o700)
             return False
-        os.close(self._lock)
-        shutil.rmtree(self.path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            self.path.unlink()
+        self.remove()
         self.path, self._lock = _made([self.path.parent], self.path.name)
         return True
 
     def clear(self) -> None:
         """Removes what candidates have left in it: to be called while no case runs."""
         with contextlib.suppress(OSError):
-            for entry in [*os.scandir(self.path)]:
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry, ignore_errors=True)
-                else:
-                    with contextlib.suppress(OSError):
-                        os.unlink(entry)
+            os.fchmod(self._lock, 0o700)
+            folders.empty(self._lock)
 
     def require_room(self) -> None:
         """Raises `NoRoom` where the folder's disk is full: what a rank could not write there is not
@@ -84,8 +78,12 @@ class RunFolder:
         return not _has_room(self.path.parent, LEAST)
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Removes it, wherever a candidate has moved it, and what it has put in its place."""
+        self.clear()
+        with contextlib.suppress(OSError):
+            os.rmdir(os.readlink(f"/proc/self/fd/{self._lock}"))
         os.close(self._lock)
+        folders.remove(self.path)
 
 
 def full(path: Path) -> NoRoom:

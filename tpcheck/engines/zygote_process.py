@@ -90,8 +90,9 @@ class ZygoteProcess(Forks):
 
 
 def _environment(engine: str, mark: str) -> dict[str, str]:
-    """Of ranks: one thread each, no port beyond loopback, Triton's interpreter where tensors are on
-    the CPU, and the mark of their run."""
+    """Of ranks: one thread each, which compiles, too; no port beyond loopback, Triton's interpreter
+    where tensors are on the CPU, and the mark of their run."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    threads |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     interpreter = {} if engine == "nccl" else {"TRITON_INTERPRET": "1"}
     return os.environ | threads | interpreter | {INSIDE: mark} | LOOPBACK

@@ -6,7 +6,7 @@ Data only. `report/evidence.py` has the sentence of each, `report/as_json.py` it
 from __future__ import annotations
 
 from tpcheck.evidence.failures import Died, Entered, Raised, Refused, Scene, Stuck, Uneven
-from tpcheck.evidence.kernels import Race, Stray, Undisciplined, Wrapped
+from tpcheck.evidence.kernels import Misregistered, Race, Stray, Undisciplined, Wrapped
 from tpcheck.evidence.tensors import (
     Absent,
     Elsewhere,
@@ -35,6 +35,7 @@ __all__ = [
     "Evidence",
     "MessagesLost",
     "Misheld",
+    "Misregistered",
     "OfCost",
     "OfKernel",
     "OfParameter",
@@ -68,5 +69,5 @@ OfParameter = Misheld | PlanFault
 OfRank = Raised | Died | Stuck | Refused | Stray | Wrapped
 OfTrace = TracesDiffer | MessagesLost | PathNotTaken | WrongDtype
 OfCost = OverBudget | OverSaved
-OfKernel = Race | Undisciplined
+OfKernel = Race | Undisciplined | Misregistered
 Evidence = OfTensor | OfParameter | OfRank | OfTrace | OfCost | OfKernel

@@ -1,11 +1,12 @@
-"""Evidence of what a kernel did to memory, and of whether it does the same again."""
+"""Evidence of what a kernel did to memory, of whether it does the same again, and of what it is
+registered as."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from tpcheck.evidence.failures import Scene
-from tpcheck.vocabulary import Access, Habit
+from tpcheck.vocabulary import Access, Habit, OpTest
 
 Program = tuple[int, int, int]
 
@@ -87,3 +88,19 @@ class Undisciplined:
     habit: Habit
     elements: int | None = None
     beside: int = 0
+
+
+@dataclass(frozen=True)
+class Misregistered:
+    """An op of `torch.library` is not what it is registered as.
+
+    Args:
+        op: its name, `library::op`.
+        test: of `torch.library.opcheck`, that fails.
+        type, text: of what that raised.
+    """
+
+    op: str
+    test: OpTest
+    type: str
+    text: str

@@ -142,7 +142,7 @@ class Turns:
         return came
 
     def _options(self, turn: Turn) -> Options:
-        kernel = self.subjects[turn.check].check.kernel is not None  # one rank, of the engine's
+        alone = self.subjects[turn.check].check.spec.degrees == (1,)  # one rank, of the engine's
         return Options(
             examples=turn.cases,
             seed=turn.seed,
@@ -150,7 +150,7 @@ class Turns:
             dtypes=self.options.dtypes,
             corpus=Corpus(self.corpus),
             shrink_cases=SHRINK_CASES if turn.how is How.SHRINK else 0,
-            few_ranks=kernel,
+            few_ranks=alone,
             replay=False,
         )
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from tpcheck.figures.kills import Matrix, Row
 from tpcheck.mutant import Mutant
+from tpcheck.report import reasons
 from tpcheck.search.attempt import attempt
 from tpcheck.search.options import Options
 from tpcheck.search.session import Session
 from tpcheck.workers.crew import Crew, lost
-from tpcheck.workers.worker import Done, Failed, Start
+from tpcheck.workers.worker import Done, Failed, Opened, Start
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
@@ -83,7 +84,7 @@ def kill_all(
             for worker in crew.idle():
                 if waiting:
                     worker.give(waiting.popleft())
-            for row in _heard(crew):
+            for row in _heard(crew, mutants):
                 out.rows.append(row)
                 if finished:
                     finished(row)
@@ -95,17 +96,37 @@ def kill_all(
     return out
 
 
-def _heard(crew: Crew) -> Iterator[Row]:
-    """The rows that have come."""
+def _heard(crew: Crew, mutants: Sequence[Mutant]) -> Iterator[Row]:
+    """The rows that have come. What was run by a process that was killed is not tried again."""
     for worker, message in crew.hear():
         match message:
-            case None:
+            case None if not worker.opened:
                 raise lost("mutants")
+            case None:
+                crew.replace(worker)
+                if worker.job is not None:
+                    yield _lost(mutants[worker.job])
+            case Opened():
+                worker.opened = True
             case Failed(error):
                 raise error
             case Done(row):
                 worker.job = None
                 yield row
+
+
+def _lost(mutant: Mutant) -> Row:
+    return Row(
+        mutant=mutant.name,
+        killed=False,
+        kinds=(),
+        examples=0,
+        seconds=0.0,
+        case="",
+        diagnosis="",
+        expected=mutant.diagnosis,
+        trouble=reasons.MUTANT_LOST,
+    )
 
 
 def _kill_nth(

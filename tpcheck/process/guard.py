@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tpcheck.process.aspects import Aspect, Left
+from tpcheck.process.loaded import packages_since
 from tpcheck.process.modes import of_torch
 from tpcheck.process.patches import Builtins, namespaces
 from tpcheck.process.surroundings import ENVIRONMENT, interpreter, resources, settings
@@ -24,8 +25,9 @@ class Guard:
         aspects: those to look after.
         functions: whether the functions of torch must stay what they are, too.
 
-    What changed while a module was imported is kept, of functions and of the environment: libraries
-    set both for good when they are loaded, and would not do so again.
+    Where modules were imported, what they have put in the place of functions is kept, and all that
+    changed of the environment: libraries set both for good when they are loaded, and would not do
+    so again.
     """
 
     def __init__(self, aspects: Iterable[Aspect], *, functions: bool = False) -> None:
@@ -41,13 +43,17 @@ class Guard:
     def restore(self) -> list[Left]:
         """Puts the state back as it was; returns what was not. The functions come first: with one
         of them replaced nothing else can be read."""
+        left: list[Left] = []
         try:
+            spaces = self._spaces
+            builtins = {} if spaces is None else self._builtins.put_back()
+            new = packages_since(self._imported)
+            if spaces is not None:
+                left = [*self._builtins.restore(builtins, new), *spaces.restore(new)]
             if sys.modules.__len__() != self._imported:
                 self._know()
                 kept = {ENVIRONMENT.name: ENVIRONMENT.read()}
                 self._before = [(one, kept.get(one.name, old)) for one, old in self._before]
-            spaces = self._spaces
-            left = [] if spaces is None else [*self._builtins.restore(), *spaces.restore()]
             now = [(aspect, old, aspect.read()) for aspect, old in self._before]
             changed = [one for one in now if one[1] != one[2]]
             return left + [_restored(*one) for one in changed]

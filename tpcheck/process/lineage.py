@@ -6,10 +6,9 @@ Linux's `prctl`; elsewhere nothing is asked for.
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 import sys
-from os import getppid
+from os import _exit, getppid
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 
@@ -19,7 +18,7 @@ def die_with(parent: int) -> None:
     it has ended by now, this process ends here."""
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
     if getppid() != parent:
-        os._exit(1)
+        _exit(1)
 
 
 def take_orphans() -> None:

@@ -1,4 +1,4 @@
-"""Which of torch's packages a process has loaded."""
+"""Which modules a process has loaded."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def parts_of_torch() -> list[str]:
     once for all ranks to come, where each would take a second for it. Of torch alone: another
     library may replace functions when it is imported, and is loaded where it is asked for."""
     return _parts(_inherited, len(sys.modules))
+
+
+def packages_since(count: int) -> frozenset[str]:
+    """Those of which modules were loaded since there were so many."""
+    new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - count))
+    return frozenset(name.partition(".")[0] for name in new)
 
 
 @functools.lru_cache(1)

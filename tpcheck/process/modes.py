@@ -70,6 +70,24 @@ def _pop_saved_tensor_hooks(top: Any) -> None:
         torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
+#: Dispatch keys that come and go with what other aspects are about.
+_OF_OTHERS = ("Autocast", "Python", "PreDispatch", "ADInplaceOrView")
+
+
+@functools.cache
+def _keys_of_others() -> int:
+    keys = torch._C.DispatchKey.__members__.items()
+    own = [key for name, key in keys if name.startswith(_OF_OTHERS)]
+    return functools.reduce(int.__or__, (torch._C.DispatchKeySet(key).raw_repr() for key in own))
+
+
+def _dispatch_keys() -> tuple[int, int]:
+    """Those that this thread includes, and leaves out: without Autograd's nothing has a graph."""
+    others = ~_keys_of_others()
+    included = torch._C._dispatch_tls_local_include_set().raw_repr() & others
+    return included, torch._C._dispatch_tls_local_exclude_set().raw_repr() & others
+
+
 def of_torch() -> list[Aspect]:
     """The switches of the torch that is installed."""
     thread = {"of_thread": True}
@@ -92,6 +110,8 @@ def of_torch() -> list[Aspect]:
         # a mode that was entered and never left
         Aspect("a TorchFunctionMode", _function_modes, None, True),
         Aspect("a TorchDispatchMode", torch._C._len_torch_dispatch_stack, None, True),
+        Aspect("a guard of dispatch keys", _dispatch_keys, None, True),
+        Aspect("torch._C.DisableTorchFunction", torch._C._is_torch_function_enabled, None, True),
         Aspect("torch.get_default_device", _default_device, torch.set_default_device, True),
         Aspect(
             "torch.autograd.graph.saved_tensors_hooks",

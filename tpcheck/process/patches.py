@@ -14,7 +14,7 @@ import operator
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,10 @@ _MODULES = (
     "torch.utils.checkpoint",
 )
 _OTHERS = (functools, math, operator, random, time)
+#: Modules of which every class is looked after.
+_WITH_CLASSES = ("torch.nn", "torch.distributed.tensor", "torch.distributed.tensor.parallel")
+#: What is not callable and changes all the same only where somebody replaces it.
+_CONSTANTS = (float, torch.dtype, torch.layout, torch.memory_format, dist.ReduceOp.RedOpType)
 
 
 class Namespace:
@@ -53,23 +57,25 @@ class Namespace:
     def __init__(self, owner: Any) -> None:
         self.owner = owner
         named = vars(owner)
-        held = {
-            name: value for name, value in named.items() if callable(value) or _is_method(value)
-        }
+        held = {name: value for name, value in named.items() if _is_fixed(value)}
         held.pop("Storage", None)  # torch's follows the default dtype
         self.names = tuple(held)
         self.values = tuple(held.values())
         self._whole = tuple(named.values())
 
-    def restore(self) -> list[Left]:
-        """Puts back what was replaced or taken away; says what."""
+    def restore(self, new: Container[str] = ()) -> list[Left]:
+        """Puts back what was replaced or taken away; says what.
+
+        Args:
+            new: packages whose own functions stay.
+        """
         space = vars(self.owner)
         # `is` calls no `__eq__` of a user's, and `map` stays in C
         if len(space) == len(self._whole) and all(map(operator.is_, space.values(), self._whole)):
             return []
         found = []
         for name, old in zip(self.names, self.values, strict=True):
-            if space.get(name) is not old:
+            if (now := space.get(name)) is not old and _home(now) not in new:
                 with contextlib.suppress(TypeError, AttributeError):  # of a type made in C
                     setattr(self.owner, name, old)
                 whose = self.owner.__name__
@@ -111,18 +117,20 @@ class Namespaces:
         if not changed and self._loaded == _loaded():
             return self
         new = {index: Namespace(self[index].owner) for index in changed}
-        if self._loaded != _loaded() or any(space.owner is nn for space in new.values()):
+        if self._loaded != _loaded() or any(
+            space.owner.__name__ in _WITH_CLASSES for space in new.values()
+        ):
             return self.read()  # there are others now
         return Namespaces(self._loaded, self._spaces, {**self._own, **new}, self._versions.anew())
 
     def __getitem__(self, index: int) -> Namespace:
         return self._own.get(index) or self._spaces[index]
 
-    def restore(self) -> list[Left]:
-        """Puts back what was replaced or taken away; says what."""
+    def restore(self, new: Container[str] = ()) -> list[Left]:
+        """As `Namespace.restore`, of all of them."""
         if not (changed := self._versions.changed):
             return []
-        found = [one for index in changed for one in self[index].restore()]
+        found = [one for index in changed for one in self[index].restore(new)]
         self._versions.see()
         return found
 
@@ -135,18 +143,34 @@ class Builtins:
         self._copy, self._put = builtins.__dict__.copy, builtins.__dict__.update
         self._held = self._copy()
 
-    def restore(self) -> list[Left]:
-        """Puts back what was replaced or taken away; says what."""
+    def put_back(self) -> dict[str, Any]:
+        """Puts back what was replaced or taken away; what was there."""
         now = self._copy()
         self._put(self._held)
+        return now
+
+    def restore(self, now: Mapping[str, Any], new: Container[str] = ()) -> list[Left]:
+        """What of `now` was in the place of another; that of `new` packages is put there again."""
         held = self._held.items()
         odd = [name for name, value in held if now.get(name) is not value and callable(value)]
-        return [Left(f"builtins.{name}", restored=True) for name in odd]
+        own = {name: now[name] for name in odd if name in now and _home(now[name]) in new}
+        self._put(own)
+        return [Left(f"builtins.{name}", restored=True) for name in odd if name not in own]
 
 
-def _is_method(value: Any) -> bool:
+def _home(value: Any) -> str:
+    """The package whose code made it, whatever it says of itself (`functools.wraps`)."""
+    function = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+    module = getattr(function, "__globals__", {}).get("__name__")
+    module = module or getattr(function, "__module__", None) or type(function).__module__
+    return str(module).partition(".")[0]
+
+
+def _is_fixed(value: Any) -> bool:
     # of its type: torch.distributed has an object that warns when its class is asked for
-    return issubclass(type(value), (staticmethod, classmethod, property))
+    return callable(value) or issubclass(
+        type(value), (staticmethod, classmethod, property, *_CONSTANTS)
+    )
 
 
 def _loaded() -> tuple[str, ...]:
@@ -154,12 +178,11 @@ def _loaded() -> tuple[str, ...]:
 
 
 def _owners(loaded: tuple[str, ...]) -> list[Any]:
-    layers = {kind for kind in vars(nn).values() if isinstance(kind, type)}
-    classes = {torch.Tensor, torch.autograd.Function, torch.Generator, nn.Module, *layers}
-    own = {dist.ProcessGroup, dist.Work, torch.distributed.device_mesh.DeviceMesh}
-    tensors = sys.modules.get("torch.distributed.tensor")
-    more = {tensors.DTensor} if tensors is not None else set()
-    kinds = sorted(classes | own | more, key=lambda kind: (kind.__module__, kind.__qualname__))
+    homes = [sys.modules[name] for name in loaded if name in _WITH_CLASSES]
+    classes = {kind for home in homes for kind in vars(home).values() if isinstance(kind, type)}
+    classes |= {torch.Tensor, torch.autograd.Function, torch.Generator, nn.Module}
+    own = {dist.ProcessGroup, dist.Work, dist.ReduceOp, torch.distributed.device_mesh.DeviceMesh}
+    kinds = sorted(classes | own, key=lambda kind: (kind.__module__, kind.__qualname__))
     return [*(sys.modules[name] for name in loaded), *_OTHERS, *kinds]
 
 

@@ -80,13 +80,16 @@ def _stop_timers(value: tuple[bool, ...]) -> None:
             signal.setitimer(timer, 0.0)
 
 
-def _threads() -> dict[str, int]:
+def _threads() -> dict[str, Any]:
     """The threads that Python started, by name, with their number. Torch's own start when they are
-    first needed, and are dummies here; one that a progress bar starts does no harm."""
+    first needed, and are dummies here; one that a progress bar starts does no harm. Those that run
+    Python code and that `threading` does not know have one name."""
     found = threading.enumerate()
     real = [t for t in found if not isinstance(t, threading._DummyThread)]
     own = [t for t in real if type(t).__module__.partition(".")[0] != "tqdm"]
-    return {thread.name: thread.ident or 0 for thread in own}
+    unknown = set(sys._current_frames()) - {thread.ident for thread in found}
+    unnamed = {"_thread.start_new_thread": sorted(unknown)} if unknown else {}
+    return {thread.name: thread.ident for thread in own} | unnamed
 
 
 def _children() -> dict[str, list[int]]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 from os import getpid
 from pathlib import Path
+
+from tpcheck.protocol import folders
 
 #: The variable that says that a process is part of a run; its value is the run's mark.
 INSIDE = "TPCHECK_INSIDE_A_RANK"
@@ -60,13 +61,12 @@ def remove_unheld(folder: Path) -> bool:
     Raises:
         OSError: it can't be looked at.
     """
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with folders.opened(folder) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
         end_marked(folder.name)
-        shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
+        folders.empty(lock)
+        folder.rmdir()
     return True

@@ -16,7 +16,7 @@ from tpcheck.plan.parallelized import Promised
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import Pass
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Phase, Rule
+from tpcheck.vocabulary import Phase, Rule, Uncompiled
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class RankReport:
     left: list[Left] = field(default_factory=list)  # state that the candidate left changed
     configurations: tuple[str, ...] = ()  # of the autotuned kernel that has most
     unmodelled: str = ""  # what a kernel does that nothing here does as a GPU does
+    uncompiled: Uncompiled | None = None  # why what is handed to `torch.compile` ran eagerly
     masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
     counted: dict[tuple[Phase, str], int] = field(default_factory=dict)  # runs of witnesses
 

@@ -10,13 +10,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from tpcheck.tensors.ops import is_compiled, within
+
 
 def compiles(module: Any) -> bool:
-    """Whether the module, or a function that one of its modules holds, is handed to
+    """Whether the module or function, or a function that one of its modules holds, is handed to
     `torch.compile`. A compiled function that lives elsewhere is not seen."""
-    if not isinstance(module, nn.Module) or "torch._dynamo" not in sys.modules:
+    if "torch._dynamo" not in sys.modules:
         return False
-    return any(_is_compiled(held) for part in module.modules() for held in _held(part))
+    if not isinstance(module, nn.Module):
+        return is_compiled(within(module))
+    return any(is_compiled(held) for part in module.modules() for held in _held(part))
 
 
 def _held(module: nn.Module) -> Iterator[Any]:
@@ -29,17 +33,36 @@ def _held(module: nn.Module) -> Iterator[Any]:
         yield from vars(kind).values()
 
 
-def _is_compiled(thing: Any) -> bool:
-    marks = getattr(thing, "__dict__", {})
-    return "_torchdynamo_orig_callable" in marks and not marks.get("_torchdynamo_disable")
-
-
 def eagerly() -> contextlib.AbstractContextManager[Any]:
     """`torch.compile` does nothing in this process meanwhile: where modules are watched, Dynamo
     would trace the hooks that watch them, with graph breaks that the candidate does not have."""
     if "torch._dynamo" not in sys.modules:
         return contextlib.nullcontext()
     return torch.compiler.set_stance("force_eager")
+
+
+def graphs() -> int:
+    """How many graphs this process has compiled."""
+    if "torch._dynamo" not in sys.modules:
+        return 0
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def within_limits() -> contextlib.AbstractContextManager[Any]:
+    """What would be compiled more often than torch allows raises, where it would run eagerly from
+    then on (`met_limit`)."""
+    if "torch._dynamo" not in sys.modules:
+        return contextlib.nullcontext()
+    found: contextlib.AbstractContextManager[Any]
+    found = torch._dynamo.config.patch(fail_on_recompile_limit_hit=True)
+    return found
+
+
+def met_limit(error: BaseException) -> bool:
+    """Whether it is what is raised `within_limits`."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    return isinstance(error, torch._dynamo.exc.FailOnRecompileLimitHit)
 
 
 def forget_rules() -> None:
@@ -49,6 +72,10 @@ def forget_rules() -> None:
         torch._dynamo.trace_rules.clear_lru_cache()
 
 
+#: Of Python; the inductor raises it to `RAISED` where it compiles.
+_RECURSION, _RAISED = sys.getrecursionlimit(), 2000
+
+
 def forget() -> None:
     """What was compiled for one case is not for the next: on warm ranks the same code would be
     compiled once more for each case's shapes, up to Dynamo's limit, and then fail or run eagerly.
@@ -56,3 +83,5 @@ def forget() -> None:
     """
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
+    if "torch._inductor.compile_fx" in sys.modules and sys.getrecursionlimit() == _RAISED:
+        sys.setrecursionlimit(_RECURSION)  # else each case would be said to leave it changed

@@ -82,7 +82,11 @@ class Discipline:
         rules: what it may do.
         call: inputs → outputs.
         told: is given each mismatch.
+
+    `retains` is whether a graph may be kept for a second backward: a compiled one may not.
     """
+
+    retains = True
 
     def __init__(
         self,
@@ -133,13 +137,14 @@ class Discipline:
     def _backwards(
         self, roots: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
     ) -> None:
-        for habit in (Habit.NOT_REPEATED, Habit.SECOND_BACKWARD):
+        habits = (Habit.NOT_REPEATED, Habit.SECOND_BACKWARD)
+        for habit in habits if self.retains else habits[:1]:
             for leaf in inputs.values():
                 leaf.grad = None
             try:
                 given = seeds()
                 made = [given[name] for name in roots]
-                torch.autograd.backward(list(roots.values()), made, retain_graph=True)
+                torch.autograd.backward(list(roots.values()), made, retain_graph=self.retains)
             except InvalidArgument:
                 raise
             except Exception:

@@ -39,6 +39,7 @@ from tpcheck.protocol.messages import (
     Teach,
     Work,
 )
+from tpcheck.ranks import poison
 from tpcheck.ranks import run as rank_side
 from tpcheck.ranks.candidates import Candidates
 from tpcheck.ranks.worlds import ProcessWorlds, ThreadWorlds, set_recorder
@@ -193,10 +194,7 @@ def prepare(engine: str) -> Candidates:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    # torch's own poison: whatever is allocated and not written reads as NaN (or the largest int).
-    # Set directly: `torch.use_deterministic_algorithms` loads the compiler, a second a rank.
-    torch._C._set_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    poison.spread()
     if engine == "threads":
         ThreadWorlds.install()
     else:

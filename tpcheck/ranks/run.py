@@ -32,7 +32,8 @@ from tpcheck.protocol.bundle import read_bundle
 from tpcheck.protocol.conventions import named_outputs, sgd_step, state_buffers
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
-from tpcheck.ranks import compiled
+from tpcheck.protocol.returned import file_of
+from tpcheck.ranks import compiled, poison
 from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.judging import Judging
 from tpcheck.ranks.kernel import run_kernel, stopped_by, unmodelled_by
@@ -45,7 +46,7 @@ from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import STEP, Key, Pass, Shelf, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Kind, Phase
+from tpcheck.vocabulary import Kind, Phase, Uncompiled
 
 
 class RankRun:
@@ -91,7 +92,7 @@ class RankRun:
     def _write(self, folder: str, tensors: Mapping[str, Tensor]) -> None:
         if tensors:
             unique = {k: t.contiguous().clone() for k, t in tensors.items()}
-            save_file(unique, Path(folder) / f"rank{self.rank}.safetensors")
+            save_file(unique, file_of(Path(folder), self.rank))
 
     # ---- the parameters
 
@@ -105,7 +106,8 @@ class RankRun:
             torch.cuda.manual_seed(self.case.seed)
         with self.recorder:
             module = self.parts["candidate"](self.case, self.mesh)
-        self.recorder.built()
+        if self.parts.get("kernel") is None or not compiled.compiles(module):
+            self.recorder.built()  # else its first call compiles, which may take longer than a case
         if isinstance(module, nn.Module):
             self.recorder.origin.know(module)
             if self.work.follow:
@@ -134,6 +136,7 @@ class RankRun:
     # ---- forward, backward, step
 
     def _run(self, module: Any) -> None:
+        self.report.left += poison.spread()
         if (rules := self.parts.get("kernel")) is not None:
             return run_kernel(self, module, rules)
         with observed({}, self.report, self.work.of_kernels):
@@ -200,6 +203,7 @@ class RankRun:
 
     def forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
+        self.report.left += poison.spread()
         with self.recorder, self._noting_saved():
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:
@@ -263,12 +267,12 @@ def run_case(
     except Exception as error:
         if missing := unmodelled_by(error):
             return RankReport(recorder.rank, unmodelled=missing)
+        if compiled.met_limit(error):
+            return RankReport(recorder.rank, uncompiled=Uncompiled.LIMIT)
         return raised(error, recorder, frames.stack(error))
     finally:
         end_case()
-        if (
-            recorder.dispatch
-        ):  # threads share a compiler, and a candidate that compiles can't be there
+        if recorder.dispatch or work.case.world_size == 1:  # threads share a compiler
             compiled.forget()
         gc.collect(0)
 

@@ -13,7 +13,7 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -52,6 +52,7 @@ class ProcessWorlds:
             self._worlds[smaller] = dist.new_group(list(range(smaller)), timeout=_FOREVER)
         self._meshes: dict[tuple[Any, ...], DeviceMesh] = {}
         self._current = dist.group.WORLD
+        self._tables: dict[Any, Any] = {}
 
     def enter(self, mesh: dict[str, int], epoch: int) -> DeviceMesh:
         """Puts the world of this mesh's size in place; returns the mesh over it."""
@@ -64,21 +65,60 @@ class ProcessWorlds:
             self._meshes[key] = init_device_mesh(
                 self.device, tuple(mesh.values()), mesh_dim_names=tuple(mesh)
             )
-        return self._meshes[key]
+        self._tables = _tables([*self._worlds.values(), *_groups_of(self._meshes[key])])
+        return _lent(self._meshes[key])
 
     def left(self) -> list[Left]:
         """What a candidate has left changed of the groups."""
-        return _left(self._worlds.values(), self._current)
+        return _left(self._tables, self._current)
 
 
-def _left(worlds: Iterable[Any], current: Any) -> list[Left]:
-    known = c10d._world.pg_map
-    own = [world for world in worlds if isinstance(world, dist.ProcessGroup)]  # else: not a member
-    if not all(world in known for world in own):
+def _groups_of(mesh: DeviceMesh) -> list[Any]:
+    return mesh.get_all_groups()
+
+
+def _lent(mesh: DeviceMesh) -> DeviceMesh:
+    """The mesh for one case, over the same groups: what a candidate notes on it goes with it."""
+    lent = object.__new__(type(mesh))
+    for name, value in vars(mesh).items():
+        own = value.clone() if isinstance(value, Tensor) else value
+        vars(lent)[name] = dict(value) if isinstance(value, dict) else own
+    return lent
+
+
+def _tables(groups: Iterable[Any]) -> dict[Any, Any]:
+    """What c10d has noted of the groups, of those that this rank is a member of."""
+    world = c10d._world
+    noted = (world.pg_map, world.pg_names, world.pg_backend_config, world.pg_to_tag)
+    return {
+        group: (*(table.get(group) for table in noted), dict(world.pg_group_ranks.get(group, {})))
+        for group in groups
+        if isinstance(group, dist.ProcessGroup)
+    }
+
+
+def _left(tables: Mapping[Any, Any], current: Any) -> list[Left]:
+    """
+    Args:
+        tables: what was noted of the groups when the case began.
+    """
+    if not all(group in c10d._world.pg_map for group in tables):
         return [Left("torch.distributed.destroy_process_group", restored=False)]
+    if _tables(tables) != tables or not all(map(_is_found, tables)):
+        return [Left("the tables of torch.distributed", restored=False)]
+    if c10d._world.pg_coalesce_state:  # collectives are put off until it is left
+        return [Left("torch.distributed._coalescing_manager", restored=False)]
     if dist.group.WORLD is not current:  # the next case puts its own in place
         return [Left("torch.distributed.group.WORLD", restored=True)]
     return []
+
+
+def _is_found(group: Any) -> bool:
+    """Whether it is found by its name, as functional collectives do."""
+    try:
+        return bool(torch._C._distributed_c10d._resolve_process_group(group.group_name) is group)
+    except RuntimeError:
+        return False
 
 
 @contextlib.contextmanager
@@ -135,6 +175,7 @@ class ThreadWorlds:
         self.rank = rank
         self._worlds: dict[int, Any] = {}
         self._group: Any = None
+        self._tables: dict[Any, Any] = {}
         self._meshes: dict[tuple[Any, ...], DeviceMesh] = {}
 
     def enter(self, mesh: dict[str, int], epoch: int) -> DeviceMesh:
@@ -165,11 +206,12 @@ class ThreadWorlds:
                 "cpu", tuple(mesh.values()), mesh_dim_names=tuple(mesh)
             )
         self._group = dist.group.WORLD
-        return self._meshes[key]
+        self._tables = _tables([self._group, *_groups_of(self._meshes[key])])
+        return _lent(self._meshes[key])
 
     def left(self) -> list[Left]:
         """As `ProcessWorlds.left`, of this thread's world in place."""
-        return _left([self._group], self._group)
+        return _left(self._tables, self._group)
 
 
 _recorders = threading.local()  # each thread is a rank, with a recorder of its own

@@ -13,6 +13,7 @@ from tpcheck.evidence import (
     Evidence,
     MessagesLost,
     Misheld,
+    Misregistered,
     OverSaved,
     PathNotTaken,
     PlanFault,
@@ -29,7 +30,7 @@ from tpcheck.evidence import (
     WrongForm,
 )
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Access, Fault, Habit, Impasse, Lost
+from tpcheck.vocabulary import Access, Fault, Habit, Impasse, Lost, OpTest
 
 
 def reason(mismatch: Mismatch) -> str | None:
@@ -77,6 +78,8 @@ def said(detail: Evidence) -> str | None:
             return _race(detail)
         case Undisciplined():
             return _habit(detail)
+        case Misregistered(op, test, type_, text):
+            return f"{op} {_OF_TEST[test]} ({test} of torch.library.opcheck): {type_}: {text}"
     return None
 
 
@@ -122,6 +125,14 @@ def _habit(detail: Undisciplined) -> str:
         if what
         else "it raises where inputs have another consumer",
     }[detail.habit]
+
+
+_OF_TEST = {
+    OpTest.SCHEMA: "does not do what its schema says",
+    OpTest.AUTOGRAD: "has its backward where autograd does not look for it",
+    OpTest.FAKE: "has no fake kernel that says what it gives",
+    OpTest.AOT_DISPATCH: "does something else when it is compiled",
+}
 
 
 def misheld(name: str, detail: Misheld) -> str | None:

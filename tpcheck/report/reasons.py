@@ -11,9 +11,11 @@ from tpcheck.known import KnownFinding
 from tpcheck.report import judged
 from tpcheck.report.text import describe
 from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Uncompiled
 
 CANARY_SURVIVED = "the canary (a row linear without its all-reduce) was not found"
 NO_TIME = "the time was up before a case could run"
+MUTANT_LOST = "the process that ran it was killed, perhaps for want of memory; --jobs 1 needs less"
 
 
 def nothing_judged(tensors: Tensors) -> str:
@@ -60,6 +62,15 @@ def slow_build(seconds: float) -> str:
 def not_modelled(what: str) -> str:
     """A kernel does something that Triton's interpreter does not do as a GPU does."""
     return f"not checked: {what}; run it on a GPU"
+
+
+def not_compiled(why: Uncompiled) -> str:
+    """A function that is handed to `torch.compile` ran as it is written."""
+    return {
+        Uncompiled.NOTHING: "not checked: torch.compile made no graph of it, and it ran eagerly",
+        Uncompiled.LIMIT: "not checked: in one case it was compiled as often as "
+        "torch._dynamo.config.recompile_limit allows, and would have run eagerly from then on",
+    }[why]
 
 
 def not_confirmed(case: Case, *, by: str, real: str) -> str:

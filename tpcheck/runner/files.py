@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from tpcheck.engines.folder import full
+from tpcheck.protocol import folders
 from tpcheck.protocol.bundle import write_bundle
 from tpcheck.protocol.problem import Problem
 
@@ -49,6 +49,5 @@ def written(
             raise full(folder) from None
         yield files
     finally:
-        with contextlib.suppress(OSError):
-            files.bundle.unlink()
-        shutil.rmtree(files.suspects, ignore_errors=True)
+        folders.remove(files.bundle)
+        folders.remove(files.suspects)

@@ -17,7 +17,7 @@ from tpcheck.placement import Entry
 from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport
 from tpcheck.verdict import CaseResult, Mismatch
-from tpcheck.vocabulary import Impasse, Kind, Phase, Rule
+from tpcheck.vocabulary import Impasse, Kind, Phase, Rule, Uncompiled
 
 
 def judge(
@@ -124,6 +124,12 @@ def unmodelled(outcomes: Iterable[RankReport | Mismatch]) -> str:
     """What a kernel does that nothing here does as a GPU does; else nothing."""
     missing = (one.unmodelled for one in outcomes if isinstance(one, RankReport))
     return next(filter(None, missing), "")
+
+
+def uncompiled(outcomes: Iterable[RankReport | Mismatch]) -> Uncompiled | None:
+    """Why what is handed to `torch.compile` ran eagerly, where it did."""
+    why = (one.uncompiled for one in outcomes if isinstance(one, RankReport))
+    return next(filter(None, why), None)
 
 
 def lost_messages(reports: list[RankReport]) -> list[Mismatch]:

@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-
 from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
@@ -25,6 +23,7 @@ from tpcheck.plan.findings import mismatches
 from tpcheck.process import guard
 from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport, Teach, Work
+from tpcheck.protocol.pickled import sent
 from tpcheck.report import reasons
 from tpcheck.runner.files import written
 from tpcheck.runner.judge import (
@@ -33,6 +32,7 @@ from tpcheck.runner.judge import (
     left_changed,
     lost_messages,
     still_building,
+    uncompiled,
     unmodelled,
 )
 from tpcheck.runner.judged import judged
@@ -57,7 +57,7 @@ class Runner:
         parts |= {"load": check.load, "schedule": check.schedule, "finalize": spec.finalize}
         parts |= {"kernel": check.kernel}
         try:
-            blob = cloudpickle.dumps(parts)
+            blob = sent(parts, check)
         except Exception as error:
             raise InvalidArgument(
                 f"{check.title}: the candidate can't be sent to the ranks: {error}; let it close "
@@ -177,6 +177,8 @@ class Runner:
         if (late := still_building(outcomes)) is not None:
             self._slow = reasons.slow_build(late)
             return self._slow
+        if (eager := uncompiled(outcomes)) is not None:
+            return reasons.not_compiled(eager)
         missing = unmodelled(outcomes)
         return reasons.not_modelled(missing) if missing else None
 

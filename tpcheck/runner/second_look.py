@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from tpcheck import placement
 from tpcheck.bounds.compare import Comparison, compare
 from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import Posed
+from tpcheck.protocol import returned
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
 from tpcheck.tensors.names import Key
@@ -41,18 +40,16 @@ def look_again(confirmed: Posed, reports: list[RankReport], folder: Path) -> Non
     for report in reports:
         if not report.suspects:
             continue
-        try:
-            kept = load_file(folder / f"rank{report.rank}.safetensors")
-        except (OSError, SafetensorError):
-            continue  # the candidate has removed it, or written over it: its evidence stands
+        # where the candidate has removed one, or written over it, its evidence stands
+        kept = returned.read(folder, report.rank) or {}
         problem = confirmed.problems[confirmed.case.coordinates(report.rank).get("dp", 0)]
         targets = {(t.kind, t.name): t for t in problem.targets}
         mismatches = []
         for first in report.mismatches:
-            if (first.kind, first.tensor) not in report.suspects:
+            actual = kept.get(str(Key(first.kind, first.tensor)))
+            if actual is None or (first.kind, first.tensor) not in report.suspects:
                 mismatches.append(first)
                 continue
-            actual = kept[str(Key(first.kind, first.tensor))]
             again = _again(confirmed, report, targets[first.kind, first.tensor], actual)
             if again.mismatch is not None:
                 mismatches.append(again.mismatch)

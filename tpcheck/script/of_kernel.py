@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import ModuleType
+from typing import Any
 
 from torch import Tensor
 
 from tpcheck.errors import CaseError
+from tpcheck.kernels.registered import EVERY
 from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.protocol.messages import Work
+from tpcheck.ranks.opchecked import moved_by_rounding
 from tpcheck.ranks.share import Share
 from tpcheck.report.script import INTERPRETED
 from tpcheck.script import literals, subject
 from tpcheck.script.body import Body, expected, function, in_order, listed, tensors
 from tpcheck.script.carried import carried
-from tpcheck.script.parts import candidate, crash, habits, interpreted, kernel
+from tpcheck.script.parts import candidate, crash, habits, interpreted, kernel, ops
 from tpcheck.script.parts import tensors as compared
 from tpcheck.search.corpus import Saved
 from tpcheck.spec import Check, Kernel
+from tpcheck.tensors.ops import lacks_backward, within
 from tpcheck.vocabulary import Kind
 
 #: Only Triton's interpreter tells these.
 _WATCHED = frozenset({Kind.MEMORY, Kind.RACE})
 #: What a script shows of a kernel.
-SHOWN = frozenset({*_WATCHED, Kind.DISCIPLINE, Kind.EXCEPTION, Kind.CRASH}).union(
+SHOWN = frozenset({*_WATCHED, Kind.DISCIPLINE, Kind.CUSTOM_OP, Kind.EXCEPTION, Kind.CRASH}).union(
     kind for kind in Kind if kind.is_tensor
 )
 
@@ -36,8 +40,10 @@ def of_kernel(saved: Saved, check: Check, rules: Kernel) -> Body:
     Raises:
         CaseError: no script could find the function again.
     """
+    if saved.case.world_size > 1:
+        raise CaseError(f"case {saved.id}: {saved.check!r} communicates, which no script has yet")
     kinds = {mismatch.kind for mismatch in saved.mismatches}
-    called = check.candidate(saved.case, None)  # type: ignore[arg-type]
+    called = within(check.candidate(saved.case, None))  # type: ignore[arg-type]
     found = subject.named(called, check) or subject.of_check(check, ("kernel_check",))
     if found is None:
         raise CaseError(
@@ -47,37 +53,52 @@ def of_kernel(saved: Saved, check: Check, rules: Kernel) -> Body:
     gpu = saved.engine == "nccl"
     triton = not gpu and (subject.uses(called, "triton") or bool(kinds & _WATCHED))
     parts: list[ModuleType] = [candidate, compared, kernel]
-    parts += [habits] * (Kind.DISCIPLINE in kinds) + [interpreted] * triton
-    parts += [crash] * (Kind.CRASH in kinds)
+    parts += [habits] * (Kind.DISCIPLINE in kinds) + [ops] * (Kind.CUSTOM_OP in kinds)
+    parts += [interpreted] * triton + [crash] * (Kind.CRASH in kinds)
+    posed = pose(check.spec, saved.case, CONFIRM)
     return Body(
         candidate=found,
         parts=parts,
-        data=_data(pose(check.spec, saved.case, CONFIRM), gpu=gpu),
-        show=_show(rules, kinds, saved.case.seed if triton else None),
+        data=_data(posed, called, gpu=gpu),
+        show=_show(check, kinds, posed, saved.case.seed if triton else None),
         first=["seen_from_outside()"] * (Kind.CRASH in kinds),
         environment={} if gpu else {"TRITON_INTERPRET": "1"},
-        carried=_interpreter() if triton else {},
+        carried=carried(*_INTERPRETER * triton, *_OPCHECK * (Kind.CUSTOM_OP in kinds)),
         notes=[INTERPRETED] if triton else [],
     )
 
 
-def _interpreter() -> dict[str, str]:
-    watch = "tpcheck.kernels.watch"
-    return carried(
-        ("tpcheck.kernels.interpreter", "install"),
-        ("tpcheck.kernels.configurations", "chosen"),
-        (watch, "watching"),
-        (watch, "OutOfBounds"),
-        (watch, "Overflow"),
-    )
+_WATCH, _OPS = "tpcheck.kernels.watch", "tpcheck.kernels.registered"
+_INTERPRETER = (
+    ("tpcheck.kernels.interpreter", "install"),
+    ("tpcheck.kernels.configurations", "chosen"),
+    (_WATCH, "watching"),
+    (_WATCH, "OutOfBounds"),
+    (_WATCH, "Overflow"),
+)
+_OPCHECK = ((_OPS, "Calls"), (_OPS, "failures"))
 
 
-def _data(posed: Posed, *, gpu: bool) -> list[str]:
+def _with_options(check: Check, posed: Posed) -> list[str]:
+    """`subject`, as the case calls it: with its options, and constants that take no gradient."""
+    names, rules = getattr(check.candidate, "options", ()), check.kernel or Kernel()
+    options = {name: posed.case[name] for name in names}
+    places = {i for i, name in enumerate(posed.inputs) if name in rules.constants}
+    if not options and not places:
+        return []
+    given = "*tensors"
+    if places:
+        given = f"*(t.detach() if i in {places} else t for i, t in enumerate(tensors))"
+    return ["function = subject", f"subject = lambda *tensors: function({given}, **{options!r})"]
+
+
+def _data(posed: Posed, called: Any, *, gpu: bool) -> list[str]:
     problem, placed = posed.problems[0], (posed.params, posed.inputs, posed.outputs)
     share = Share(Work(posed.case, "", *placed, {}, posed.named, suspects=""), problem, 0)
     device = "cuda" if gpu else "cpu"
     given = _leaves(share.leaves(problem.inputs[0]), device)
     seeds = {n: literals.tensor(t, device) for n, t in share.seeds(0).items()}
+    seeds = {} if lacks_backward(called) else seeds
     wanted = [expected(target, target.value.numel()) for target in in_order(problem)]
     return [
         tensors("inputs", given, "Tensor | str"),
@@ -97,15 +118,22 @@ def _leaves(leaves: Mapping[str, Tensor], device: str) -> dict[str, str]:
     return made
 
 
-def _show(rules: Kernel, kinds: Collection[Kind], configuration: int | None) -> str:
+def _show(check: Check, kinds: Collection[Kind], posed: Posed, configuration: int | None) -> str:
     """
     Args:
         configuration: in which autotuned kernels run, where Triton interprets.
     """
-    lines = ["given, seeds = fresh(inputs), upstream()"]
+    rules = check.kernel or Kernel()
+    lines = [*_with_options(check, posed), "given, seeds = fresh(inputs), upstream()"]
     shown = "call(subject, given, seeds, expected())"
     if Kind.DISCIPLINE in kinds:
         shown += f" + habits(subject, inputs, upstream, overwrites={rules.overwrites!r})"
+    if Kind.CUSTOM_OP in kinds:
+        targets = posed.problems[0].targets
+        finite = all(bool(target.value.isfinite().all()) for target in targets)
+        compiled = posed.case.seed % EVERY == 0 and finite
+        moved = literals.number(moved_by_rounding(targets))
+        shown += f" + opchecked(subject, inputs, upstream, compiled={compiled}, moved={moved})"
     if configuration is None:
         return function("show(subject: Any) -> list[str]", [*lines, f"return {shown}"])
     lines += [

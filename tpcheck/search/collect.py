@@ -16,6 +16,7 @@ from types import ModuleType
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
 from tpcheck.process import guard
+from tpcheck.search.neighbours import make_importable, require_own
 from tpcheck.spec import Check
 
 
@@ -139,15 +140,17 @@ def load(file: Path) -> ModuleType:
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(file):
             return module
-    for folder in (str(Path.cwd()), str(file.parent)):
-        if folder not in sys.path:
-            sys.path.append(folder)  # last: a file called like a standard module must not win
+    for folder in (Path.cwd(), file.parent):
+        make_importable(folder)
     name, modes = "", guard.of_modes()
     try:
         name = _module_name(file)  # imports the packages that it is in
-        if "." in name:
-            return _required(importlib.import_module(name), file)  # as its neighbours will
-        return _execute(name, file)
+        if "." in name:  # as its neighbours will
+            module = _required(importlib.import_module(name), file)
+        else:
+            module = _execute(name, file)
+        require_own(file)
+        return module
     except InvalidArgument:
         raise
     except BaseException as error:
@@ -190,8 +193,7 @@ def _module_name(file: Path) -> str:
 
 def _finds(name: str, file: Path, base: Path) -> bool:
     """Whether `import name` leads to this file, with `base` at the end of the path."""
-    if str(base) not in sys.path:
-        sys.path.append(str(base))
+    make_importable(base)
     importlib.invalidate_caches()
     try:
         spec = importlib.util.find_spec(name)

@@ -22,6 +22,7 @@ _FAMILIES = (
     Kind.SAVED_BYTES,
     Kind.RACE,
     Kind.DISCIPLINE,
+    Kind.CUSTOM_OP,
     Kind.WITNESS,
 )
 

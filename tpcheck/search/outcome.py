@@ -29,6 +29,9 @@ def undecided(
         return Verdict.UNKNOWN, why
     if (stale := trials.ledger.stale()) is not None:
         return Verdict.UNKNOWN, stale
+    results = trials.results.values()
+    if unchecked := [r.unknown for r in results if r.verdict is Verdict.UNKNOWN and not r.judged]:
+        return Verdict.UNKNOWN, unchecked[0]  # what some cases do is not checked in any
     if open_ones := [result for result in ran if result.verdict is Verdict.UNKNOWN]:
         return Verdict.UNKNOWN, open_ones[0].unknown
     wanted = hunt.check.spec.degrees or hunt.options.degrees

@@ -39,9 +39,8 @@ class Crew:
         Raises:
             TpcheckError: a session can't be opened, or is not trusted.
         """
-        by_pipe: dict[Any, Worker] = {worker.pipe: worker for worker in self.workers}
-        for pipe in wait(list(by_pipe), seconds):
-            worker = by_pipe[pipe]
+        news: list[Any] = wait([of for worker in self.workers for of in worker.news()], seconds)
+        for worker in [worker for worker in self.workers if set(worker.news()) & {*news}]:
             message = worker.heard()
             if isinstance(message, Refused):
                 raise message.error

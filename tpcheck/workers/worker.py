@@ -8,13 +8,17 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tpcheck.comms import frames
+from tpcheck.engines.hosts import opened
 from tpcheck.errors import ENDING, TpcheckError
+from tpcheck.process import exits
 from tpcheck.process.lineage import die_with
 from tpcheck.search.session import Session
 
@@ -80,7 +84,8 @@ class Worker:
         with blocked():
             self.process = forked.Process(target=_live, args=arguments)
             self.process.start()
-        theirs.close()  # else its end would not be noticed
+        theirs.close()
+        self._end, _ = opened(self.process.pid or 0)  # readable once the process has ended
 
     def give(self, job: Any) -> None:
         """A job, to a worker that has none. One that has ended is noticed by who waits for it."""
@@ -88,9 +93,16 @@ class Worker:
         with contextlib.suppress(OSError):
             self.pipe.send(job)
 
+    def news(self) -> list[Any]:
+        """What to wait on for what it says, and for its end: what a reference has forked there may
+        live on, and hold its end of the pipe."""
+        return [self.pipe] if self._end is None else [self.pipe, self._end]
+
     def heard(self) -> Message | None:
         """What it says, which is there; None where the process has ended."""
         try:
+            if self._end is not None and not self.pipe.poll():
+                return None
             message: Message = self.pipe.recv()
         except (EOFError, OSError):
             return None
@@ -106,6 +118,9 @@ class Worker:
         self.process.kill()
         self.process.join()
         self.pipe.close()
+        if self._end is not None:
+            os.close(self._end)
+            self._end = None
 
     def bury(self) -> None:
         """Waits for one that was dismissed."""
@@ -135,7 +150,7 @@ def begin(parent: int) -> None:
 
 def _live(parent: int, pipe: Connection, start: Start, work: Work) -> None:
     begin(parent)
-    with contextlib.suppress(EOFError, OSError):  # the driver has gone
+    with exits.refused(), contextlib.suppress(EOFError, OSError):  # the driver has gone
         try:
             with start() as session:
                 session.require_trust()
@@ -150,4 +165,12 @@ def _done(session: Session, job: Any, work: Work, pipe: Connection) -> Message:
     try:
         return Done(work(session, job, lambda what: pipe.send(Told(what))))
     except Exception as error:
-        return Failed(error)
+        return Failed(_that_can_be_sent(error))
+
+
+def _that_can_be_sent(error: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(frames.in_a_line(error))
+    return error

@@ -28,8 +28,10 @@ def of_driver(folders: Iterable[Path]) -> dict[str, int]:
 
 
 def _bytes(folder: Path) -> int:
-    """What its files take of the disk."""
-    return sum(512 * path.lstat().st_blocks for path in folder.rglob("*") if path.is_file())
+    """What its files take of the disk, and those of the folders in it. What a candidate puts below
+    these may be too deep for a path."""
+    paths = [*folder.glob("*"), *folder.glob("*/*")]
+    return sum(512 * path.lstat().st_blocks for path in paths if path.is_file())
 
 
 def processes(marks: Iterable[str]) -> dict[int, str]:

@@ -43,6 +43,8 @@ def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFix
     assert "broken.py does not import: ModuleNotFoundError" in said("verify", "broken.py")
     (folder / "syntax.py").write_text("def f(:\n")
     assert "syntax.py does not import: SyntaxError" in said("verify", "syntax.py")
+    (folder / "quits.py").write_text("import os\nos._exit(0)\n")
+    assert "quits.py does not import: SystemExit: 0 (line 2)" in said("verify", "quits.py")
     (folder / "empty.py").write_text("x = 1\n")
     assert "no Check found in empty.py" in said("verify", "empty.py")
     (folder / "x.json").write_text('{"checks": []}')

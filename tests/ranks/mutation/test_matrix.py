@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -76,6 +78,20 @@ def test_an_engine_that_can_not_start_is_refused_in_its_own_words() -> None:
 def test_a_process_that_is_killed_is_one_clear_line() -> None:
     with pytest.raises(InvalidArgument, match="was killed, perhaps"):
         kill_all(THREE, partial(os._exit, 1), QUICKLY, jobs=2)  # type: ignore[arg-type]
+
+
+def killed(case: Case) -> None:
+    """In place of a reference."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_mutant_whose_process_is_killed_costs_no_other() -> None:
+    first, second, third = THREE
+    fatal = replace(second, spec=replace(second.spec, reference=killed))
+    found = kill_all([first, fatal, third], partial(open_session, "gloo", 2), QUICKLY)
+    assert [row.mutant for row in found.rows if row.killed] == [first.name, third.name]
+    (lost,) = found.troubled()
+    assert lost.mutant == fatal.name and "was killed" in (lost.trouble or "")
 
 
 def test_an_error_ends_the_matrix_and_its_processes() -> None:

@@ -77,6 +77,8 @@ def few_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (8, hard))
 
 
+KEPT: list[object] = []
+
 LEAVERS: dict[str, tuple[str, Callable[[], object]]] = {
     "no poison": (
         "torch.use_deterministic_algorithms",
@@ -102,6 +104,18 @@ LEAVERS: dict[str, tuple[str, Callable[[], object]]] = {
         lambda: setattr(F, "linear", lambda x, w, b=None: 2 * (x @ w.mT)),
     ),
     "files": ("resource.getrlimit", few_files),
+    "coalescing": (
+        "torch.distributed._coalescing_manager",
+        lambda: dist.distributed_c10d._world.pg_coalesce_state.setdefault(dist.group.WORLD, []),
+    ),
+    "names of groups": (
+        "the tables of torch.distributed",
+        lambda: torch._C._distributed_c10d._unregister_process_group(dist.group.WORLD.group_name),
+    ),
+    "dispatch keys": (
+        "a guard of dispatch keys",
+        lambda: KEPT.append(torch._C._AutoDispatchBelowAutograd()),
+    ),
     "alarm": ("signal.getitimer", lambda: signal.alarm(1000)),
     "exit": ("threading.enumerate", lambda: later(lambda: os._exit(3))),
     "stop": (
@@ -152,6 +166,36 @@ def test_what_is_left_behind_where_ranks_are_threads(threads: Engine, what: str)
     assert first.verdict is Verdict.PASS and name in {left.name for left in first.left}
     time.sleep(0.1)
     others_are_as_they_are(threads)
+
+
+def test_the_poison_is_spread_again_where_build_has_switched_it_off(gloo: Engine) -> None:
+    class Unpoisoned(Unwritten):
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            torch.use_deterministic_algorithms(False)
+
+    found = run(Unpoisoned, gloo)
+    assert Kind.OUTPUT in {mismatch.kind for mismatch in found.mismatches}
+    told = {(left.name, left.restored) for left in found.left}
+    assert told == {("torch.use_deterministic_algorithms", True)}
+
+
+@pytest.mark.parametrize("kind", ["gloo", "threads"])
+def test_what_is_noted_on_the_mesh_is_gone_in_the_next_case(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    engine: Engine = request.getfixturevalue(kind)
+    engine.start()
+    assert engine.call(noted, mesh={"tp": 2}) == [False, False]
+    assert engine.call(noted, mesh={"tp": 2}) == [False, False]
+
+
+def noted(mesh: Any) -> bool:
+    """Whether a mesh has been changed; changes it."""
+    found = hasattr(mesh, "noted") or bool(mesh._flatten_mapping) or bool(mesh.mesh[0] == 7)
+    mesh.noted, mesh._flatten_mapping["flat"] = True, mesh
+    mesh._rank_map.fill_(7)
+    return found
 
 
 def test_the_twin_without_a_guard_both_directions_go_wrong(gloo: Engine) -> None:

@@ -142,6 +142,26 @@ class Thrice(torch.autograd.Function):
         return dy * 3
 
 
+@torch.library.custom_op("scripts::product", mutates_args=())
+def op(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x * y).contiguous()
+
+
+@op.register_fake
+def _(x, y):
+    return x.new_empty(x.shape, dtype=None if FIXED else torch.int8)
+
+
+op.register_autograd(
+    lambda ctx, dz: (dz * ctx.saved_tensors[1], dz * ctx.saved_tensors[0]),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+def scaled(x, y, *, scale):
+    return x * y * (scale if FIXED else 1)
+
+
 def check(fn, reference=product, **more):
     arguments = {"x": Argument("rows", "width"), "y": Argument("rows", "width")}
     return tpcheck.kernel_check(fn, reference=reference, arguments={**arguments, **more})
@@ -160,6 +180,13 @@ nameless = tpcheck.kernel_check(
     lambda x: x + x if FIXED else x,
     reference=lambda x: 2 * x,
     arguments=one,
+)
+custom_op = check(op)
+with_options = tpcheck.kernel_check(
+    scaled,
+    reference=lambda x, y, *, scale: x * y * scale,
+    arguments={**one, "y": Argument("rows", "width", gradient=False)},
+    options={"scale": 0.5},
 )
 out_of_bounds = tpcheck.kernel_check(Scale.apply, reference=lambda x: 2 * x, arguments=one)
 race = tpcheck.kernel_check(Thrice.apply, reference=lambda x: 3 * x, arguments={"x": Argument("n")})

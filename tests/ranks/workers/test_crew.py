@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +27,13 @@ class Trusted(Session):
         pass
 
 
+class Unsent(Exception):
+    """Is pickled, and can't be unpickled."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one)
+
+
 @contextlib.contextmanager
 def start() -> Iterator[Session]:
     yield Trusted(None)  # type: ignore[arg-type]
@@ -36,6 +44,13 @@ def work(session: Session, job: Any, tell: Callable[[Any], None]) -> Any:
         os._exit(1)
     if job == "raise":
         raise ZeroDivisionError
+    if job == "leaves a child":
+        if os.fork() == 0:
+            time.sleep(20)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if job == "raise what can't be sent":
+        raise Unsent("one", "two")
     tell(f"at {job}")
     return os.getpid(), job
 
@@ -83,6 +98,20 @@ def test_what_a_job_raises_is_told(crew: Crew) -> None:
     crew.idle()[0].give("raise")
     failed = heard(crew, 2)[-1]
     assert isinstance(failed, Failed) and isinstance(failed.error, ZeroDivisionError)
+
+
+def test_an_error_that_can_not_be_sent_is_told(crew: Crew) -> None:
+    crew.idle()[0].give("raise what can't be sent")
+    failed = heard(crew, 2)[-1]
+    assert isinstance(failed, Failed) and "Unsent: one" in str(failed.error)
+
+
+def test_one_whose_child_lives_on_is_noticed(crew: Crew) -> None:
+    crew.idle()[0].give("leaves a child")
+    until, said = time.monotonic() + 10, []
+    while None not in said and time.monotonic() < until:
+        said += [message for _, message in crew.hear(1)]
+    assert said[-1] is None
 
 
 def test_a_session_that_can_not_be_opened_or_trusted_is_raised() -> None:

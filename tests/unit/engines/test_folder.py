@@ -72,6 +72,57 @@ def test_what_candidates_leave_is_removed_and_nothing_that_it_leads_to(tmp_path:
     run.remove()
 
 
+def dug(folder: Path, deep: int = 3000) -> None:
+    """Folders in folders, too many for a path, or for a function that calls itself."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(deep):
+        os.mkdir("deeper", dir_fd=here)
+        below = os.open("deeper", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("file", os.O_CREAT, dir_fd=here))
+    os.close(here)
+
+
+def test_folders_however_deep_are_removed(places: tuple[Path, Path]) -> None:
+    run = RunFolder()
+    dug(run.path)
+    run.clear()
+    assert list(run.path.iterdir()) == []
+    dug(run.path)
+    run.remove()
+    assert not run.path.exists()
+    dug(dead := abandoned(places[0]))
+    folder.sweep()
+    assert not dead.exists()
+
+
+def test_rights_that_a_candidate_took_away_are_given_back() -> None:
+    run = RunFolder()
+    for again in (run.renew, run.clear):
+        (run.path / "deep").mkdir(mode=0o000, exist_ok=True)
+        run.path.chmod(0o000)
+        assert not again() and run.path.stat().st_mode & 0o777 == 0o700
+    run.remove()
+
+
+def test_a_link_in_the_folders_place_leads_nowhere(tmp_path: Path) -> None:
+    (mine := tmp_path / "mine").mkdir()
+    (mine / "file").write_text("mine")
+    run, moved = RunFolder(), tmp_path / "moved"
+    (run.path / "case1.safetensors").write_text("a case's")
+    run.path.rename(moved)
+    run.path.symlink_to(mine)
+    run.clear()
+    assert (mine / "file").exists() and list(moved.iterdir()) == []
+    assert run.renew() and not run.path.is_symlink()
+    assert not moved.exists(), "it is the run's, wherever it is"
+    run.path.rename(moved)
+    run.path.symlink_to(mine)
+    run.remove()
+    assert (mine / "file").exists() and not moved.exists() and not run.path.is_symlink()
+
+
 def test_links_and_files_of_that_name_are_left_alone(places: tuple[Path, Path]) -> None:
     shared, temporary = places
     (temporary / "mine").mkdir()

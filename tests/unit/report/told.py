@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpcheck.evidence import Evidence, Race, Stray, Undisciplined, Wrapped
-from tpcheck.vocabulary import Access, Habit
+from tpcheck.evidence import Evidence, Misregistered, Race, Stray, Undisciplined, Wrapped
+from tpcheck.vocabulary import Access, Habit, OpTest
 
 KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
     (
@@ -53,6 +53,16 @@ KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
             "elements": 3,
             "beside": 0,
             "reason": "the call changes 3 elements",
+        },
+    ),
+    (
+        Misregistered("m::f", OpTest.FAKE, "TypeError", "no"),
+        {
+            "op": "m::f",
+            "test": "test_faketensor",
+            "type": "TypeError",
+            "reason": "m::f has no fake kernel that says what it gives (test_faketensor of "
+            "torch.library.opcheck): TypeError: no",
         },
     ),
 ]

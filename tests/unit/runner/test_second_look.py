@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -12,7 +16,8 @@ from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Problem, Target
-from tpcheck.runner.second_look import CLEAR, doubtful
+from tpcheck.protocol.returned import file_of
+from tpcheck.runner.second_look import CLEAR, doubtful, look_again
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -49,3 +54,14 @@ def test_what_was_looked_at_closely_is_not_looked_at_again() -> None:
     posed, report = suspected("float64", integer=True, error=1.0, bound=0.0)
     object.__setattr__(posed, "effort", CONFIRM)
     assert not doubtful(posed, [report])
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda file: None])
+def test_without_the_tensors_that_a_rank_kept_its_evidence_stands(
+    tmp_path: Path, put: Callable[[Path], object]
+) -> None:
+    posed, report = suspected("float32", integer=False, error=1.0, bound=0.1)
+    found = list(report.mismatches)
+    put(file_of(tmp_path, report.rank))
+    look_again(posed, [report], tmp_path)
+    assert report.mismatches == found

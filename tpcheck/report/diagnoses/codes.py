@@ -43,6 +43,7 @@ MEANING = {
     Code.ROWS_NOT_INDEPENDENT: "an infinite number in one row makes another one wrong",
     Code.STRIDE_IGNORED: "a kernel is right for contiguous tensors only",
     Code.WRONG_CONFIGURATION: "an autotuned kernel is right in another of its configurations",
+    Code.CUSTOM_OP: "an op of torch.library is not what it is registered as",
     Code.UPSTREAM_IGNORED: "a backward is right where upstream gradients are ones only",
     Code.PATH_NOT_TAKEN: "every value is right, and the way that is meant to give it was not taken",
     Code.UNCLASSIFIED: "none of the known causes fits",

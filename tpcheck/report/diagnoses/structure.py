@@ -90,6 +90,11 @@ def _(cause: causes.DoesMore) -> str:
 
 
 @sentence.register
+def _(cause: causes.OpMisregistered) -> str:
+    return str(said(cause.seen))
+
+
+@sentence.register
 def _(cause: causes.NotAsLaidOut) -> str:
     names, held = ", ".join(cause.tensors), cause.seen
     match held.fault:

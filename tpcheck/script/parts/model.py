@@ -34,6 +34,7 @@ class Case:
     magnitude: int = 0
     family: str = "normal"
     integers: bool = False
+    gradients: str = "all"
 
     def __getitem__(self, name: str) -> Any:
         return self.dims[name]

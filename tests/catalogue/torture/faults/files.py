@@ -120,3 +120,39 @@ def swaps_the_store(here: Here) -> None:
     for path in run_folder().glob("store*"):
         path.unlink(missing_ok=True)
         path.touch()
+
+
+@kind(Effect.HARMLESS, 3000)
+def digs_in_the_runs_folder(here: Here) -> None:
+    """Makes folders in folders in the run's, too many for a path."""
+    inner = os.open(run_folder(), os.O_RDONLY)
+    for _ in range(here.variant):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir("deep", dir_fd=inner)
+        below = os.open("deep", os.O_RDONLY, dir_fd=inner)
+        os.close(inner)
+        inner = below
+    os.close(inner)
+
+
+@kind(Effect.MEDDLES, at=(Place.FINALIZE,))
+def moves_the_runs_folder(here: Here) -> None:
+    """Moves the run's folder and puts a link to another one in its place, whose files stay."""
+    folder = run_folder()
+    other = Path(os.environ.get("TORTURE_FOLDER", tempfile.gettempdir())) / "another"
+    other.mkdir(exist_ok=True)
+    (other / "file").touch()
+    if folder.is_symlink():
+        return  # another rank's
+    with contextlib.suppress(OSError):
+        folder.rename(f"{folder}-{os.getpid()}")
+        folder.symlink_to(other)
+
+
+@kind(Effect.MEDDLES, at=(Place.FORWARD, Place.NODE))
+def pipes_in_place_of_its_files(here: Here) -> None:
+    """Puts named pipes where a rank's tensors are written and read."""
+    for folder in [path for path in run_folder().iterdir() if path.is_dir()]:
+        for rank in range(4):
+            with contextlib.suppress(OSError):
+                os.mkfifo(folder / f"rank{rank}.safetensors")

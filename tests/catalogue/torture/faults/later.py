@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
 import gc
@@ -226,3 +227,16 @@ def is_woken_by_its_own_descriptor(here: Here) -> None:
 
     fcntl.fcntl(2, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+@kind(Effect.LEAVES)
+def leaves_a_thread_without_a_name(here: Here) -> None:
+    """Leaves a thread that `threading` does not know, which switches the poison off."""
+
+    def act() -> None:
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            time.sleep(0.01)
+            torch.use_deterministic_algorithms(False)
+
+    _thread.start_new_thread(act, ())

@@ -193,3 +193,9 @@ def checked_assertions(here: Here) -> None:
 def view_replay(here: Here) -> None:
     """Has autograd replay views."""
     torch._C._set_view_replay_enabled(True)
+
+
+@kind(Effect.LEAVES, "_AutoDispatchBelowAutograd", "_DisableFuncTorch")
+def dispatch_keys(here: Here) -> None:
+    """Leaves out dispatch keys, those of autograd say."""
+    _kept.append(getattr(torch._C, here.variant)())

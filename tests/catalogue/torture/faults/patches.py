@@ -243,3 +243,40 @@ def modules_replaced(here: Here) -> None:
 def modules_forgotten(here: Here) -> None:
     """A module is gone from `sys.modules`, and would be loaded again."""
     del sys.modules[here.variant]
+
+
+def _does_nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+@kind(Effect.LEAVES, "all_reduce", "all_gather_into_tensor", "barrier")
+def code_of_functions(here: Here) -> None:
+    """Changes a function in place: its name leads to the same object."""
+    function = getattr(dist, here.variant)
+    function.__code__ = (lambda *args, **kwargs: None).__code__.replace(
+        co_freevars=function.__code__.co_freevars
+    )
+
+
+@kind(Effect.LEAVES, "module", "class")
+def classes_of_modules(here: Here) -> None:
+    """Puts a module, or a layer, into another class, whose attributes come first."""
+    if here.variant == "module":
+        doubled = property(lambda module: _does_nothing, lambda module, value: None)
+        dist.__class__ = type("Module", (type(dist),), {"all_reduce": doubled})
+    else:
+        torch.nn.Linear.__bases__ = (
+            type("Module", (torch.nn.Module,), {"__call__": _does_nothing}),
+        )
+
+
+@kind(Effect.LEAVES, "float64", "float32", "contiguous_format")
+def constants_of_torch(here: Here) -> None:
+    """Puts a constant in the place of another."""
+    _put(torch, here.variant, torch.float16)
+
+
+@kind(Effect.LEAVES)
+def reductions(here: Here) -> None:
+    """Has sums be maxima."""
+    _put(dist.ReduceOp, "SUM", dist.ReduceOp.MAX)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from fixtures.parallel import collectives, linear, region, sharding
 from tests.catalogue.torture.fault import GLOO, PASS, Effect, Here, kind
@@ -120,3 +122,24 @@ def its_own_module_kept(here: Here) -> None:
 
 
 _kept: list[object] = []
+
+
+@kind(Effect.LEAVES, everywhere=True)
+def collectives_put_off(here: Here) -> None:
+    """Begins to coalesce collectives, and never ends it: no all-reduce does anything any more."""
+    dist.distributed_c10d._coalescing_manager(here.group).__enter__()
+
+
+@kind(Effect.LEAVES)
+def names_of_groups(here: Here) -> None:
+    """Forgets the names of groups, by which functional collectives find them."""
+    torch._C._distributed_c10d._unregister_all_process_groups()
+
+
+@kind(
+    Effect.LEAVES, "_rank", "_mesh_dim_names", "_dim_group_names", "_flatten_mapping", "_rank_map"
+)
+def the_mesh(here: Here) -> None:
+    """Changes the meshes that it can find."""
+    for mesh in [one for one in gc.get_objects() if type(one) is DeviceMesh]:
+        setattr(mesh, here.variant, {} if here.variant == "_flatten_mapping" else None)

@@ -157,5 +157,5 @@ def what_it_has_been_taught(here: Here) -> None:
     from tpcheck.ranks.host import Host
 
     for host in _all(Host):
-        for key in host.parts:
-            host.parts[key] = {"candidate": lambda case, mesh: None}
+        for key in host.candidates.parts:
+            host.candidates.parts[key] = {"candidate": lambda case, mesh: None}

@@ -12,6 +12,7 @@ from tpcheck.causes.structure import (
     IntegersWrap,
     NotAsLaidOut,
     NothingKnown,
+    OpMisregistered,
     OutsideOfItsTensors,
     PathLeftOut,
     PlanAtFault,
@@ -25,6 +26,7 @@ from tpcheck.evidence import (
     Entered,
     MessagesLost,
     Misheld,
+    Misregistered,
     OverSaved,
     PathNotTaken,
     Race,
@@ -35,7 +37,7 @@ from tpcheck.evidence import (
     Undisciplined,
     Wrapped,
 )
-from tpcheck.vocabulary import Access, Fault, Habit, Impasse, Phase
+from tpcheck.vocabulary import Access, Fault, Habit, Impasse, OpTest, Phase
 
 WAITS = Stuck(Impasse.EVERY_RANK_WAITS)
 GONE = Stuck(Impasse.PEER_FINISHED, peer=0)
@@ -163,5 +165,11 @@ SAID: list[Said] = [
         DoesMore("x", Undisciplined(Habit.CHANGES_INPUT, None, 4)),
         "x: the call changes 4 bytes of memory beside it",
         {"tensor": "x"},
+    ),
+    (
+        OpMisregistered(Misregistered("m::f", OpTest.SCHEMA, "RuntimeError", "x was mutated")),
+        "m::f does not do what its schema says (test_schema of torch.library.opcheck): "
+        "RuntimeError: x was mutated",
+        {},
     ),
 ]  # fmt: skip

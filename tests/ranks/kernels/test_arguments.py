@@ -1,0 +1,102 @@
+"""What a function of tensors may be given: masks, small integers, constants, options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.ranks.kernels import odd_ops
+from tests.ranks.kernels.test_kernel_check import OPTIONS, SHAPES, code, product
+from tpcheck import Argument, InvalidArgument, kernel_check
+from tpcheck.engines.engine import Engine
+from tpcheck.search.search import Search
+from tpcheck.verdict import CheckResult, Verdict
+
+
+def run(fn: Any, engine: Engine, **given: Any) -> CheckResult:
+    return Search(kernel_check(fn, name="subject", **given), engine, OPTIONS).run()
+
+
+def picked(x: Tensor, keep: Tensor, row: Tensor) -> Tensor:
+    """Rows of x [rows, width], masked."""
+    assert (keep.dtype, row.dtype) == (torch.bool, torch.int32)
+    return torch.where(keep, x, 0.0)[row.long()]
+
+
+def test_masks_and_small_integers_are_drawn(gloo: Engine) -> None:
+    arguments = {
+        "x": Argument("rows", "width"),
+        "keep": Argument("rows", "width", dtype="bool"),
+        "row": Argument("rows", integers=(0, "rows"), dtype="int32"),
+    }
+    sizes = {"rows": 3}
+    given = {"reference": picked, "arguments": arguments, "sizes": sizes}
+    assert run(picked, gloo, **given).verdict is Verdict.PASS
+    assert code(run(lambda x, keep, row: x[row.long()], gloo, **given))
+
+
+def scaled(x: Tensor, *, scale: float, which: str) -> Tensor:
+    return x * scale if which == "all" else x[:1] * scale
+
+
+def last_rows(x: Tensor, *, scale: float, which: str) -> Tensor:
+    return x * scale if which == "all" else x[-1:] * scale
+
+
+def test_options_are_drawn_for_function_and_reference(gloo: Engine) -> None:
+    from hypothesis import strategies as st
+
+    options = {"scale": 0.5, "which": st.sampled_from(["all", "first"])}
+    given = {"reference": scaled, "arguments": {"x": Argument("rows", "width")}, "options": options}
+    assert run(scaled, gloo, **given).verdict is Verdict.PASS
+    found = run(last_rows, gloo, **given)
+    assert found.counterexample is not None
+    assert found.counterexample.case["which"] == "first"
+
+
+def test_a_constant_takes_no_gradient(gloo: Engine) -> None:
+    constants = {name: Argument("rows", "width", gradient=False) for name in ("x", "y")}
+    given = {"reference": product, "arguments": constants}
+    assert run(odd_ops.without_autograd, gloo, **given).verdict is Verdict.PASS
+    half = {"x": SHAPES["x"], "y": constants["y"]}
+    found = run(lambda x, y: x * y.detach(), gloo, reference=product, arguments=half)
+    assert found.verdict is Verdict.PASS
+    assert found.judged and all(own.judged == own.elements for own in found.judged.values())
+    dropped = run(lambda x, y: x.detach() * y, gloo, reference=product, arguments=half)
+    assert code(dropped) == "gradient-dropped"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"options": {"rows": 3}}, "neither tensors nor sizes"),
+        ({"options": {"x": 3}}, "neither tensors nor sizes"),
+        ({"options": 3}, "options"),
+        ({"opcheck": 1}, "opcheck"),
+        ({"degrees": 2}, "degrees=2"),
+        ({"degrees": ()}, "degrees"),
+        ({"layout": {"x": 0}}, "tpcheck.Layout"),
+        ({"sizes": {"z": 3}}, "sizes"),
+    ],
+)
+def test_mistakes_of_a_check_are_one_line(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says) as caught:
+        kernel_check(product, reference=product, arguments=SHAPES, **given)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"dtype": "float32"}, "dtype"),
+        ({"dtype": "int32"}, "of a tensor of integers"),
+        ({"gradient": 1}, "gradient"),
+    ],
+)
+def test_mistakes_are_one_line(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says) as caught:
+        Argument("rows", **given)
+    assert len(str(caught.value).splitlines()) == 1

@@ -1,0 +1,98 @@
+"""Ops of `torch.library` as subjects: held to opcheck, named, found again in the corpus."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.ranks.kernels import odd_ops
+from tpcheck import Argument, kernel_check
+from tpcheck.engines.engine import Engine
+from tpcheck.evidence import Misregistered
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.verdict import CheckResult, Verdict
+from tpcheck.vocabulary import OpTest
+
+OPTIONS = Options(examples=12, corpus=None, shrink_cases=10)
+SHAPES = {"x": Argument("rows", "width"), "y": Argument("rows", "width")}
+
+
+def product(x: Tensor, y: Tensor) -> Tensor:
+    return x * y
+
+
+def run(fn: Any, engine: Engine, **more: Any) -> CheckResult:
+    given = {"reference": product, "arguments": SHAPES, **more}
+    return Search(kernel_check(fn, name="subject", **given), engine, OPTIONS).run()
+
+
+def failed(found: CheckResult) -> set[OpTest]:
+    assert found.counterexample is not None, found.reason
+    details = [mismatch.detail for mismatch in found.counterexample.mismatches]
+    return {detail.test for detail in details if isinstance(detail, Misregistered)}
+
+
+def code(found: CheckResult) -> str:
+    assert found.counterexample is not None, found.reason
+    return found.counterexample.diagnosis.code
+
+
+PACKET = getattr(torch.ops, odd_ops.LIBRARY).right
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        odd_ops.right,
+        PACKET,
+        PACKET.default,
+        partial(odd_ops.right),
+        lambda x, y: odd_ops.right(x, y) + 0,
+        odd_ops.OfRightOps.apply,
+    ],
+    ids=["custom_op", "packet", "overload", "partial", "inside", "autograd"],
+)
+def test_a_right_op_passes(fn: Any, gloo: Engine) -> None:
+    found = run(fn, gloo)
+    assert found.verdict is Verdict.PASS, found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "test"),
+    [
+        (odd_ops.without_fake, OpTest.FAKE),
+        (odd_ops.fake_of_other_shape, OpTest.FAKE),
+        (odd_ops.fake_of_other_dtype, OpTest.FAKE),
+        (odd_ops.fake_of_other_strides, OpTest.FAKE),
+        (odd_ops.backward_reads_numbers, OpTest.AOT_DISPATCH),
+        (odd_ops.autograd_at_the_cpus_key, OpTest.AUTOGRAD),
+        (lambda x, y: odd_ops.fake_of_other_shape(x, y) + 0, OpTest.FAKE),
+        (odd_ops.OfOps.apply, OpTest.FAKE),
+    ],
+    ids=["no-fake", "shape", "dtype", "strides", "backward", "key", "inside", "backward-op"],
+)
+def test_what_an_op_is_not_registered_as_is_named(wrong: Any, test: OpTest, gloo: Engine) -> None:
+    found = run(wrong, gloo)
+    assert test in failed(found)
+    assert code(found) == "custom-op"
+    assert run(wrong, gloo, opcheck=False).verdict is Verdict.PASS
+
+
+def test_a_change_that_the_schema_hides_is_found_where_it_is_declared(gloo: Engine) -> None:
+    found = run(odd_ops.hides_a_change, gloo, overwrites=("x",))
+    assert OpTest.SCHEMA in failed(found)
+    assert code(run(odd_ops.hides_a_change, gloo)) == "input-overwritten"
+
+
+def test_an_output_that_is_an_input_is_named(gloo: Engine) -> None:
+    found = run(odd_ops.returns_its_input, gloo, reference=lambda x, y: x.detach())
+    assert failed(found) >= {OpTest.SCHEMA}
+
+
+def test_an_op_without_autograd_drops_the_gradient(gloo: Engine) -> None:
+    assert code(run(odd_ops.without_autograd, gloo)) == "gradient-dropped"

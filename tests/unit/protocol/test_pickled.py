@@ -1,0 +1,66 @@
+"""What is sent to ranks by name: ops of `torch.library`, and what `torch.compile` made."""
+
+from functools import partial
+from typing import Any
+
+import cloudpickle
+import pytest
+import torch
+from torch import Tensor
+
+from tpcheck import Argument, Check, kernel_check
+from tpcheck.protocol.pickled import sent
+
+LIBRARY = "tpcheck_sent_ops"
+
+
+@torch.library.custom_op(f"{LIBRARY}::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+library = torch.library.Library(LIBRARY, "FRAGMENT")
+library.define("thrice(Tensor x) -> Tensor")
+
+
+def plain(x: Tensor) -> Tensor:
+    return x * 2
+
+
+fast = torch.compile(plain, backend="eager")
+
+
+def check(fn: Any) -> Check:
+    return kernel_check(fn, reference=plain, arguments={"x": Argument("n")})
+
+
+inline = check(torch.compile(plain, backend="eager"))
+
+
+def again(thing: Any, of: Check | None = None) -> Any:
+    return cloudpickle.loads(sent(thing, of or check(plain)))
+
+
+def test_an_op_is_found_again_by_its_name() -> None:
+    packet = torch.ops.tpcheck_sent_ops.thrice
+    for op in (twice, packet, packet.default, torch.ops.aten.mul.Tensor):
+        assert again({"of": [op]}) == {"of": [op]}
+    assert again(partial(twice, 3)).func is twice
+    assert again(lambda x: twice(x) + fast(x)).__closure__ is None
+
+
+def test_a_compiled_function_is_found_again_by_its_variable() -> None:
+    assert again(fast) is fast
+    assert again(inline.candidate, inline).fn is inline.candidate.fn  # type: ignore[attr-defined]
+
+
+def test_what_has_no_name_is_refused() -> None:
+    nameless = check(torch.compile(plain, backend="eager"))
+    with pytest.raises(TypeError, match="assign it in a module"):
+        sent(nameless.candidate, nameless)
+
+
+def test_what_is_registered_in_main_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(twice._init_fn, "__module__", "__main__")
+    with pytest.raises(TypeError, match="registered in __main__"):
+        sent(twice, check(plain))

@@ -1,0 +1,137 @@
+"""How what a user hands over is sent to the ranks: by value or by name, as cloudpickle does, and by
+name alone what has no value to send: ops of `torch.library`, and what `torch.compile` made.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+import torch
+from torch._library.custom_ops import OPDEFS, CustomOpDef
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.library import Library
+
+from tpcheck.spec import Check
+from tpcheck.tensors.ops import is_compiled, name_of
+
+Place = tuple[str, str]  # a module's name, and a variable in it
+
+
+def sent(parts: Any, check: Check) -> bytes:
+    """What `cloudpickle.loads` makes again on a rank.
+
+    Args:
+        check: to which the parts belong.
+
+    Raises:
+        Exception: some of it can't be pickled.
+    """
+    file = io.BytesIO()
+    _Pickler(file, check).dump(parts)
+    return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):
+    def __init__(self, file: io.BytesIO, check: Check) -> None:
+        super().__init__(file)
+        self._check = check
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, (CustomOpDef, OpOverload, OpOverloadPacket)):
+            return _op, (self._home_of(obj), *_path_of(obj))
+        if is_compiled(obj) and not isinstance(obj, torch.nn.Module) and not _is_named(obj):
+            if (place := _variable(obj)) is not None:
+                return _of_module, place
+            return _of_check, self._inside_of_the_check(obj)
+        return super().reducer_override(obj)
+
+    def _home_of(self, op: Any) -> str:
+        """The module that registers an op; where that is not known, the one with the check."""
+        known = OPDEFS.get(name_of(op))
+        home = _registering(name_of(op)) if known is None else known._init_fn.__module__
+        if home is None and (place := _variable(op) or _place_of(self._check)) is not None:
+            home = place[0]
+        if home == "__main__":
+            raise TypeError(f"{name_of(op)} is registered in __main__, which ranks don't run")
+        return home or "torch"
+
+    def _inside_of_the_check(self, function: Any) -> Place:
+        place = _place_of(self._check)
+        if place is None or getattr(self._check.candidate, "fn", None) is not function:
+            raise TypeError(
+                "a compiled function is found by its name on the ranks: assign it in a module, as "
+                "in `fast = torch.compile(f)`"
+            )
+        return place
+
+
+def _path_of(op: Any) -> tuple[str, str | None]:
+    """(library::op, overload); None for the op that has them all, "def" for what defined it."""
+    if isinstance(op, CustomOpDef):
+        return name_of(op), "def"
+    return name_of(op), None if isinstance(op, OpOverloadPacket) else str(op._overloadname)
+
+
+def _modules() -> Iterator[ModuleType]:
+    """Those with a file of their own that ranks can find."""
+    for name, module in list(sys.modules.items()):
+        file = str(getattr(module, "__file__", None))
+        if file.endswith(".py") and name != "__main__" and name.partition(".")[0] != "torch":
+            yield module
+
+
+def _variable(thing: Any) -> Place | None:
+    for module in _modules():
+        for name, held in list(vars(module).items()):
+            if held is thing:
+                return module.__name__, name
+    return None
+
+
+def _registering(op: str) -> str | None:
+    """The module that holds the library in which an op is defined."""
+    for module in _modules():
+        for held in list(vars(module).values()):
+            if type(held) is Library and op in held._op_defs:
+                return module.__name__
+    return None
+
+
+def _place_of(check: Check) -> Place | None:
+    address = check.address()
+    if address is None:
+        return None
+    named = [m.__name__ for m in _modules() if str(m.__file__) == address[0]]
+    return (named[0], address[1]) if named else None
+
+
+def _is_named(function: Any) -> bool:
+    """Whether its own name leads to it, so that cloudpickle sends that."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    return getattr(module, getattr(function, "__qualname__", ""), None) is function
+
+
+# ---- on a rank
+
+
+def _op(home: str, name: str, overload: str | None) -> Any:
+    importlib.import_module(home)
+    if overload == "def":
+        return OPDEFS[name]
+    library, _, op = name.partition("::")
+    packet = getattr(getattr(torch.ops, library), op)
+    return packet if overload is None else getattr(packet, overload)
+
+
+def _of_module(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+def _of_check(module: str, name: str) -> Any:
+    return _of_module(module, name).candidate.fn
