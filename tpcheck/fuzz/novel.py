@@ -70,7 +70,8 @@ def _settings(case: Case) -> Iterator[Any]:
     yield "dtype", case.dtype
     yield "family", case.family, case.integers
     yield "magnitude", (case.magnitude > 0) - (case.magnitude < 0)
-    yield "passes", min(case.microbatches, 2), case.step, case.gradients
+    yield "passes", min(case.microbatches, 2), case.gradients
+    yield "step", case.step
     yield "mesh", tuple(case.mesh.values())
     flags = ((n, v) for n, v in case.dims.items() if isinstance(v, (bool, str)))
     yield from itertools.islice(flags, FEW)
@@ -81,7 +82,8 @@ def _of_sizes(case: Case) -> Iterator[Any]:
     for name, size in sizes:
         yield name, size_class(size)
         yield name, "step", near_step(size)
-        yield name, "bits", size.bit_length()
+    if len(sizes) == FEW:
+        return
     for (one, size), (other, another) in itertools.combinations(sizes, 2):
         yield one, other, (size > another) - (size < another)
 
@@ -127,8 +129,9 @@ class Novel(Stream):
                 heapq.heappush(heap, (now, n, case))
                 continue
             self._met.add(self._words.pop(case))
-            del self._waiting[case]
             taken.append(case)
+        self._waiting.clear()  # what is left was drawn often enough to be drawn again
+        self._words.clear()
         return taken
 
 

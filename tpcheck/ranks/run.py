@@ -57,8 +57,7 @@ class RankRun:
     ) -> None:
         self.work, self.parts, self.mesh, self.recorder = work, parts, mesh, recorder
         self.case = work.case
-        self.rank = recorder.rank
-        cuda = mesh.device_type == "cuda"
+        self.rank, cuda = recorder.rank, mesh.device_type == "cuda"
         self.device = torch.device("cuda", torch.cuda.current_device()) if cuda else "cpu"
         self.report = RankReport(self.rank)
         self.problem = self._load_problem()

@@ -1,0 +1,70 @@
+"""The rarest of the cases that are drawn are taken: all combinations of three features alike."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from tpcheck.case import Case
+from tpcheck.fuzz.novel import Met, Novel, near_step
+from tpcheck.search.stream import Stream
+
+
+def cases() -> SearchStrategy[Case]:
+    """One in a thousand has all three."""
+    rare = st.integers(0, 9).map(lambda n: n == 7)
+    seeds = st.integers(0, 2**20)
+    return st.builds(
+        lambda a, b, c, seed: Case(dims={"a": a, "b": b, "c": c}, seed=seed),
+        rare,
+        rare,
+        rare,
+        seeds,
+    )
+
+
+def count(stream: Stream, of: int = 300) -> int:
+    taken = [case for _ in range(of // 20) for case in stream.take(20)]
+    assert len(set(taken)) == len(taken) == of
+    return sum(all(case.dims.values()) for case in taken)
+
+
+def test_what_three_features_need_is_met_more_often() -> None:
+    plain = sum(count(Stream(cases(), key)) for key in "abc")
+    assert sum(count(Novel(Met(), cases(), key)) for key in "abc") >= 5 * max(plain, 1)
+
+
+def test_the_same_key_draws_the_same_and_what_ran_is_not_taken() -> None:
+    first = Novel(Met(), cases(), "k").take(20)
+    assert Novel(Met(), cases(), "k").take(20) == first
+    again = Novel(Met(), cases(), "k", (), lambda case: case in first).take(20)
+    assert len(again) == 20 and not set(again) & set(first)
+
+
+def test_what_was_met_is_worth_less_and_counts_in_later_streams() -> None:
+    met, case = Met(), Case(dims={"n": 3})
+    words = met.words(case)
+    before = met.worth(words)
+    met.add(words)
+    other = met.words(Case(dims={"n": 4}))
+    assert met.worth(words) == before / 2 < met.worth(other) < before
+
+
+def test_of_mixed_memory_the_format_of_each_tensor_counts() -> None:
+    met = Met()
+    case = Case(memory="mixed", seed=1)
+    assert not [word for word in met.words(case) if word[0] in ("memory", "x")]
+    met.names |= {"x"}
+    formats = {str(met.words(Case(memory="mixed", seed=seed))) for seed in range(40)}
+    assert len(formats) > 5
+
+
+@pytest.mark.parametrize(
+    ("size", "step"),
+    [(0, (16, 0)), (15, (16, 1)), (17, (16, -1)), (24, (8, 0)), (23, (8, 1)), (6, (2, 0))],
+)
+def test_sizes_are_told_apart_by_the_steps_that_they_end_at(
+    size: int, step: tuple[int, int]
+) -> None:
+    assert near_step(size) == step
