@@ -171,7 +171,12 @@ one = {"x": Argument("rows", "width")}
 stride_ignored = check(strides, two)
 twice = check(Product.apply)
 input_overwritten = check(overwrites)
-aliased = check(Once.apply)
+aliased = tpcheck.kernel_check(
+    Once.apply,
+    reference=product,
+    arguments={"x": Argument("rows", "width"), "y": Argument("rows", "width")},
+    memory=("contiguous", "aliased"),
+)
 some = check(Some.apply)
 leaf = check(Leaf.apply)
 raising = check(raises)

@@ -81,7 +81,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "models.py").write_text(MODELS)
     command = [sys.executable, "-m", "tpcheck", "verify", "kernels.py", "models.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    options = ["--examples", "40", "--tp", "2"]
+    options = ["--examples", "16", "--tp", "2"]
     done = subprocess.run([*command, *options], cwd=folder, env=environment, capture_output=True)
     assert done.stdout.count(b"\nFAIL  ") >= 15, done.stdout.decode() + done.stderr.decode()
     return folder
