@@ -25,7 +25,8 @@ def children() -> dict[int, str]:
     for number in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             # `1234 (a name) S 1 …`: the name may have any character in it
-            before, _, after = Path(f"/proc/{number}/stat").read_text().rpartition(")")
+            stat = Path(f"/proc/{number}/stat").read_text(errors="replace")
+            before, _, after = stat.rpartition(")")
             if int(after.split()[1]) == own:
                 found[int(number)] = before.partition("(")[2]
     return found

@@ -89,7 +89,7 @@ def folders(marks: Iterable[str]) -> list[Path]:
 
 def _stat(entry: Path) -> list[str]:
     """State, parent, … of a process."""
-    return (entry / "stat").read_text().rpartition(")")[2].split()
+    return (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _named(entry: Path) -> str:
