@@ -6,7 +6,9 @@ from fixtures.parallel.fused import FusedColumnLinear, FusedRowLinear
 from tpcheck import Case, Check, specs
 
 
-def _fused(cls: type) -> Any:
+def fused(cls: type) -> Any:
+    """Builds a fused layer of this class."""
+
     def build(case: Case, mesh: Any) -> Any:
         return cls(
             case["in_features"],
@@ -20,8 +22,8 @@ def _fused(cls: type) -> Any:
 
 
 all_gather_linear = Check(
-    specs.all_gather_linear(), candidate=_fused(FusedColumnLinear), communication=True
+    specs.all_gather_linear(), candidate=fused(FusedColumnLinear), communication=True
 )
 linear_reduce_scatter = Check(
-    specs.linear_reduce_scatter(), candidate=_fused(FusedRowLinear), communication=True
+    specs.linear_reduce_scatter(), candidate=fused(FusedRowLinear), communication=True
 )

@@ -9,6 +9,7 @@ from fixtures.kernels.candidates import (
     KernelMLP,
 )
 from fixtures.kernels.contracts import a_launch_per_piece
+from properties.fused import fused
 from tpcheck import Case, Check, specs
 from tpcheck.specs.block import block_dims
 
@@ -47,28 +48,15 @@ block_kernels_sp = Check(
 )
 
 
-def _fused(cls: type) -> Any:
-    def build(case: Case, mesh: Any) -> Any:
-        return cls(
-            case["in_features"],
-            case["out_features"],
-            group=mesh["tp"].get_group(),
-            bias=case["bias"],
-            chunks=case["chunks"],
-        )
-
-    return build
-
-
 all_gather_linear_kernels = Check(
     specs.all_gather_linear(),
-    _fused(KernelFusedColumnLinear),
+    fused(KernelFusedColumnLinear),
     communication=True,
     witness=a_launch_per_piece,
 )
 linear_reduce_scatter_kernels = Check(
     specs.linear_reduce_scatter(),
-    _fused(KernelFusedRowLinear),
+    fused(KernelFusedRowLinear),
     communication=True,
     witness=a_launch_per_piece,
 )

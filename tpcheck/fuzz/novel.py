@@ -78,7 +78,7 @@ def _settings(case: Case) -> Iterator[Any]:
 
 
 def _of_sizes(case: Case) -> Iterator[Any]:
-    sizes = [(n, v) for n, v in case.dims.items() if isinstance(v, int) and type(v) is int][:FEW]
+    sizes = [(n, v) for n, v in case.dims.items() if type(v) is int][:FEW]
     for name, size in sizes:
         yield name, size_class(size)
         yield name, "step", near_step(size)
@@ -118,8 +118,8 @@ class Novel(Stream):
     def _best(self, count: int) -> list[Case]:
         """One after the other; a case that was rare is less so once another like it was taken, and
         never more."""
-        order = {case: n for n, case in enumerate(self._waiting)}
-        heap = [(-self._met.worth(self._words[case]), n, case) for case, n in order.items()]
+        waiting = enumerate(self._waiting)
+        heap = [(-self._met.worth(self._words[case]), n, case) for n, case in waiting]
         heapq.heapify(heap)
         taken: list[Case] = []
         while heap and len(taken) < count:

@@ -129,31 +129,32 @@ class Discipline:
             self.call({n: 0.5 - t if t.is_floating_point() else t for n, t in inputs.items()})
         for name, found in kept.changed(Habit.REUSES_OUTPUT):
             self._tell(name, found)
-        roots = {n: again[n] for n in seeds() if n in again and again[n].requires_grad}
-        if roots and not self.rules.overwrites:
-            self._backwards(roots, gradients, inputs, seeds)
+        if not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds):
             self._shared(gradients, inputs, seeds)
 
     def _backwards(
-        self, roots: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
-    ) -> None:
+        self, outputs: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
+    ) -> bool:
+        """Whether there is anything to go backward from."""
         habits = (Habit.NOT_REPEATED, Habit.SECOND_BACKWARD)
         for habit in habits if self.retains else habits[:1]:
             for leaf in inputs.values():
                 leaf.grad = None
+            roots, made = roots_and_seeds(outputs, seeds())
+            if not roots:
+                return False
             try:
-                given = seeds()
-                made = [given[name] for name in roots]
-                torch.autograd.backward(list(roots.values()), made, retain_graph=self.retains)
+                torch.autograd.backward(roots, made, retain_graph=self.retains)
             except InvalidArgument:
                 raise
             except Exception:
                 if habit is Habit.NOT_REPEATED:
                     raise
                 self._tell(next(iter(gradients), "output"), Undisciplined(habit))
-                return
+                return True
             own = {n: t.grad for n, t in inputs.items() if t.grad is not None}
             self._compare(habit, gradients, own)
+        return True
 
     def _shared(self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]) -> None:
         """The call on what is not a leaf and has another consumer, which sends zeros back."""
@@ -164,11 +165,9 @@ class Discipline:
         try:
             outputs = self.call({name: own.get(leaf, leaf) for name, leaf in inputs.items()})
             others = [one * 1.0 for one in own.values()]
-            given = seeds()
-            roots = {n: outputs[n] for n in given if n in outputs and outputs[n].requires_grad}
-            made = [given[name] for name in roots]
+            roots, made = roots_and_seeds(outputs, seeds())
             zeros = [torch.zeros_like(one) for one in others]
-            torch.autograd.backward([*roots.values(), *others], [*made, *zeros])
+            torch.autograd.backward([*roots, *others], [*made, *zeros])
         except InvalidArgument:
             raise
         except Exception:
@@ -185,6 +184,12 @@ class Discipline:
 
     def _tell(self, name: str, found: Undisciplined) -> None:
         self._told(Mismatch(name, Kind.DISCIPLINE, self.rank, detail=found))
+
+
+def roots_and_seeds(outputs: Tensors, seeds: Tensors) -> tuple[list[Tensor], list[Tensor]]:
+    """The outputs that backward starts from, and the upstream gradient of each."""
+    names = [name for name in seeds if name in outputs and outputs[name].requires_grad]
+    return [outputs[name] for name in names], [seeds[name] for name in names]
 
 
 def _is_sparse(tensor: Tensor) -> bool:

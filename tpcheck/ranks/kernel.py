@@ -15,7 +15,7 @@ from tpcheck.kernels import interpreter, refusals
 from tpcheck.kernels.registered import Calls
 from tpcheck.kernels.watch import OutOfBounds, Overflow
 from tpcheck.ranks import compiled, opchecked
-from tpcheck.ranks.discipline import Discipline, Kept, observed
+from tpcheck.ranks.discipline import Discipline, Kept, observed, roots_and_seeds
 from tpcheck.spec import Kernel
 from tpcheck.tensors.names import Pass
 from tpcheck.tensors.ops import lacks_backward
@@ -102,10 +102,10 @@ def _opchecked(run: Any, function: Any, rules: Kernel) -> list[Mismatch]:
 
 
 def _backward(run: Any, outputs: Mapping[str, Tensor], seeds: Mapping[str, Tensor]) -> None:
-    roots = [name for name in seeds if name in outputs and outputs[name].requires_grad]
+    roots, made = roots_and_seeds(outputs, seeds)
     if roots:
         with run.recorder:
-            torch.autograd.backward([outputs[n] for n in roots], [seeds[n] for n in roots])
+            torch.autograd.backward(roots, made)
 
 
 def stopped_by(error: BaseException, rank: int, at: Scene) -> Mismatch | None:

@@ -15,7 +15,7 @@ def spread() -> list[Left]:
     fill: Any = torch.utils.deterministic
     off: list[Left] = []
     if not torch._C._get_deterministic_algorithms():
-        # set directly: `torch.use_deterministic_algorithms` loads the compiler, a second a rank
+        # set directly: `torch.use_deterministic_algorithms` loads the compiler, a second per rank
         torch._C._set_deterministic_algorithms(True, warn_only=True)
         off.append(Left("torch.use_deterministic_algorithms", restored=True))
     if not fill.fill_uninitialized_memory:

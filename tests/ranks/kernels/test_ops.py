@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from tests.ranks.kernels import odd_ops
-from tpcheck import Argument, kernel_check
+from tests.ranks.kernels.test_kernel_check import SHAPES, product
+from tpcheck import kernel_check
 from tpcheck.engines.engine import Engine
 from tpcheck.evidence import Misregistered
 from tpcheck.search.options import Options
@@ -19,11 +19,6 @@ from tpcheck.verdict import CheckResult, Verdict
 from tpcheck.vocabulary import OpTest
 
 OPTIONS = Options(examples=12, corpus=None, shrink_cases=10)
-SHAPES = {"x": Argument("rows", "width"), "y": Argument("rows", "width")}
-
-
-def product(x: Tensor, y: Tensor) -> Tensor:
-    return x * y
 
 
 def run(fn: Any, engine: Engine, **more: Any) -> CheckResult:
