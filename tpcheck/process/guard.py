@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 from tpcheck.process.aspects import Aspect, Left
@@ -40,14 +40,18 @@ class Guard:
         self._builtins = Builtins()
         self._spaces = namespaces() if self._functions else None
 
-    def restore(self) -> list[Left]:
+    def restore(self, own: Set[str] = frozenset()) -> list[Left]:
         """Puts the state back as it was; returns what was not. The functions come first: with one
-        of them replaced nothing else can be read."""
+        of them replaced nothing else can be read.
+
+        Args:
+            own: packages whose functions do not stay, although they were imported since.
+        """
         left: list[Left] = []
         try:
             spaces = self._spaces
             builtins = {} if spaces is None else self._builtins.put_back()
-            new = packages_since(self._imported)
+            new = packages_since(self._imported) - own
             if spaces is not None:
                 left = [*self._builtins.restore(builtins, new), *spaces.restore(new)]
             if sys.modules.__len__() != self._imported:
@@ -104,9 +108,9 @@ def of_all_threads() -> Guard:
     return Guard([aspect for aspect in _every() if not aspect.of_thread], functions=True)
 
 
-def of_modes() -> Guard:
-    """Torch's modes and defaults alone."""
-    return Guard(of_torch())
+def of_import() -> Guard:
+    """What a file of checks may change of torch in the driver when it is imported."""
+    return Guard(of_torch(), functions=True)
 
 
 def of_driver() -> Guard:

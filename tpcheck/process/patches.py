@@ -2,6 +2,7 @@
 
 A namespace is a module or a class; what it had when it was first read must be there afterwards.
 What is new, and what is not callable, changes by itself: submodules are imported, counters count.
+But a new function that hides an inherited one, or one of Python's own, replaces that.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Namespace:
         held.pop("Storage", None)  # torch's follows the default dtype
         self.names = tuple(held)
         self.values = tuple(held.values())
+        self._others = frozenset(named) - frozenset(held)
         self._whole = tuple(named.values())
 
     def restore(self, new: Container[str] = ()) -> list[Left]:
@@ -78,12 +80,27 @@ class Namespace:
             if (now := space.get(name)) is not old and _home(now) not in new:
                 with contextlib.suppress(TypeError, AttributeError):  # of a type made in C
                     setattr(self.owner, name, old)
-                whose = self.owner.__name__
-                if isinstance(self.owner, type):
-                    whose = f"{self.owner.__module__}.{self.owner.__qualname__}"
-                found.append(Left(f"{whose}.{name}", vars(self.owner).get(name) is old))
+                found.append(self._left(name, vars(self.owner).get(name) is old))
+        for name in [*space.keys() - set(self.names)]:
+            if self._hides(name, now := space[name]) and _home(now) not in new:
+                with contextlib.suppress(TypeError, AttributeError):
+                    delattr(self.owner, name)
+                found.append(self._left(name, name not in vars(self.owner)))
         self._whole = tuple(vars(self.owner).values())
         return found
+
+    def _hides(self, name: str, value: Any) -> bool:
+        if name in self._others or not _is_fixed(value):
+            return False
+        if isinstance(self.owner, type):
+            return any(name in vars(base) for base in self.owner.__mro__[1:])
+        return hasattr(builtins, name)
+
+    def _left(self, name: str, restored: bool) -> Left:
+        whose = self.owner.__name__
+        if isinstance(self.owner, type):
+            whose = f"{self.owner.__module__}.{self.owner.__qualname__}"
+        return Left(f"{whose}.{name}", restored)
 
 
 class Namespaces:

@@ -7,11 +7,11 @@ to the driver; tensors go to a file, and only when the driver asks for them.
 from __future__ import annotations
 
 import contextlib
-import gc
 import random
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from gc import collect
 from pathlib import Path
 from typing import Any
 
@@ -273,7 +273,7 @@ def run_case(
         end_case()
         if recorder.dispatch or work.case.world_size == 1:  # threads share a compiler
             compiled.forget()
-        gc.collect(0)
+        collect(0)  # this module's own name: a candidate may have replaced `gc.collect`
 
 
 def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:

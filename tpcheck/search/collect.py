@@ -16,7 +16,7 @@ from types import ModuleType
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
 from tpcheck.process import guard
-from tpcheck.search.neighbours import make_importable, require_own
+from tpcheck.search.neighbours import make_importable, packages_beside, require_own
 from tpcheck.spec import Check
 
 
@@ -142,7 +142,7 @@ def load(file: Path) -> ModuleType:
             return module
     for folder in (Path.cwd(), file.parent):
         make_importable(folder)
-    name, modes = "", guard.of_modes()
+    name, torch_before = "", guard.of_import()
     try:
         name = _module_name(file)  # imports the packages that it is in
         if "." in name:  # as its neighbours will
@@ -158,7 +158,8 @@ def load(file: Path) -> ModuleType:
         sys.modules.pop(name, None)
         raise InvalidArgument(f"{file} does not import: {_where(error, file)}") from None
     finally:
-        modes.restore()  # of torch, in the driver: the next file's checks are not to begin in them
+        # references run with torch as it is, whatever files have made of it for their candidates
+        torch_before.restore(own=packages_beside())
 
 
 def _required(module: object, file: Path) -> ModuleType:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,18 @@ def make_importable(folder: Path) -> None:
         sys.path.append(str(folder))
         if folder != Path.cwd():
             _beside.add(folder)
+
+
+def packages_beside() -> frozenset[str]:
+    """The first names of what was loaded from the working folder or from beside a file of checks,
+    and is not installed."""
+    folders = tuple(f"{folder}{os.sep}" for folder in {Path.cwd(), *_beside})
+    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+    return frozenset(
+        name.partition(".")[0]
+        for name, file in files.items()
+        if isinstance(file, str) and file.startswith(folders) and "site-packages" not in file
+    )
 
 
 def require_own(file: Path) -> None:

@@ -94,6 +94,9 @@ RESTORED: dict[str, tuple[str, Callable[[], object]]] = {
     "nn.Linear": ("torch.nn.Linear", patch(nn, "Linear")),
     "Linear.forward": ("torch.nn.modules.linear.Linear.forward", patch(nn.Linear, "forward")),
     "Tensor.backward": ("torch.Tensor.backward", patch(torch.Tensor, "backward")),
+    "inherited": ("torch.Tensor.sum", patch(torch.Tensor, "sum")),
+    "inherited by a layer": ("torch.nn.modules.linear.Linear.train", patch(nn.Linear, "train")),
+    "hides Python's": ("torch.nn.functional.len", patch(F, "len")),
     "a name taken away": ("torch.nn.functional.gelu", lambda: delattr(F, "gelu")),
     "a dtype": ("torch.float64", lambda: setattr(torch, "float64", torch.float32)),
     "a reduction": (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.unit.search.test_collect import SOURCE, folder, refused, write  # noqa: F401
 from tpcheck.search.collect import collect
@@ -60,3 +63,40 @@ def test_the_working_folder_comes_first(folder: Path) -> None:  # noqa: F811
         write(place / "model.py", MODEL)
     files = [write(folder / n / "checks.py", check(n, "import model")) for n in ("one", "two")]
     assert [c.title for c in collect(files)] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "torch.nn.functional.linear = lambda *args, **options: 0",
+        "torch.nn.Module.train = lambda self, mode: self",
+        "torch.Tensor.sum = lambda self: self",
+        "import math\nmath.prod = sum",
+    ],
+)
+@pytest.mark.parametrize("where", ["the file", "beside it"])
+def test_what_a_file_replaces_of_torch_holds_for_no_reference(
+    folder: Path,  # noqa: F811
+    patch: str,
+    where: str,
+) -> None:
+    before = [torch.nn.functional.linear, torch.nn.Module.train, torch.Tensor.sum, math.prod]
+    source = f"import torch\n{patch}\n"
+    if where == "beside it":
+        write(folder / "patches_of_mine.py", source)
+        source = "import patches_of_mine"
+    collect([write(folder / "checks.py", check("a", source))])
+    now = [torch.nn.functional.linear, torch.nn.Module.train, torch.Tensor.sum, math.prod]
+    assert now == before
+
+
+def test_what_an_installed_package_replaces_stays(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = folder / "site-packages"
+    write(home / "patching_package.py", "import torch\ndef own(): ...\ntorch.addmm = own\n")
+    monkeypatch.syspath_prepend(str(home))
+    monkeypatch.setattr(torch, "addmm", torch.addmm)
+    collect([write(folder / "checks.py", check("a", "import patching_package"))])
+    assert torch.addmm is sys.modules["patching_package"].own

@@ -85,6 +85,12 @@ def nn_linear(here: Here) -> None:
     _put(torch.nn.Linear, here.variant, _raise)
 
 
+@kind(Effect.LEAVES, "train", "parameters", "__call__", "to")
+def inherited_by_nn_linear(here: Here) -> None:
+    """A method that `nn.Linear` inherits gives nothing, for linears alone."""
+    _put(torch.nn.Linear, here.variant, lambda *args, **kwargs: iter(()))
+
+
 @kind(Effect.LEAVES, "zero_grad", "parameters", "named_parameters", "to", "__setattr__")
 def nn_module(here: Here) -> None:
     """A method of `nn.Module` gives nothing."""
