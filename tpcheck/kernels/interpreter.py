@@ -18,7 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from tpcheck.kernels import bfloat16, configurations, launches, refusals, watch
+from tpcheck.kernels import (
+    bfloat16,
+    configurations,
+    importing,
+    launches,
+    libdevice,
+    refusals,
+    watch,
+)
 from tpcheck.vocabulary import Access
 
 #: The releases of Triton under whose interpreter our kernels were held against torch, in every
@@ -32,10 +40,13 @@ def interprets() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
-def is_loaded() -> bool:
-    """Whether kernels may be there: without, nothing of this is worth the second that Triton's
-    import takes."""
-    return interprets() and "triton.runtime.interpreter" in sys.modules
+def install_once_imported() -> None:
+    """`install`, now or when Triton is imported: its import takes a second, and code that has no
+    kernels needs none of this."""
+    if "triton.runtime.interpreter" in sys.modules:
+        install()
+    else:
+        importing.after("triton", install)
 
 
 @cache
@@ -74,6 +85,7 @@ class _Faithful:
         _give_floats(self.module, self.tl)
         self._cast()
         refusals.install(self.module)
+        libdevice.install(self.module)
         self._access()
         self._compare()
         self._sum()

@@ -40,10 +40,10 @@ def observed(own: Tensors, report: RankReport, configuration: int) -> Iterator[N
         report: is given their races, and what is seen of them; what else they do is raised.
         configuration: the index of that in which autotuned ones run.
     """
-    if not interpreter.is_loaded():
+    if not interpreter.interprets():
         yield
         return
-    interpreter.install()
+    interpreter.install_once_imported()
     with watching(own) as watch, chosen(configuration) as choice:
         yield
     races = (Mismatch(race.tensor, Kind.RACE, report.rank, detail=race) for race in watch.races)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tpcheck.evidence import Scene
-from tpcheck.kernels import interpreter, refusals
+from tpcheck.kernels import refusals
 from tpcheck.kernels.registered import Calls
 from tpcheck.kernels.watch import OutOfBounds, Overflow
 from tpcheck.ranks import compiled, opchecked
@@ -35,8 +35,6 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
     discipline = Discipline(
         rules, run.rank, lambda inputs: run.forward(function, inputs), told.append
     )
-    if interpreter.interprets():
-        interpreter.install()  # a function may import Triton when it is called
     if run.case.world_size > 1:
         run.recorder.make_late()
     before = compiled.graphs()

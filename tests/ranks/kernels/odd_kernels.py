@@ -10,6 +10,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra import libdevice
+from triton.language.extra.cuda.libdevice import fdim
+from triton.language.extra.libdevice import fma, isnan
+from triton.language.math import abs as absolute
 
 
 @triton.jit
@@ -53,6 +57,27 @@ def _scaled(x_ptr, y_ptr, count, scale, BLOCK: tl.constexpr):  # type: ignore[no
     tl.store(y_ptr + at, x * scale / scale.to(tl.float32) * 2, mask=at < count)
 
 
+@triton.jit
+def _positive(x):  # type: ignore[no-untyped-def]
+    return fdim(x, 0.0 * x)  # of CUDA's own module, by name
+
+
+@triton.jit
+def _device(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count, other=1.0).to(tl.float32)
+    y = libdevice.copysign(_positive(absolute(x)), x)
+    y = tl.where(isnan(x) != 0, x, fma(y, libdevice.rint(0.0 * x) + 1.0, x))
+    tl.store(y_ptr + at, y, mask=at < count)
+
+
+@triton.jit
+def _bessel(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count)
+    tl.store(y_ptr + at, libdevice.j0(x), mask=at < count)
+
+
 @triton.autotune([triton.Config({"BLOCK": n}) for n in (4, 64)], key=["count"])
 @triton.jit
 def _tuned(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -84,6 +109,14 @@ def with_atomics(x: Tensor) -> Tensor:
 
 def with_float8(x: Tensor) -> Tensor:
     return _Twice.apply(x, lambda x, y, n: _float8[(1,)](x, y, n, BLOCK=256))
+
+
+def with_libdevice(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _device[(1,)](x, y, n, BLOCK=256))
+
+
+def with_bessels_function(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _bessel[(1,)](x, y, n, BLOCK=256))
 
 
 def with_tf32(x: Tensor) -> Tensor:

@@ -41,6 +41,7 @@ def run(
         (odd_kernels.with_atomics, "bfloat16", "atomic of bfloat16"),
         (odd_kernels.with_float8, "float32", "float8"),
         (odd_kernels.with_tf32, "float32", "tf32"),
+        (odd_kernels.with_bessels_function, "float32", "__nv_j0f"),
     ],
 )
 def test_what_is_not_modelled_is_not_checked(
@@ -58,6 +59,8 @@ def test_what_is_not_modelled_is_not_checked(
         (odd_kernels.with_tf32, "float16"),
         (odd_kernels.with_ieee, "float32"),
         (odd_kernels.with_a_scalar, "bfloat16"),
+        (odd_kernels.with_libdevice, "bfloat16"),
+        (odd_kernels.with_libdevice, "float32"),
         (odd_kernels.autotuned, "float32"),
     ],
 )

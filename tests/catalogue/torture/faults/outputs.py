@@ -65,7 +65,7 @@ def another_shape(here: Here) -> Replace:
     value = here.value
     shapes: dict[str, Tensor] = {
         "flat": value.reshape(-1),
-        "more": value[None],
+        "more": torch.stack([value, value]),  # of one, autograd would sum it up
         "fewer": value[..., :0],
         "scalar": value.sum(),
     }
