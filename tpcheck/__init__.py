@@ -10,11 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tpcheck.argument import Argument
     from tpcheck.budget import Budget
     from tpcheck.case import Case
     from tpcheck.engines.engine import Engine
     from tpcheck.errors import InvalidArgument
-    from tpcheck.kernel import Argument, kernel_check
+    from tpcheck.kernel import kernel_check
     from tpcheck.known import KnownFinding
     from tpcheck.mutant import Mutant
     from tpcheck.placement import Blocks, Heads, Layout, Only, Partial, Replicate, Shard
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Argument": "kernel",
+    "Argument": "argument",
     "kernel_check": "kernel",
     "Budget": "budget",
     "Case": "case",

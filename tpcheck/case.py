@@ -27,7 +27,7 @@ MEMORY_FORMATS = (*MODEL_FORMATS, "padded", "permuted", "giant", "mixed", "alias
 #: What inputs are like.
 FAMILIES = ("normal", "shifted", "equal", "outlier", "zeros", "one-hot", "subnormal", "infinite")
 #: Which gradients are asked for.
-GRADIENTS = ("all", "some")
+GRADIENTS = ("all", "some", "none")
 _FORMATS = {"dtype": DTYPES, "memory": MEMORY_FORMATS, "family": FAMILIES, "gradients": GRADIENTS}
 #: Fields that came later; cases saved before there were such keep their ids.
 _LATER = {"family": "normal", "integers": False, "gradients": "all"}
@@ -76,7 +76,7 @@ class Case:
         integers: everything is drawn as small integers, so that sums are exact
             (`bounds/integers`).
         gradients: which are asked for: those of "all" inputs, from all outputs, or of and from
-            "some", by their names and the seed.
+            "some", by their names and the seed, or "none", as in inference.
     """
 
     dims: Mapping[str, Dim] = field(default_factory=dict)

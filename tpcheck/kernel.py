@@ -9,14 +9,16 @@ gelu = tpcheck.kernel_check(
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tpcheck.argument import Argument, Size
 from tpcheck.case import FAMILIES, MEMORY_FORMATS, Case
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
-from tpcheck.given import demand, is_name, is_whole, require_some
+from tpcheck.given import is_name, is_whole, require_some
 from tpcheck.placement import Layout
 from tpcheck.spec import Check, Kernel, Spec
 
@@ -25,64 +27,11 @@ if TYPE_CHECKING:
 
     from tpcheck.spec import Witness
 
-Size = str | int
-#: What a tensor of integers may be → the method that casts it.
-INTEGERS = {"bool": "bool", "int8": "char", "uint8": "byte", "int16": "short", "int32": "int"}
-INTEGERS |= {"int64": "long"}
 #: Before an output's name: its upstream gradient.
 UPSTREAM = "d "
-
-
-@dataclass(frozen=True, init=False)
-class Argument:
-    """A tensor that a kernel is given.
-
-    Args:
-        shape: of each dim its size, or the name of a size that cases draw.
-        integers: (low, high) of an integer tensor: low included, high not; each a number or the
-            name of a size. A float one by default, which takes a gradient.
-        dtype: of an integer tensor, by default "int64"; or "bool", a mask, which needs no
-            `integers`. A float one has the case's.
-        gradient: False of a float one that takes none: the reference's is not asked for.
-    """
-
-    shape: tuple[Size, ...]
-    integers: tuple[Size, Size] | None = None
-    dtype: str = ""
-    gradient: bool = True
-
-    def __init__(
-        self,
-        *shape: Size,
-        integers: tuple[Size, Size] | None = None,
-        dtype: str = "",
-        gradient: bool = True,
-    ) -> None:
-        if dtype == "bool" and integers is None:
-            integers = (0, 2)
-        given = {"shape": shape, "integers": integers, "dtype": dtype, "gradient": gradient}
-        for name, value in given.items():
-            object.__setattr__(self, name, value)
-        sizes = isinstance(integers, tuple) and len(integers) == 2 and all(map(_is_size, integers))
-        demand(self, "shape", all(map(_is_size, shape)), "sizes, or names of sizes")
-        demand(self, "integers", integers is None or sizes, "two sizes, or names of sizes")
-        known = dtype == "" or (dtype in INTEGERS and integers is not None)
-        demand(self, "dtype", known, f"one of {', '.join(INTEGERS)}, of a tensor of integers")
-        demand(self, "gradient", isinstance(gradient, bool), "True or False")
-
-    @property
-    def names(self) -> set[str]:
-        """Of the sizes that it needs."""
-        return {size for size in (*self.shape, *(self.integers or ())) if isinstance(size, str)}
-
-    def draw(self, name: str, case: Case, draw: Any) -> Tensor:
-        """Its numbers in a case."""
-        shape = [_of(case, size) for size in self.shape]
-        if self.integers is None:
-            return draw(name, *shape)
-        low, high = (_of(case, size) for size in self.integers)
-        drawn: Tensor = draw.integers(name, low, high, *shape)
-        return getattr(drawn, INTEGERS[self.dtype])() if self.dtype else drawn
+#: Elements, at most, of a tensor of all sizes that are drawn by default: Triton's interpreter takes
+#: a millisecond for a program, and a case's calls come ten at a time.
+MOST = 2**16
 
 
 def kernel_check(
@@ -141,8 +90,24 @@ def kernel_check(
         InvalidArgument: an argument is no `Argument`, `overwrites` names none, or a format or a
             family is not known.
     """
-    if not callable(fn) or not callable(reference):
-        raise InvalidArgument("kernel_check(fn, reference=…): give two functions of tensors")
+    for one in (fn, reference):
+        if not callable(one) or isinstance(one, type) or hasattr(one, "named_parameters"):
+            raise InvalidArgument(
+                f"kernel_check(fn, reference=…) was given {shown(one)}: give two functions of "
+                "tensors; a module is a candidate of tpcheck.Check"
+            )
+    if type(fn).__module__.partition(".")[0] == "triton":
+        raise InvalidArgument(
+            f"kernel_check(fn=…) was given {type(fn).__name__} {_name_of(fn)}, which Triton "
+            "launches: give the function of tensors that launches it and returns its output"
+        )
+    _require_mapping("arguments", arguments)
+    for key, given_sizes in (("sizes", sizes), ("options", options)):
+        _require_mapping(key, {} if given_sizes is None else given_sizes)
+    if not isinstance(overwrites, (tuple, list)):
+        raise InvalidArgument(
+            f"kernel_check(overwrites={shown(overwrites)}): give a tuple of names of arguments"
+        )
     if rounding is not None and not callable(rounding):
         raise InvalidArgument("kernel_check(rounding=…): give a function of the same tensors")
     for key, argument in arguments.items():
@@ -228,16 +193,31 @@ def _cases(
     counts = {n: strategies.counts(least=int(n in some)) for n in rows if isinstance(n, str)}
     default = {n: counts.get(n, strategies.widths()) for n in needed}
     own = degrees if degrees == (1,) else [d for d in space.degrees if d in degrees]
-    return strategies.kernel_cases(space, {**default, **sizes}, formats, families, own)
+    free = [name for name in default if name not in sizes]
+    return strategies.kernel_cases(
+        space,
+        {**default, **sizes},
+        formats,
+        families,
+        own,
+        lambda dims: math.prod(max(1, dims[name]) for name in free) <= MOST,
+    )
 
 
 def _require(opcheck: object, options: object, degrees: object, layout: object) -> None:
-    if not isinstance(opcheck, bool) or not isinstance(options or {}, Mapping):
-        raise InvalidArgument("kernel_check(opcheck=…, options=…): give a flag, and name → what")
+    if not isinstance(opcheck, bool):
+        raise InvalidArgument(f"kernel_check(opcheck={shown(opcheck)}): give a flag")
+    if layout is not None and degrees == (1,):
+        raise InvalidArgument("kernel_check(layout=…) is for several ranks: give degrees=, too")
     if not (isinstance(degrees, tuple) and degrees and all(is_whole(d, 1) for d in degrees)):
         raise InvalidArgument(f"kernel_check(degrees={shown(degrees)}): give a tuple of TP degrees")
     if layout is not None and not isinstance(layout, Layout):
         raise InvalidArgument(f"kernel_check(layout={shown(layout)}): give a tpcheck.Layout")
+
+
+def _require_mapping(what: str, given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"kernel_check({what}={shown(given)}): give an object of name → what")
 
 
 def _known_sizes(
@@ -252,7 +232,8 @@ def _known_sizes(
             )
     for name in sizes:
         if name not in needed:
-            raise InvalidArgument(f"kernel_check(sizes=…){did_you_mean(str(name), needed)}")
+            hint = did_you_mean(str(name), needed)
+            raise InvalidArgument(f"kernel_check(sizes=…) names {shown(name)}{hint}")
 
 
 def _names(arguments: Mapping[str, Argument]) -> list[str]:
@@ -264,12 +245,3 @@ def _rows(arguments: Mapping[str, Argument]) -> set[Size]:
     """The sizes that are never a last dim: rows, heads and the like."""
     last = {argument.shape[-1] for argument in arguments.values() if argument.shape}
     return {size for a in arguments.values() for size in a.shape if size not in last}
-
-
-def _is_size(size: object) -> bool:
-    number = isinstance(size, int) and not isinstance(size, bool) and size >= 0
-    return number or is_name(size)
-
-
-def _of(case: Case, size: Size) -> int:
-    return int(case[size]) if isinstance(size, str) else size

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import reject
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -70,10 +71,7 @@ def cases(
         one = draw(st.sampled_from(sets) if sets else st.nothing())
         dims = {**one, **dims, **one}  # first, so that others may depend on them
     _draw_dims(draw, dims, drawn)
-    if valid is not None and not valid(drawn):
-        from hypothesis import reject
-
-        reject()
+    _require(valid is None or valid(drawn))
     return Case(
         dims={k: v for k, v in drawn.items() if k not in ("dp", *mesh)},
         dtype=dtype,
@@ -95,19 +93,23 @@ def kernel_cases(
     formats: Sequence[str],
     families: Sequence[str],
     degrees: Sequence[int] = (1,),
+    valid: Callable[[Dims], bool] = lambda dims: True,
 ) -> Case:
-    """Cases over `sizes`, drawn in their order: no mesh but tp, no step, one pass; numbers far from
-    one more often than for models.
+    """Cases over `sizes`, drawn in their order: no mesh but tp, no step; numbers far from one more
+    often than for models. With two microbatches a second call, on other numbers, comes between the
+    first one and its backward.
 
     Args:
         formats: of memory.
         families: of numbers; the first one is as frequent as all others.
         degrees: of tp; where there is none there is no case.
+        valid: as in `cases`.
     """
     several = st.sampled_from(sorted(degrees)) if degrees else st.nothing()
     degree = degrees[0] if len(degrees) == 1 else draw(several)
     drawn: Dims = {"tp": degree}
     _draw_dims(draw, sizes, drawn)
+    _require(valid(drawn))
     return Case(
         dims={name: value for name, value in drawn.items() if name != "tp"},
         dtype=draw(st.sampled_from([d for d in DTYPES if d in space.dtypes])),
@@ -116,8 +118,14 @@ def kernel_cases(
         memory=draw(st.sampled_from(list(formats))),
         magnitude=draw(st.sampled_from([0, 0, -6, 4])),
         family=draw(st.sampled_from([*[families[0]] * (len(families) - 1), *families])),
-        gradients=draw(st.sampled_from(["all", "all", "all", "some"])),
+        gradients=draw(st.sampled_from(["all", "all", "all", "some", "none"])),
+        microbatches=draw(st.sampled_from([1, 1, 1, 2])),
     )
+
+
+def _require(fits: bool) -> None:
+    if not fits:
+        reject()
 
 
 def _draw_dims(draw: Any, dims: Mapping[str, DimStrategy], drawn: Dims) -> None:
@@ -128,15 +136,25 @@ def _draw_dims(draw: Any, dims: Mapping[str, DimStrategy], drawn: Dims) -> None:
 
 
 def counts(least: int = 0) -> SearchStrategy[int]:
-    """How many rows: few, by default none among them, and now and then more than a group of 32."""
-    return st.sampled_from([n for n in (1, 2, 3, 0, 5, 33, 67) if n >= least])
+    """How many rows: few, by default none among them, now and then more than a group of 32, or any
+    number up to 72."""
+    few = st.sampled_from([n for n in (1, 2, 3, 0, 5, 33, 67) if n >= least])
+    return _mostly(few, st.integers(least, 72))
 
 
 def widths(*blocks: int) -> SearchStrategy[int]:
     """Sizes around those of blocks, by default around 4, 16, 64 and 1024: each, one less, one
-    more, two and one more; primes among them."""
+    more, two and one more, primes among them. In a third of the draws any up to 160, or a multiple
+    of 8 up to 768: most of those are no power of two, and some divide by a vector's width."""
     around = {size for b in blocks or (4, 16, 64, 1024) for size in (b - 1, b, b + 1, 2 * b + 1)}
-    return st.sampled_from(sorted({1, 2, *around}))
+    edges = st.sampled_from(sorted({1, 2, *around}))
+    return _mostly(edges, st.integers(1, 160), st.integers(1, 96).map(lambda n: 8 * n))
+
+
+def _mostly(first: SearchStrategy[int], *others: SearchStrategy[int]) -> SearchStrategy[int]:
+    """The first in four draws, each of the others in one."""
+    each = [first] * 4 + [*others]
+    return st.integers(0, len(each) - 1).flatmap(each.__getitem__)
 
 
 def model_widths(models: Models = ALL, *, divided: int = 64) -> SearchStrategy[int]:

@@ -180,6 +180,7 @@ class Habit(StrEnum):
     CHANGES_INPUT = "changes-input"
     CHANGES_COTANGENT = "changes-cotangent"
     REUSES_OUTPUT = "reuses-output"  # the next call writes into what this one has returned
+    REUSES_GRADIENT = "reuses-gradient"  # the same of a gradient that backward has returned
     NOT_REPEATED = "not-repeated"  # run again, it gives other bits
     SECOND_BACKWARD = "second-backward"  # through the same graph: other gradients, or it raises
     SHARED_INPUT = "shared-input"  # where its input goes elsewhere, too: other gradients, or raises

@@ -34,6 +34,7 @@ ORDER = {
     "known": BOTH,
     "spec": BOTH,
     "strategies": DRIVER,
+    "argument": BOTH,
     "kernel": BOTH,
     "mutant": DRIVER,
     "bounds": BOTH,

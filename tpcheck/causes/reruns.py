@@ -85,9 +85,10 @@ class RightForOnes:
 
 @dataclass(frozen=True)
 class RightForAllGradients:
-    """Wrong where some of the gradients are asked for, and right where all are."""
+    """Wrong where some of the gradients are asked for, or none, and right where all are."""
 
     subject: Subject
+    none: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tpcheck import strategies
 from tpcheck.case import Case, Space
 from tpcheck.errors import InvalidArgument
 from tpcheck.fuzz.features import behaviour, score
-from tpcheck.fuzz.shelf import Given, variants
+from tpcheck.fuzz.shelf import variants
 from tpcheck.search import drawing
 from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
@@ -79,7 +79,7 @@ class Near(Hunt):
                 key,
                 self._examine,
                 phases=[Phase.reuse, Phase.target],
-                database=Given(begin),
+                database=drawing.Given(begin),
             )
         return min(self.failing, key=size, default=None)
 
@@ -135,7 +135,7 @@ class Again(Hunt):
                 str(self.options.seed),
                 self._fail,
                 phases=[Phase.reuse, Phase.shrink],
-                database=Given([drawn]),
+                database=drawing.Given([drawn]),
             )
 
     def _fail(self, case: Case) -> None:

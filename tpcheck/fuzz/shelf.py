@@ -7,12 +7,11 @@ case; given a part of them, or those of two cases mixed, it draws one near.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hypothesis.database import (
     DirectoryBasedExampleDatabase,
-    ExampleDatabase,
     choices_from_bytes,
     choices_to_bytes,
 )
@@ -22,28 +21,6 @@ from tpcheck.case import Case
 #: Cases kept of one check and degree. With fewer, what only a few show is lost; with more, those
 #: that were interesting hours ago take the turns of those that are now.
 KEPT = 64
-
-
-class Given(ExampleDatabase):
-    """What one run of Hypothesis is to begin with; nothing that it finds is kept.
-
-    Args:
-        entries: choices, as Hypothesis writes them.
-    """
-
-    def __init__(self, entries: Iterable[bytes]) -> None:
-        super().__init__()
-        self.entries = list(entries)
-
-    def fetch(self, key: bytes) -> Iterable[bytes]:
-        """All of them as cases that may yet shrink: what has shrunk would end the run."""
-        return list(self.entries) if key.endswith(b".secondary") else []
-
-    def save(self, key: bytes, value: bytes) -> None:
-        """Not kept here."""
-
-    def delete(self, key: bytes, value: bytes) -> None:
-        """Not kept here."""
 
 
 class Shelf:

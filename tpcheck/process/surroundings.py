@@ -74,6 +74,14 @@ def pending() -> tuple[bool, ...]:
     return tuple(any(signal.getitimer(timer)) for timer in _TIMERS)
 
 
+def _set_mask(value: set[signal.Signals]) -> None:
+    """Signals that wait would come, and end the process, as soon as they are let through."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ()) - set(value)
+    while waiting := signal.sigpending() & blocked:
+        signal.sigtimedwait(waiting, 0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, value)
+
+
 def _stop_timers(value: tuple[bool, ...]) -> None:
     for timer, ran in zip(_TIMERS, value, strict=True):
         if not ran:
@@ -147,7 +155,7 @@ def resources() -> list[Aspect]:
         Aspect(
             "signal.pthread_sigmask",
             lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
-            lambda value: signal.pthread_sigmask(signal.SIG_SETMASK, value),
+            _set_mask,
             of_thread=True,
         ),
         Aspect("threading.enumerate", _threads),

@@ -106,12 +106,23 @@ class Discipline:
             if f"d {name}" not in self.rules.overwrites or found.beside:
                 self._tell(name, found)
 
+    @contextmanager
+    def apart(self, outputs: Tensors, gradients: Tensors) -> Iterator[None]:
+        """What another call does in the block leaves these alone, which this one has returned."""
+        kept = Kept(outputs), Kept(gradients)
+        yield
+        for one, habit in zip(kept, (Habit.REUSES_OUTPUT, Habit.REUSES_GRADIENT), strict=True):
+            for name, found in one.changed(habit):
+                self._tell(name, found)
+
     def repeated(
         self,
         first: Tensors,
         gradients: Tensors,
         inputs: dict[str, Tensor],
         seeds: Callable[[], Tensors],
+        *,
+        others: int = 1,
     ) -> None:
         """The same again: the first outputs stay as they are, the second ones have their bits, and
         so have the gradients of two more backwards.
@@ -121,12 +132,15 @@ class Discipline:
             inputs: fresh ones of the same numbers.
             seeds: makes cotangents, by the outputs' names: laid out in memory as the first ones,
                 since sums may depend on that.
+            others: how many calls on other numbers follow, of which none may write into the first
+                outputs.
         """
         again = self.call(inputs)
         self._compare(Habit.NOT_REPEATED, first, again)
         kept = Kept(first)
         with torch.no_grad(), contextlib.suppress(Exception):  # other numbers may not be allowed
-            self.call({n: 0.5 - t if t.is_floating_point() else t for n, t in inputs.items()})
+            for _ in range(others):
+                self.call({n: 0.5 - t if t.is_floating_point() else t for n, t in inputs.items()})
         for name, found in kept.changed(Habit.REUSES_OUTPUT):
             self._tell(name, found)
         if not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds):

@@ -1,9 +1,10 @@
-"""One call of a kernel in place of a model's passes: watched, and held to its discipline."""
+"""Calls of a kernel in place of a model's passes: watched, and held to its discipline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,70 +18,121 @@ from tpcheck.kernels.watch import OutOfBounds, Overflow
 from tpcheck.ranks import compiled, opchecked
 from tpcheck.ranks.discipline import Discipline, Kept, observed, roots_and_seeds
 from tpcheck.spec import Kernel
-from tpcheck.tensors.names import Pass
+from tpcheck.tensors.names import InPass, Pass
 from tpcheck.tensors.ops import lacks_backward
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind, Phase, Uncompiled
 
+#: In one of so many cases a call is followed by several others, as a ring of buffers needs.
+RINGS, OTHERS = 4, 4
+
+
+@dataclass
+class _Call:
+    """One call of the case, and what came of it.
+
+    Args:
+        at: its pass: two calls have numbers of their own.
+    """
+
+    at: Pass
+    leaves: dict[str, Tensor]
+    seeds: dict[str, Tensor]
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def gradients(self) -> dict[str, Tensor]:
+        """What backward has left, by now."""
+        return {n: t.grad for n, t in self.leaves.items() if t.grad is not None}
+
+    @property
+    def own(self) -> dict[str, Tensor]:
+        """All that it is given, by names of its own."""
+        given = {**self.leaves, **{f"d {name}": seed for name, seed in self.seeds.items()}}
+        return {str(InPass(name, self.at)): tensor for name, tensor in given.items()}
+
 
 def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
-    """The call, backward, and both again. Ends where an output's shape is wrong.
+    """The calls, their backwards, and the first one again. Ends where an output's shape is wrong.
 
     Args:
         run: the `RankRun`.
     """
     told = run.report.mismatches
-    leaves, seeds = _leaves(run, rules), _seeds(run, function)
-    own = {**leaves, **{f"d {name}": seed for name, seed in seeds.items()}}
-    discipline = Discipline(
-        rules, run.rank, lambda inputs: run.forward(function, inputs), told.append
-    )
+
+    def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and run.case.gradients != "none"):
+            outputs: dict[str, Tensor] = run.forward(function, inputs)
+        return outputs
+
+    calls = [
+        _Call(Pass(m), _leaves(run, rules, m), _seeds(run, function, m))
+        for m in range(len(run.problem.inputs))
+    ]
+    discipline = Discipline(rules, run.rank, call, told.append)
     if run.case.world_size > 1:
         run.recorder.make_late()
-    before = compiled.graphs()
+    before, own = compiled.graphs(), {n: t for one in calls for n, t in one.own.items()}
     with observed(own, run.report, run.work.of_kernels), compiled.within_limits():
-        kept = Kept(leaves), Kept(seeds)
+        kept = [(Kept(one.leaves), Kept(one.seeds)) for one in calls]
         run.recorder.phase = Phase.FORWARD
-        outputs = run.forward(function, leaves)
-        if not run.judge.outputs(outputs, Pass(0), wider=True):
-            return
+        for one in calls:
+            with _apart(discipline, calls, one):
+                one.outputs = call(one.leaves)
+            if not run.judge.outputs(one.outputs, one.at, wider=True):
+                return
         run.recorder.phase = Phase.BACKWARD
-        _backward(run, outputs, seeds)
+        for one in calls[::-1] if run.case.seed % 2 else calls:
+            with _apart(discipline, calls, one):
+                _backward(run, one.outputs, one.seeds)
+            run.judge.input_gradients(one.leaves, one.at)
         run.recorder.built()  # what is compiled is, now
         discipline.retains = eager = compiled.graphs() == before
-        run.judge.input_gradients(leaves, Pass(0))
-        for name in rules.constants:
+        for name in [str(InPass(n, one.at)) for n in rules.constants for one in calls]:
             run.judge.check(Kind.INPUT_GRAD, name, None)
         run.recorder.witnesses = frozenset()  # what runs again counts for nothing
-        discipline.unchanged(*kept)
-        gradients = {n: t.grad for n, t in leaves.items() if t.grad is not None}
+        for each in kept:
+            discipline.unchanged(*each)
         fresh, upstream = _leaves(run, rules), partial(_seeds, run, function)
-        discipline.repeated(outputs, gradients, fresh, upstream)
+        others = 1 if run.case.seed % RINGS else OTHERS
+        first = calls[0]
+        discipline.repeated(first.outputs, first.gradients, fresh, upstream, others=others)
         if rules.opcheck and not told and eager and run.case.world_size == 1:
             told += _opchecked(run, function, rules)
     if eager and run.report.compiles and not run.work.eager and not told:
-        run.report.uncompiled = Uncompiled.NOTHING if _computes(outputs, leaves) else None
+        run.report.uncompiled = Uncompiled.NOTHING if _computes(first) else None
 
 
-def _computes(outputs: Mapping[str, Tensor], inputs: Mapping[str, Tensor]) -> bool:
-    """Whether there is more in the outputs than what is there already: of that nothing is
+@contextmanager
+def _apart(discipline: Discipline, calls: Sequence[_Call], acting: _Call) -> Iterator[None]:
+    """What this one does leaves alone what the others have returned."""
+    with ExitStack() as stack:
+        for other in calls:
+            if other is not acting:
+                stack.enter_context(discipline.apart(other.outputs, other.gradients))
+        yield
+
+
+def _computes(call: _Call) -> bool:
+    """Whether there is more in its outputs than what is there already: of that nothing is
     compiled."""
-    held = {t.untyped_storage().data_ptr() for t in inputs.values()}
-    return any(t.numel() and t.untyped_storage().data_ptr() not in held for t in outputs.values())
+    held = {t.untyped_storage().data_ptr() for t in call.leaves.values()}
+    made = [t for t in call.outputs.values() if t.numel()]
+    return any(t.untyped_storage().data_ptr() not in held for t in made)
 
 
-def _leaves(run: Any, rules: Kernel) -> dict[str, Tensor]:
-    """Fresh inputs."""
-    leaves: dict[str, Tensor] = run.share.leaves(run.problem.inputs[0])
+def _leaves(run: Any, rules: Kernel, m: int = 0) -> dict[str, Tensor]:
+    """Fresh inputs of a pass."""
+    leaves: dict[str, Tensor] = run.share.leaves(run.problem.inputs[m])
     return {
         n: t.requires_grad_(t.requires_grad and n not in rules.constants) for n, t in leaves.items()
     }
 
 
-def _seeds(run: Any, function: Any) -> dict[str, Tensor]:
+def _seeds(run: Any, function: Any, m: int = 0) -> dict[str, Tensor]:
     """Upstream gradients; none where backward would raise for want of a formula: gradients are
     missing then."""
-    seeds: dict[str, Tensor] = {} if lacks_backward(function) else run.share.seeds(0)
+    seeds: dict[str, Tensor] = {} if lacks_backward(function) else run.share.seeds(m)
     return seeds
 
 
@@ -128,6 +180,8 @@ def unmodelled_by(error: BaseException) -> str:
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """An exception, and what each was raised from: the interpreter raises its own from a
     kernel's."""
-    while error is not None:
+    seen: list[BaseException] = []  # one may be its own cause
+    while error is not None and all(error is not one for one in seen):
         yield error
+        seen.append(error)
         error = error.__cause__

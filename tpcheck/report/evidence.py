@@ -117,6 +117,8 @@ def _habit(detail: Undisciplined) -> str:
         Habit.CHANGES_INPUT: f"the call changes {what}",
         Habit.CHANGES_COTANGENT: f"backward changes {what} of the upstream gradient",
         Habit.REUSES_OUTPUT: f"the next call changes {what} of what this one returned",
+        Habit.REUSES_GRADIENT: f"another call's backward changes {what} of the gradient that this "
+        "one's returned",
         Habit.NOT_REPEATED: f"run again, {what} have other bits",
         Habit.SECOND_BACKWARD: f"in a second backward {what} have other bits"
         if what

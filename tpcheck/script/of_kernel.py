@@ -84,27 +84,37 @@ def _with_options(check: Check, posed: Posed) -> list[str]:
     names, rules = getattr(check.candidate, "options", ()), check.kernel or Kernel()
     options = {name: posed.case[name] for name in names}
     places = {i for i, name in enumerate(posed.inputs) if name in rules.constants}
+    quiet = ["subject = torch.no_grad()(subject)"] * (posed.case.gradients == "none")
     if not options and not places:
-        return []
+        return quiet
     given = "*tensors"
     if places:
         given = f"*(t.detach() if i in {places} else t for i, t in enumerate(tensors))"
-    return ["function = subject", f"subject = lambda *tensors: function({given}, **{options!r})"]
+    call = f"subject = lambda *tensors: function({given}, **{options!r})"
+    return ["function = subject", call, *quiet]
 
 
 def _data(posed: Posed, called: Any, *, gpu: bool) -> list[str]:
     problem, placed = posed.problems[0], (posed.params, posed.inputs, posed.outputs)
     share = Share(Work(posed.case, "", *placed, {}, posed.named, suspects=""), problem, 0)
     device = "cuda" if gpu else "cpu"
-    given = _leaves(share.leaves(problem.inputs[0]), device)
-    seeds = {n: literals.tensor(t, device) for n, t in share.seeds(0).items()}
-    seeds = {} if lacks_backward(called) else seeds
+    made = []
+    for m, inputs in enumerate(problem.inputs):
+        given = _leaves(share.leaves(inputs), device)
+        seeds = {} if lacks_backward(called) else share.seeds(m)
+        made += [
+            tensors(f"inputs{_nth(m)}", given, "Tensor | str"),
+            tensors(
+                f"upstream{_nth(m)}", {n: literals.tensor(t, device) for n, t in seeds.items()}
+            ),
+        ]
     wanted = [expected(target, target.value.numel()) for target in in_order(problem)]
-    return [
-        tensors("inputs", given, "Tensor | str"),
-        tensors("upstream", seeds),
-        listed("expected() -> list[Expected]", wanted),
-    ]
+    return [*made, listed("expected() -> list[Expected]", wanted)]
+
+
+def _nth(m: int) -> str:
+    """Behind the names of what belongs to a call: nothing for the first."""
+    return f"_{m}" if m else ""
 
 
 def _leaves(leaves: Mapping[str, Tensor], device: str) -> dict[str, str]:
@@ -124,8 +134,13 @@ def _show(check: Check, kinds: Collection[Kind], posed: Posed, configuration: in
         configuration: in which autotuned kernels run, where Triton interprets.
     """
     rules = check.kernel or Kernel()
-    lines = [*_with_options(check, posed), "given, seeds = fresh(inputs), upstream()"]
-    shown = "call(subject, given, seeds, expected())"
+    each = [
+        f"(fresh(inputs{_nth(m)}), upstream{_nth(m)}())"
+        for m in range(len(posed.problems[0].inputs))
+    ]
+    lines = [*_with_options(check, posed), f"passes = [{', '.join(each)}]"]
+    last_first = bool(posed.case.seed % 2) and len(each) > 1
+    shown = f"calls(subject, passes, expected(){', last_first=True' * last_first})"
     if Kind.DISCIPLINE in kinds:
         shown += f" + habits(subject, inputs, upstream, overwrites={rules.overwrites!r})"
     if Kind.CUSTOM_OP in kinds:
@@ -137,7 +152,12 @@ def _show(check: Check, kinds: Collection[Kind], posed: Posed, configuration: in
     if configuration is None:
         return function("show(subject: Any) -> list[str]", [*lines, f"return {shown}"])
     lines += [
-        "own = {**given, **{f'd {name}': seed for name, seed in seeds.items()}}",
+        "own = {",
+        "    f'{of}{name}@{m}' if m else f'{of}{name}': tensor",
+        "    for m, (given, seeds) in enumerate(passes)",
+        "    for of, tensors in (('', given), ('d ', seeds))",
+        "    for name, tensor in tensors.items()",
+        "}",
         f"return interpreted(lambda: {shown}, own, {configuration})",
     ]
     return function("show(subject: Any) -> list[str]", lines)

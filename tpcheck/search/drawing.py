@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -24,6 +24,28 @@ from hypothesis.strategies import SearchStrategy
 
 from tpcheck.case import Case
 from tpcheck.strategies import required
+
+
+class Given(ExampleDatabase):
+    """What one run of Hypothesis is to begin with; nothing that it finds is kept.
+
+    Args:
+        entries: choices, as Hypothesis writes them.
+    """
+
+    def __init__(self, entries: Iterable[bytes]) -> None:
+        super().__init__()
+        self.entries = list(entries)
+
+    def fetch(self, key: bytes) -> Iterable[bytes]:
+        """All of them as cases that may yet shrink: what has shrunk would end the run."""
+        return list(self.entries) if key.endswith(b".secondary") else []
+
+    def save(self, key: bytes, value: bytes) -> None:
+        """Not kept here."""
+
+    def delete(self, key: bytes, value: bytes) -> None:
+        """Not kept here."""
 
 
 def sample(strategy: SearchStrategy[Case], count: int, key: str) -> list[Case]:

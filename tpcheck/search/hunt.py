@@ -35,6 +35,8 @@ LOOK_LOWER_CASES = 50
 #: Cases in a row that make a failure no smaller after which it is small enough. With fewer, some
 #: cases stay larger than they need be; with more, most failures cost twice as many, in vain.
 IN_VAIN = 12
+#: The same of kernels, whose sizes are drawn from more numbers.
+IN_VAIN_OF_KERNELS = 24
 
 #: What a case takes of the cases that shrinking may cost, where it is slow: a hang is waited for as
 #: long as the time limit, twice, and a deadlock for seconds. Anything else takes one.
@@ -69,6 +71,7 @@ class Hunt:
         self._streams: dict[int, Stream] = {}  # degree → its cases
         self._until: float | None = None  # no case is drawn after it
         self._left: int | None = None  # cases that shrinking may still cost; None before a failure
+        self._patience = IN_VAIN if check.kernel is None else IN_VAIN_OF_KERNELS
         self._in_vain = 0  # what was spent of them since the failure became smaller
 
     def run(self, deadline: float | None) -> CaseResult | None:
@@ -178,7 +181,7 @@ class Hunt:
         and only a number of cases ends shrinking, so that a failure is made as small on a busy
         machine as on an idle one."""
         if self._left is not None:
-            return self._left <= 0 or (bool(self.failing) and self._in_vain >= IN_VAIN)
+            return self._left <= 0 or (bool(self.failing) and self._in_vain >= self._patience)
         return self._until is not None and time.monotonic() > self._until
 
     def _note(self, result: CaseResult) -> None:

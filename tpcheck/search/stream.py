@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from hypothesis import Phase
 from hypothesis.errors import HypothesisException, Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
@@ -118,8 +119,9 @@ class Stream:
     def shrink(self, case: Case, fails: Callable[[Case], bool]) -> None:
         """Makes a case that was taken, and fails, smaller: `fails` is asked of ever duller ones.
 
-        Hypothesis shrinks only what it has just drawn: the round that the case is from is drawn
-        once more, and the first case in it that fails is shrunk.
+        Hypothesis shrinks only what it has just drawn: the choices by which it drew the case are
+        made once more. Where they no longer give a case that fails, the round that it is from is
+        drawn again, and the first case in it that fails is shrunk.
         """
 
         def examine(drawn: Case) -> None:
@@ -127,7 +129,13 @@ class Stream:
                 raise _Failing
 
         with contextlib.suppress(_Failing, HypothesisException):
+            if case in self.choices:
+                self._again(self.choices[case], examine)
             self._each(self._round_of[case], examine)
+
+    def _again(self, choices: bytes, examine: Callable[[Case], None]) -> None:
+        phases, database = (Phase.reuse, Phase.shrink), drawing.Given([choices])
+        drawing.each(self.strategy, ROUND, self.key, examine, phases=phases, database=database)
 
     def _each(self, number: int, examine: Callable[[Case], None]) -> None:
         drawing.each(self.strategy, ROUND, f"{self.key} {number}", examine)

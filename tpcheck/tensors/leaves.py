@@ -50,7 +50,9 @@ def leaves(
 
 def asked(case: Case, names: Collection[str]) -> list[str]:
     """Of inputs those whose gradient is asked for, of outputs those that backward starts from: all,
-    or, in a case of "some", about half of them, and never none or all of several."""
+    none, or, in a case of "some", about half of them, and never none or all of several."""
+    if case.gradients == "none":
+        return []
     if case.gradients == "all" or len(names) < 2:
         return list(names)
     drawn = {name: zlib.crc32(f"{case.seed} gradient {name}".encode()) for name in names}

@@ -9,7 +9,7 @@ from hypothesis.database import choices_from_bytes, choices_to_bytes
 
 from tpcheck import Case, strategies
 from tpcheck.case import Space
-from tpcheck.fuzz.shelf import KEPT, Given, Shelf, variants
+from tpcheck.fuzz.shelf import KEPT, Shelf, variants
 from tpcheck.search import drawing
 
 CASES = strategies.kernel_cases(
@@ -29,7 +29,7 @@ def drawn(count: int) -> dict[Case, bytes]:
 def draws(*entries: bytes) -> list[Case]:
     """The cases that Hypothesis draws by these choices."""
     found: list[Case] = []
-    drawing.each(CASES, 50, "", found.append, phases=[Phase.reuse], database=Given(entries))
+    drawing.each(CASES, 50, "", found.append, phases=[Phase.reuse], database=drawing.Given(entries))
     return found
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tpcheck import strategies
 from tpcheck.case import Case, Space
-from tpcheck.fuzz.shelf import Given
 from tpcheck.search import drawing
 
 NUMBERS = strategies.cases(Space((2,)), {"n": st.integers(0, 10**6)})
@@ -63,5 +62,7 @@ def test_by_its_choices_a_failing_case_is_drawn_and_made_smaller() -> None:
 
     phases = [Phase.reuse, Phase.shrink]
     with pytest.raises(ArithmeticError):
-        drawing.each(NUMBERS, 5, "", examine, phases=phases, database=Given([large[max(large)]]))
+        drawing.each(
+            NUMBERS, 5, "", examine, phases=phases, database=drawing.Given([large[max(large)]])
+        )
     assert found[0] == max(large) and min(found) == 1001

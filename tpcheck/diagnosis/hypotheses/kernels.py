@@ -43,7 +43,8 @@ def _partial(facts: Facts, subject: Subject) -> Diagnosis | None:
     """What raises or is wrong is right where all gradients are asked for."""
     if facts.case.gradients == "all" or not _right(facts, gradients="all"):
         return None
-    return Diagnosis(Code.PARTIAL_GRADIENTS, RightForAllGradients(subject))
+    cause = RightForAllGradients(subject, facts.case.gradients == "none")
+    return Diagnosis(Code.PARTIAL_GRADIENTS, cause)
 
 
 def _configuration(facts: Facts, subject: Subject) -> Diagnosis | None:

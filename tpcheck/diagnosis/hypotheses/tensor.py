@@ -183,6 +183,8 @@ def low_precision(facts: Facts, local: Local) -> Diagnosis | None:
     """All values are a lower dtype's, and off by its rounding."""
     rank = local.wrong()[0]
     want, got = local.expected[rank], local.actual[rank]
+    if local.target.dtype not in UNIT_ROUNDOFF:  # integers are not rounded
+        return None
     if not bool(got.isfinite().all()) or float(want.norm()) == 0.0:
         return None
     off = float((got - want).norm() / want.norm())

@@ -39,7 +39,7 @@ MEANING = {
     Code.SECOND_BACKWARD: "a second backward through the same graph gives other gradients",
     Code.SHARED_INPUT: "where its inputs have another consumer, too, it gives other gradients",
     Code.ALIASED_ARGUMENTS: "a kernel is wrong where two of its arguments are one tensor",
-    Code.PARTIAL_GRADIENTS: "a backward is right where all gradients are asked for only",
+    Code.PARTIAL_GRADIENTS: "it is right where all gradients are asked for only",
     Code.ROWS_NOT_INDEPENDENT: "an infinite number in one row makes another one wrong",
     Code.STRIDE_IGNORED: "a kernel is right for contiguous tensors only",
     Code.WRONG_CONFIGURATION: "an autotuned kernel is right in another of its configurations",

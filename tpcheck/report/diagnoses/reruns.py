@@ -84,7 +84,8 @@ def _(cause: causes.RightForOnes) -> str:
 def _(cause: causes.RightForAllGradients) -> str:
     raised = cause.subject.kind is Kind.EXCEPTION
     what = "it raises" if raised else f"{called(cause.subject)} is wrong"
-    return f"{what} where only some gradients are asked for, and not where all are"
+    asked = "no gradient is" if cause.none else "only some gradients are"
+    return f"{what} where {asked} asked for, and not where all are"
 
 
 @sentence.register

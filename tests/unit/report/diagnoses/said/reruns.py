@@ -74,6 +74,11 @@ SAID: list[Said] = [
         {},
     ),
     (
+        RightForAllGradients(OUT, none=True),
+        "output is wrong where no gradient is asked for, and not where all are",
+        {"none": True},
+    ),
+    (
         RightForAllGradients(OUT),
         "output is wrong where only some gradients are asked for, and not where all are",
         {},

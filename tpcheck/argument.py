@@ -1,0 +1,78 @@
+"""What a kernel is given: `tpcheck.Argument`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tpcheck.case import Case
+from tpcheck.given import demand, is_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Size = str | int
+#: What a tensor of integers may be → the method that casts it.
+INTEGERS = {"bool": "bool", "int8": "char", "uint8": "byte", "int16": "short", "int32": "int"}
+INTEGERS |= {"int64": "long"}
+
+
+@dataclass(frozen=True, init=False)
+class Argument:
+    """A tensor that a kernel is given.
+
+    Args:
+        shape: of each dim its size, or the name of a size that cases draw.
+        integers: (low, high) of an integer tensor: low included, high not; each a number or the
+            name of a size. A float one by default, which takes a gradient.
+        dtype: of an integer tensor, by default "int64"; or "bool", a mask, which needs no
+            `integers`. A float one has the case's.
+        gradient: False of a float one that takes none: the reference's is not asked for.
+    """
+
+    shape: tuple[Size, ...]
+    integers: tuple[Size, Size] | None = None
+    dtype: str = ""
+    gradient: bool = True
+
+    def __init__(
+        self,
+        *shape: Size,
+        integers: tuple[Size, Size] | None = None,
+        dtype: str = "",
+        gradient: bool = True,
+    ) -> None:
+        if dtype == "bool" and integers is None:
+            integers = (0, 2)
+        given = {"shape": shape, "integers": integers, "dtype": dtype, "gradient": gradient}
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+        sizes = isinstance(integers, tuple) and len(integers) == 2 and all(map(_is_size, integers))
+        demand(self, "shape", all(map(_is_size, shape)), "sizes, or names of sizes")
+        demand(self, "integers", integers is None or sizes, "two sizes, or names of sizes")
+        known = dtype == "" or (dtype in INTEGERS and integers is not None)
+        demand(self, "dtype", known, f"one of {', '.join(INTEGERS)}, of a tensor of integers")
+        demand(self, "gradient", isinstance(gradient, bool), "True or False")
+
+    @property
+    def names(self) -> set[str]:
+        """Of the sizes that it needs."""
+        return {size for size in (*self.shape, *(self.integers or ())) if isinstance(size, str)}
+
+    def draw(self, name: str, case: Case, draw: Any) -> Tensor:
+        """Its numbers in a case."""
+        shape = [_of(case, size) for size in self.shape]
+        if self.integers is None:
+            return draw(name, *shape)
+        low, high = (_of(case, size) for size in self.integers)
+        drawn: Tensor = draw.integers(name, low, high, *shape)
+        return getattr(drawn, INTEGERS[self.dtype])() if self.dtype else drawn
+
+
+def _is_size(size: object) -> bool:
+    number = isinstance(size, int) and not isinstance(size, bool) and size >= 0
+    return number or is_name(size)
+
+
+def _of(case: Case, size: Size) -> int:
+    return int(case[size]) if isinstance(size, str) else size
