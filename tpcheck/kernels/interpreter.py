@@ -24,10 +24,11 @@ from tpcheck.kernels import (
     importing,
     launches,
     libdevice,
+    memory,
+    promises,
     refusals,
     watch,
 )
-from tpcheck.vocabulary import Access
 
 #: The releases of Triton under whose interpreter our kernels were held against torch, in every
 #: dtype (`tests/catalogue/test_kernels.py`). Another may have other parts to replace.
@@ -86,7 +87,8 @@ class _Faithful:
         self._cast()
         refusals.install(self.module)
         libdevice.install(self.module)
-        self._access()
+        memory.install(self.module)
+        promises.install(self.module)
         self._compare()
         self._sum()
         self._launch()
@@ -168,52 +170,6 @@ class _Faithful:
         self.builder.create_bitcast = create_bitcast
         self.builder.create_int_to_ptr = self.builder.create_ptr_to_int = create_bitcast
         self.builder.create_fabs = create_fabs
-
-    # ---- memory
-
-    def _access(self) -> None:
-        load, store = self.builder.create_masked_load, self.builder.create_masked_store
-        atomic, swap = self.builder.create_atomic_rmw, self.builder.create_atomic_cas
-        handle, tl, memory = self.handle, self.tl, self.module._interpreter
-
-        def create_masked_load(
-            builder: Any, pointers: Any, mask: Any, other: Any, *more: Any, **named: Any
-        ) -> Any:
-            mask = handle(mask.data.astype(bool), tl.int1)
-            watch.access(Access.LOAD, builder.grid_idx, pointers.data, mask.data)
-            if pointers.get_element_ty() != tl.bfloat16:
-                return load(builder, pointers, mask, other, *more, **named)
-            instead = np.zeros(pointers.data.shape, np.uint16)
-            if other is not None:
-                instead = bfloat16.to_bits(other.data)
-            bits = memory.load(pointers.data, mask.data, instead, np.dtype(np.uint16))
-            return handle(bfloat16.from_bits(bits), tl.bfloat16)
-
-        def create_masked_store(
-            builder: Any, pointers: Any, value: Any, mask: Any, *more: Any, **named: Any
-        ) -> Any:
-            mask = handle(mask.data.astype(bool), tl.int1)
-            watch.access(Access.STORE, builder.grid_idx, pointers.data, mask.data, value.data)
-            if pointers.get_element_ty() != tl.bfloat16:
-                return store(builder, pointers, value, mask, *more, **named)
-            return memory.store(pointers.data, bfloat16.to_bits(value.data), mask.data)
-
-        def create_atomic_rmw(
-            builder: Any, operation: Any, pointers: Any, value: Any, mask: Any, *more: Any
-        ) -> Any:
-            refusals.refuse_atomics(tl, pointers)
-            watch.access(Access.ATOMIC, builder.grid_idx, pointers.data, mask.data)
-            return atomic(builder, operation, pointers, value, mask, *more)
-
-        def create_atomic_cas(builder: Any, pointers: Any, *more: Any) -> Any:
-            refusals.refuse_atomics(tl, pointers)
-            watch.access(Access.ATOMIC, builder.grid_idx, pointers.data, np.True_)
-            return swap(builder, pointers, *more)
-
-        self.builder.create_masked_load = create_masked_load
-        self.builder.create_masked_store = create_masked_store
-        self.builder.create_atomic_rmw = create_atomic_rmw
-        self.builder.create_atomic_cas = create_atomic_cas
 
     # ---- comparisons and sums
 

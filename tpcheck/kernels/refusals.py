@@ -94,9 +94,9 @@ _EXACT = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
 
 def _raise_overflow(semantic: Any, left: Any, right: Any, operation: Any) -> None:
-    """Of integers that wrap, with the line at which they do."""
+    """Of signed integers that wrap, with the line at which they do; unsigned ones may."""
     kind = left.type.scalar
-    if kind.int_bitwidth >= 64 or operation.__name__ not in _EXACT:
+    if kind.int_bitwidth >= 64 or kind.is_int_unsigned() or operation.__name__ not in _EXACT:
         return
     operands = (one.handle.data.astype(np.int64) for one in (left, right))
     result = _EXACT[operation.__name__](*operands)
