@@ -42,6 +42,7 @@ class Clocks:
 
     def __init__(self) -> None:
         self.programs = 0
+        self.orders = False  # whether anything follows from what another program has left
         self._running: Program | None = None
         self._now = Stamp(-1, 0, _NOTHING)
         self._left: dict[int, Clock] = {}  # at each address, by its releases
@@ -76,6 +77,7 @@ class Clocks:
             return None
 
         def looked_at() -> None:
+            self.orders = True
             if self._now.number == before.number:
                 known = _joined([self._now.known, *found.values()])
                 self._now = Stamp(before.number, self._now.span, known)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tpcheck.kernels import bfloat16, refusals, watch
+from tpcheck.kernels.held import Held
 from tpcheck.vocabulary import Access
 
 #: One after another in lanes that are left out: sums show the first, a maximum the second and a
@@ -71,13 +72,15 @@ class _Memory:
         dtype = pointers.get_element_ty()
         size = 8 if dtype.is_ptr() else max(1, dtype.primitive_bitwidth // 8)
         watch.access(what, builder.grid_idx, pointers.data, size, mask, values)
+        if what is not Access.LOAD and (changes := watch.changes()) is not None:
+            changes.append(Held.now(self.memory, pointers.data, mask, size))
         if pointers.data.size > 1:
             self._again = ((), 0)
             return
         this = (what, builder.grid_idx, int(pointers.data.reshape(-1)[0]))
         self._again = (this, self._again[1] + 1 if this == self._again[0] else 0)
         if self._again[1] >= _WAITS:
-            raise refusals.NotModelled("a program that waits for one that runs later")
+            raise refusals.Waits
 
     # ---- loads and stores
 
@@ -204,7 +207,7 @@ class _Memory:
             found = create_atomic_load(builder, pointers, every, sem, scope)
             met = found.data == expected.data
             if not met.all() and not isinstance(timeout, self.handle):
-                raise refusals.NotModelled("a program that waits for one that runs later")
+                raise refusals.Waits
             return self.handle(met, self.tl.int1)
 
         self.builder.create_atomic_load = create_atomic_load

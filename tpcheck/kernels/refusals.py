@@ -19,6 +19,13 @@ class NotModelled(Exception):
     """What a kernel does, and nothing here does as a GPU does."""
 
 
+class Waits(NotModelled):
+    """A program waits for another, which runs after it."""
+
+    def __init__(self) -> None:
+        super().__init__("a program that waits for one that runs later")
+
+
 def unmodelled(error: BaseException) -> str:
     """What that is, where it is why this was raised; else nothing."""
     if isinstance(error, NotModelled):

@@ -19,6 +19,7 @@ from torch import Tensor
 from tpcheck.evidence import Race, Stray, Unkept, Wrapped
 from tpcheck.evidence.kernels import Program
 from tpcheck.kernels.clocks import Clocks
+from tpcheck.kernels.held import Held
 from tpcheck.kernels.races import Seen, races
 from tpcheck.kernels.view import Addresses, View
 from tpcheck.vocabulary import Access
@@ -32,6 +33,8 @@ class Launch:
     views: list[View]
     accesses: list[Seen] = field(default_factory=list)
     clocks: Clocks = field(default_factory=Clocks)
+    changes: list[Held] = field(default_factory=list)
+    races: list[Race] = field(default_factory=list)
 
 
 class _Current(threading.local):
@@ -55,14 +58,19 @@ def watching(own: Mapping[str, Tensor]) -> Iterator[Watch]:
 
 
 @contextmanager
-def launch(kernel: str, arguments: Sequence[tuple[str, Any]]) -> Iterator[None]:
-    """One launch, with its arguments by name; what is not a tensor is left out."""
+def launch(kernel: str, arguments: Sequence[tuple[str, Any]]) -> Iterator[Launch | None]:
+    """One launch, with its arguments by name; what is not a tensor is left out. None where nothing
+    is watched."""
     if not _current.watches:
-        yield
+        yield None
         return
-    _current.watches[-1].begin(kernel, arguments)
-    yield
-    _current.watches[-1].end()
+    watch = _current.watches[-1]
+    watch.begin(kernel, arguments)
+    try:
+        yield watch.now
+        watch.end()
+    finally:
+        watch.now = None
 
 
 def access(
@@ -76,6 +84,12 @@ def access(
     """A load, a store or an atomic of `size` bytes per lane, before it is made."""
     if _current.watches:
         _current.watches[-1].access(what, program, pointers, size, mask, values)
+
+
+def changes() -> list[Held] | None:
+    """What the launch that runs has changed; None where nothing is watched."""
+    now = _current.watches[-1].now if _current.watches else None
+    return None if now is None else now.changes
 
 
 def atomic(
@@ -115,9 +129,9 @@ class Watch:
 
     def end(self) -> None:
         """A launch has ended."""
-        if self.now is not None:
-            self.races += races(self.now.kernel, self.now.views, self.now.accesses)
-        self.now = None
+        assert self.now is not None
+        self.now.races = races(self.now.kernel, self.now.views, self.now.accesses)
+        self.races += self.now.races
 
     def access(
         self,
