@@ -222,7 +222,7 @@ class _Faithful:
             given = [*zip(executed.arg_names, arguments, strict=False), *named.items()]
             launches.tell(executed.fn.__name__)
             # one at a time: the interpreter has its state in its module
-            with _LAUNCH:
+            with _LAUNCH, np.errstate(all="ignore"):  # a GPU says nothing of NaN
                 with watch.launch(executed.fn.__name__, given) as first:
                     launch(executed, *arguments, **named)
                 if first is not None and first.clocks.orders and not first.races:

@@ -117,7 +117,7 @@ class _Memory:
             if other is not None:
                 return self._read(pointers, kept, other.data)
             dtype = pointers.get_element_ty()
-            if self._other:
+            if self._other or kept.all():
                 return self._read(pointers, kept, np.zeros(kept.shape, self.numpy(dtype)))
             return self._read(pointers, kept, self._poison(dtype, kept))
 
