@@ -101,6 +101,7 @@ class Code(StrEnum):
     TIED_WEIGHTS_SPLIT = "tied-weights-split"
     OUT_OF_BOUNDS = "out-of-bounds"
     INTEGER_OVERFLOW = "integer-overflow"
+    BROKEN_PROMISE = "broken-promise"
     RACE = "race"
     INPUT_OVERWRITTEN = "input-overwritten"
     NOT_REPEATABLE = "not-repeatable"

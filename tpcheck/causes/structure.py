@@ -18,6 +18,7 @@ from tpcheck.evidence import (
     Stuck,
     TracesDiffer,
     Undisciplined,
+    Unkept,
     Wrapped,
 )
 from tpcheck.vocabulary import Lost, Phase
@@ -156,6 +157,13 @@ class IntegersWrap:
 
 
 @dataclass(frozen=True)
+class PromiseUnkept:
+    """A kernel promises the compiler what does not hold."""
+
+    seen: Unkept
+
+
+@dataclass(frozen=True)
 class ProgramsRace:
     """What a kernel leaves depends on the order of its programs."""
 
@@ -213,6 +221,7 @@ OfStructure = (
     | PlanAtFault
     | OutsideOfItsTensors
     | IntegersWrap
+    | PromiseUnkept
     | ProgramsRace
     | DoesMore
     | OpMisregistered

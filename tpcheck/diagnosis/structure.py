@@ -21,6 +21,7 @@ from tpcheck.causes.structure import (
     PathLeftOut,
     PlanAtFault,
     ProgramsRace,
+    PromiseUnkept,
     RankDied,
     RanksRaised,
     SavesTooMuch,
@@ -42,6 +43,7 @@ from tpcheck.evidence import (
     Stuck,
     TracesDiffer,
     Undisciplined,
+    Unkept,
     Wrapped,
     WrongDtype,
 )
@@ -150,6 +152,8 @@ def _memory(result: CaseResult, strays: Sequence[Mismatch]) -> Diagnosis:
     detail = strays[0].detail
     if isinstance(detail, Wrapped):
         return Diagnosis(Code.INTEGER_OVERFLOW, IntegersWrap(detail))
+    if isinstance(detail, Unkept):
+        return Diagnosis(Code.BROKEN_PROMISE, PromiseUnkept(detail))
     assert isinstance(detail, Stray), strays[0]
     return Diagnosis(Code.OUT_OF_BOUNDS, OutsideOfItsTensors(detail))
 

@@ -6,7 +6,7 @@ Data only. `report/evidence.py` has the sentence of each, `report/as_json.py` it
 from __future__ import annotations
 
 from tpcheck.evidence.failures import Died, Entered, Raised, Refused, Scene, Stuck, Uneven
-from tpcheck.evidence.kernels import Misregistered, Race, Stray, Undisciplined, Wrapped
+from tpcheck.evidence.kernels import Misregistered, Race, Stray, Undisciplined, Unkept, Wrapped
 from tpcheck.evidence.tensors import (
     Absent,
     Elsewhere,
@@ -57,6 +57,7 @@ __all__ = [
     "TracesDiffer",
     "Undisciplined",
     "Uneven",
+    "Unkept",
     "Values",
     "Wrapped",
     "WrongDtype",
@@ -66,7 +67,7 @@ __all__ = [
 
 OfTensor = Values | Absent | WrongShape | WrongForm | Elsewhere | ReplicasDiffer
 OfParameter = Misheld | PlanFault
-OfRank = Raised | Died | Stuck | Refused | Stray | Wrapped
+OfRank = Raised | Died | Stuck | Refused | Stray | Wrapped | Unkept
 OfTrace = TracesDiffer | MessagesLost | PathNotTaken | WrongDtype
 OfCost = OverBudget | OverSaved
 OfKernel = Race | Undisciplined | Misregistered

@@ -55,16 +55,37 @@ class Wrapped:
 
 
 @dataclass(frozen=True)
-class Race:
-    """Two programs of a launch touch one element, one of them stores there, and not both do so
-    atomically.
+class Unkept:
+    """What a kernel promises the compiler, and its numbers are otherwise.
 
     Args:
-        kernel, line: the kernel, and the line of its file that stores.
-        tensor: the argument that the element is in.
+        kernel, line: the kernel, and the line of its file.
+        program: the program's three numbers.
+        promise: by the name that `triton.language` has for it.
+        values: what is promised of each dim; none of `assume`.
+        scene: where the rank was.
+    """
+
+    kernel: str
+    line: int
+    program: Program
+    promise: str
+    values: tuple[int, ...]
+    scene: Scene = field(default_factory=Scene)
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two programs of a launch touch one byte, not both loading and not both by atomics, and
+    nothing orders them.
+
+    Args:
+        kernel, line: the kernel, and the line of its file at which the first does.
+        tensor: the argument that the byte is in.
         offset: bytes from that argument's first element.
-        programs: the one that stores, and the other.
+        programs: the one that stores, or has an atomic, and the other.
         other: what the other one does.
+        access: what the first one does.
     """
 
     kernel: str
@@ -73,6 +94,7 @@ class Race:
     offset: int
     programs: tuple[Program, Program]
     other: Access
+    access: Access = Access.STORE
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpcheck.evidence import PathNotTaken, Race, Raised, Stray, Wrapped
+from tpcheck.evidence import PathNotTaken, Race, Raised, Stray, Unkept, Wrapped
 from tpcheck.search.failures import family
 from tpcheck.verdict import CaseResult, Mismatch
 
@@ -11,7 +11,7 @@ def place(result: CaseResult) -> str:
     """The kernel's line; what should have run; the first wrong value in the order of computation;
     or what a rank raised, and in which module."""
     for mismatch in result.causes:
-        if isinstance(mismatch.detail, (Stray, Race, Wrapped)):
+        if isinstance(mismatch.detail, (Stray, Race, Wrapped, Unkept)):
             return f"{mismatch.detail.kernel}:{mismatch.detail.line}"
         if isinstance(mismatch.detail, PathNotTaken):
             return f"{mismatch.detail.name} in {mismatch.detail.phase}"

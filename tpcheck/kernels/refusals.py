@@ -19,6 +19,13 @@ class NotModelled(Exception):
     """What a kernel does, and nothing here does as a GPU does."""
 
 
+class Waits(NotModelled):
+    """A program waits for another, which runs after it."""
+
+    def __init__(self) -> None:
+        super().__init__("a program that waits for one that runs later")
+
+
 def unmodelled(error: BaseException) -> str:
     """What that is, where it is why this was raised; else nothing."""
     if isinstance(error, NotModelled):
@@ -94,9 +101,9 @@ _EXACT = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
 
 def _raise_overflow(semantic: Any, left: Any, right: Any, operation: Any) -> None:
-    """Of integers that wrap, with the line at which they do."""
+    """Of signed integers that wrap, with the line at which they do; unsigned ones may."""
     kind = left.type.scalar
-    if kind.int_bitwidth >= 64 or operation.__name__ not in _EXACT:
+    if kind.int_bitwidth >= 64 or kind.is_int_unsigned() or operation.__name__ not in _EXACT:
         return
     operands = (one.handle.data.astype(np.int64) for one in (left, right))
     result = _EXACT[operation.__name__](*operands)

@@ -64,6 +64,13 @@ class View:
             rest = rest - index * stride
         return inside & (rest == 0)
 
+    def covers(self, addresses: Addresses, *, size: int) -> NDArray[np.bool_]:
+        """At which of the addresses this number of bytes are its elements'."""
+        if size < self.itemsize:
+            within = (addresses - self.first) % self.itemsize
+            return self.holds(addresses - within) & (within + size <= self.itemsize)
+        return self.holds(addresses) & self.holds(addresses + (size - self.itemsize))
+
     def _offsets(self) -> Addresses:
         found = np.zeros(1, np.int64)
         for size, stride in zip(self.sizes, self.strides, strict=True):

@@ -1,8 +1,5 @@
 """What the programs of a launch read and write, under the interpreter: each address is held against
-the tensors that the launch was given, and each program's writes against the others' accesses.
-
-Programs run one after another here, so that a race is a deterministic last writer: it does not
-show in values, but in the sets of what is written and read.
+the tensors that the launch was given, and each program's accesses against the others'.
 """
 
 from __future__ import annotations
@@ -10,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,25 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tpcheck.evidence import Race, Stray, Wrapped
+from tpcheck.evidence import Race, Stray, Unkept, Wrapped
 from tpcheck.evidence.kernels import Program
+from tpcheck.kernels.clocks import Clocks
+from tpcheck.kernels.held import Held
+from tpcheck.kernels.races import Seen, races
 from tpcheck.kernels.view import Addresses, View
 from tpcheck.vocabulary import Access
-
-
-@dataclass
-class _Seen:
-    """One load, store or atomic of one program."""
-
-    what: Access
-    program: Program
-    line: int
-    addresses: Addresses
-    values: NDArray[Any] | None = None  # of a store
-
-    def bits(self, at: int) -> bytes:
-        """Of what one lane stores: NaN equals NaN."""
-        return b"" if self.values is None else self.values[at].tobytes()
 
 
 @dataclass
@@ -46,7 +31,10 @@ class Launch:
 
     kernel: str
     views: list[View]
-    accesses: list[_Seen] = field(default_factory=list)
+    accesses: list[Seen] = field(default_factory=list)
+    clocks: Clocks = field(default_factory=Clocks)
+    changes: list[Held] = field(default_factory=list)
+    races: list[Race] = field(default_factory=list)
 
 
 class _Current(threading.local):
@@ -70,26 +58,49 @@ def watching(own: Mapping[str, Tensor]) -> Iterator[Watch]:
 
 
 @contextmanager
-def launch(kernel: str, arguments: Sequence[tuple[str, Any]]) -> Iterator[None]:
-    """One launch, with its arguments by name; what is not a tensor is left out."""
+def launch(kernel: str, arguments: Sequence[tuple[str, Any]]) -> Iterator[Launch | None]:
+    """One launch, with its arguments by name; what is not a tensor is left out. None where nothing
+    is watched."""
     if not _current.watches:
-        yield
+        yield None
         return
-    _current.watches[-1].begin(kernel, arguments)
-    yield
-    _current.watches[-1].end()
+    watch = _current.watches[-1]
+    watch.begin(kernel, arguments)
+    try:
+        yield watch.now
+        watch.end()
+    finally:
+        watch.now = None
 
 
 def access(
     what: Access,
     program: Program,
     pointers: NDArray[Any],
+    size: int,
     mask: Any,
     values: NDArray[Any] | None = None,
 ) -> None:
-    """A load, a store or an atomic, before it is made."""
+    """A load, a store or an atomic of `size` bytes per lane, before it is made."""
     if _current.watches:
-        _current.watches[-1].access(what, program, pointers, mask, values)
+        _current.watches[-1].access(what, program, pointers, size, mask, values)
+
+
+def changes() -> list[Held] | None:
+    """What the launch that runs has changed; None where nothing is watched."""
+    now = _current.watches[-1].now if _current.watches else None
+    return None if now is None else now.changes
+
+
+def atomic(
+    program: Program, pointers: NDArray[Any], mask: Any, *, acquires: bool, releases: bool
+) -> Callable[[], None] | None:
+    """What an atomic orders, after it was made: `Clocks.atomic`."""
+    now = _current.watches[-1].now if _current.watches else None
+    if now is None:
+        return None
+    addresses = pointers.astype(np.int64)[np.broadcast_to(mask, pointers.shape).astype(bool)]
+    return now.clocks.atomic(program, addresses, acquires=acquires, releases=releases)
 
 
 class Watch:
@@ -118,22 +129,23 @@ class Watch:
 
     def end(self) -> None:
         """A launch has ended."""
-        if self.now is not None:
-            self.races += _races(self.now)
-        self.now = None
+        assert self.now is not None
+        self.now.races = races(self.now.kernel, self.now.views, self.now.accesses)
+        self.races += self.now.races
 
     def access(
         self,
         what: Access,
         program: Program,
         pointers: NDArray[Any],
+        size: int,
         mask: Any,
         values: NDArray[Any] | None = None,
     ) -> None:
         """An access, before it is made.
 
         Raises:
-            OutOfBounds: it is outside of all arguments; a store would harm the process.
+            Stopped: it is outside of all arguments; a store would harm the process.
         """
         launch = self.now
         if launch is None:
@@ -147,42 +159,48 @@ class Watch:
             return
         outside = np.ones(addresses.shape, bool)
         for view in launch.views:
-            outside &= ~view.holds(addresses)
+            outside &= ~view.covers(addresses, size=size)
         if outside.any():
-            raise OutOfBounds(_stray(launch, what, program, line, addresses[outside]))
+            raise Stopped(_stray(launch, what, program, line, addresses[outside]))
         if values is not None:
-            values = np.broadcast_to(values, pointers.shape)[active]
-        launch.accesses.append(_Seen(what, program, line, addresses, values))
+            values = np.broadcast_to(values, pointers.shape)[active].reshape(-1, 1).view(np.uint8)
+        stamp = launch.clocks.now(program)
+        launch.accesses.append(Seen(what, program, line, addresses, size, stamp, values))
 
 
-class OutOfBounds(Exception):
-    """An access outside of every tensor of its launch; it was not made."""
+class Stopped(Exception):
+    """What a kernel does that a GPU would not do as this interpreter does; it was not done."""
 
-    def __init__(self, stray: Stray) -> None:
-        super().__init__(
-            f"{stray.access} outside of every argument of {stray.kernel}, by program "
-            f"{stray.program} at line {stray.line}: {stray.offset} bytes from the first element of "
-            f"{stray.tensor}, {stray.lanes} lanes"
-        )
-        self.stray = stray
+    def __init__(self, found: Stray | Wrapped | Unkept) -> None:
+        where = f"in {found.kernel}, line {found.line}, program {found.program}"
+        super().__init__(f"{_told(found)}, {where}")
+        self.found = found
 
 
-class Overflow(Exception):
-    """An operation of integers whose result does not fit into them."""
+def _told(found: Stray | Wrapped | Unkept) -> str:
+    match found:
+        case Stray(access=what, tensor=near, offset=offset, lanes=lanes):
+            beside = f"{offset} bytes from the first element of {near}" if near else "near none"
+            return f"{what} outside of every argument, {beside}, {lanes} lanes"
+        case Wrapped(operation=operation, bits=bits):
+            return f"{operation} of int{bits} overflows"
+        case Unkept(promise=promise, values=values):
+            return f"tl.{promise} of {list(values)} does not hold"
 
-    def __init__(self, wrapped: Wrapped) -> None:
-        super().__init__(
-            f"{wrapped.operation} of int{wrapped.bits} overflows in {wrapped.kernel}, program "
-            f"{wrapped.program}, line {wrapped.line}"
-        )
-        self.wrapped = wrapped
+
+def overflow(program: Program, operation: str, bits: int) -> Stopped:
+    """Integers that do not fit, in the launch that runs; to be raised."""
+    return Stopped(Wrapped(_kernel(), _line_of_the_kernel(), program, operation, bits))
 
 
-def overflow(program: Program, operation: str, bits: int) -> Overflow:
-    """That of the launch that runs, to be raised."""
+def unkept(program: Program, promise: str, values: tuple[int, ...]) -> Stopped:
+    """A promise that does not hold, in the launch that runs; to be raised."""
+    return Stopped(Unkept(_kernel(), _line_of_the_kernel(), program, promise, values))
+
+
+def _kernel() -> str:
     now = _current.watches[-1].now if _current.watches else None
-    kernel = now.kernel if now else "a kernel"
-    return Overflow(Wrapped(kernel, _line_of_the_kernel(), program, operation, bits))
+    return now.kernel if now else "a kernel"
 
 
 def _stray(
@@ -192,56 +210,6 @@ def _stray(
     near = min(launch.views, key=lambda view: abs(first - view.first), default=None)
     name, offset = (near.name, first - near.first) if near else ("", 0)
     return Stray(launch.kernel, line, program, what, name, offset, int(addresses.size))
-
-
-def _races(launch: Launch) -> list[Race]:
-    """One per tensor at most."""
-    stores = [access for access in launch.accesses if access.what is Access.STORE]
-    if not stores or len({access.program for access in launch.accesses}) < 2:
-        return []
-    written = np.unique(np.concatenate([access.addresses for access in stores]))
-    shared = np.array(_shared(launch, written), dtype=np.int64)
-    touched: dict[int, list[tuple[_Seen, int]]] = {address: [] for address in shared.tolist()}
-    for access in launch.accesses:
-        for at in np.flatnonzero(np.isin(access.addresses, shared)).tolist():
-            touched[int(access.addresses[at])].append((access, at))
-    found: dict[str, Race] = {}
-    for address, touches in touched.items():
-        view = next(view for view in launch.views if view.holds(np.array([address]))[0])
-        pair = None if view.name in found else _conflict(touches)
-        if pair is not None:
-            by, other = pair
-            programs = (by.program, other.program)
-            offset = address - view.first
-            found[view.name] = Race(launch.kernel, by.line, view.name, offset, programs, other.what)
-    return list(found.values())
-
-
-def _shared(launch: Launch, written: Addresses) -> list[int]:
-    """Of the addresses that are written, those that more than one program touches."""
-    numbers = {program: n for n, program in enumerate({a.program: None for a in launch.accesses})}
-    low = np.full(written.shape, len(numbers))
-    high = np.full(written.shape, -1)
-    for access in launch.accesses:
-        spots = np.searchsorted(written, access.addresses)
-        there = spots < len(written)
-        there[there] &= written[spots[there]] == access.addresses[there]
-        own = numbers[access.program]
-        np.minimum.at(low, spots[there], own)
-        np.maximum.at(high, spots[there], own)
-    return written[low != high].tolist()
-
-
-def _conflict(touches: Sequence[tuple[_Seen, int]]) -> tuple[_Seen, _Seen] | None:
-    """A store and another program's access that it races with. Programs that store the same value
-    do no harm."""
-    for by, at in touches:
-        for other, there in touches:
-            if by.what is not Access.STORE or other.program == by.program:
-                continue
-            if other.what is not Access.STORE or by.bits(at) != other.bits(there):
-                return by, other
-    return None
 
 
 def _storage(tensor: Tensor) -> int:

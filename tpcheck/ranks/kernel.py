@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpcheck.evidence import Scene
+from tpcheck.evidence import Scene, Stray
 from tpcheck.kernels import refusals
 from tpcheck.kernels.registered import Calls
-from tpcheck.kernels.watch import OutOfBounds, Overflow
+from tpcheck.kernels.watch import Stopped
 from tpcheck.ranks import compiled, opchecked
 from tpcheck.ranks.discipline import Discipline, Kept, observed, roots_and_seeds
 from tpcheck.spec import Kernel
@@ -159,15 +159,12 @@ def _backward(run: Any, outputs: Mapping[str, Tensor], seeds: Mapping[str, Tenso
 
 
 def stopped_by(error: BaseException, rank: int, at: Scene) -> Mismatch | None:
-    """What Triton's interpreter was stopped at, an access or an overflow, where that is why it
-    raised."""
+    """What Triton's interpreter was stopped at, where that is why it raised."""
     for one in _causes(error):
-        if isinstance(one, OutOfBounds):
-            found = replace(one.stray, scene=at)
-            return Mismatch(found.tensor, Kind.MEMORY, rank, detail=found)
-        if isinstance(one, Overflow):
-            wrapped = replace(one.wrapped, scene=at)
-            return Mismatch(wrapped.kernel, Kind.MEMORY, rank, detail=wrapped)
+        if isinstance(one, Stopped):
+            found = replace(one.found, scene=at)
+            about = found.tensor if isinstance(found, Stray) else found.kernel
+            return Mismatch(about, Kind.MEMORY, rank, detail=found)
     return None
 
 

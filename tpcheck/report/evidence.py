@@ -25,6 +25,7 @@ from tpcheck.evidence import (
     Stuck,
     TracesDiffer,
     Undisciplined,
+    Unkept,
     Wrapped,
     WrongDtype,
     WrongForm,
@@ -74,6 +75,8 @@ def said(detail: Evidence) -> str | None:
             return _stray(detail)
         case Wrapped(kernel, line, program, operation, bits):
             return f"{kernel}, line {line}: {operation} of int{bits} overflows in program {program}"
+        case Unkept():
+            return _unkept(detail)
         case Race():
             return _race(detail)
         case Undisciplined():
@@ -94,10 +97,20 @@ def _stray(detail: Stray) -> str:
     )
 
 
+def _unkept(detail: Unkept) -> str:
+    values = ", ".join(map(str, detail.values))
+    what = f"tl.{detail.promise} of {values}" if values else f"tl.{detail.promise}"
+    return (
+        f"{detail.kernel}, line {detail.line}: {what} is promised and does not hold in program "
+        f"{detail.program}"
+    )
+
+
 def _race(detail: Race) -> str:
     first, second = detail.programs
+    does = "stores into" if detail.access is Access.STORE else "has an atomic in"
     return (
-        f"{detail.kernel}, line {detail.line}: program {first} stores into {detail.tensor} "
+        f"{detail.kernel}, line {detail.line}: program {first} {does} {detail.tensor} "
         f"({detail.offset} bytes from its start) where program {second} {_DOES[detail.other]}"
     )
 

@@ -73,8 +73,7 @@ _INTERPRETER = (
     ("tpcheck.kernels.interpreter", "install"),
     ("tpcheck.kernels.configurations", "chosen"),
     (_WATCH, "watching"),
-    (_WATCH, "OutOfBounds"),
-    (_WATCH, "Overflow"),
+    (_WATCH, "Stopped"),
 )
 _OPCHECK = ((_OPS, "Calls"), (_OPS, "failures"))
 

@@ -1,4 +1,4 @@
-"""What programs may touch, and which of them race."""
+"""What programs may touch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tpcheck.evidence import Stray
 from tpcheck.kernels import watch
-from tpcheck.kernels.watch import OutOfBounds, View, Watch
+from tpcheck.kernels.watch import Stopped, View, Watch
 from tpcheck.vocabulary import Access
 
 WIDE = torch.zeros(4, 10)
@@ -23,6 +24,16 @@ FORMATS = {
     "interleaved": torch.as_strided(torch.zeros(20), (3, 4), (2, 3)),
     "one": torch.zeros(1),
 }
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "is_held"),
+    [(0, 4, True), (0, 8, True), (16, 4, True), (16, 8, False), (17, 1, True), (18, 4, False)],
+)
+def test_all_bytes_of_an_access_are_looked_at(offset: int, size: int, is_held: bool) -> None:
+    tensor = torch.zeros(5)
+    at = np.array([tensor.data_ptr() + offset])
+    assert View.of("x", tensor).covers(at, size=size).tolist() == [is_held]
 
 
 def addresses(tensor: Tensor) -> set[int]:
@@ -39,7 +50,10 @@ def test_a_view_holds_the_addresses_of_its_elements_and_no_other(tensor: Tensor)
     assert set(every[held].tolist()) == addresses(tensor)
 
 
-def run(programs: list[list[tuple[Access, list[int], list[float] | None]]]) -> Watch:
+Did = tuple[Access, list[int], list[float] | None]
+
+
+def run(programs: list[list[Did]]) -> Watch:
     """A launch over a tensor of eight numbers: of each program its accesses, by element."""
     tensor = torch.zeros(8)
     with watch.watching({"x": tensor}) as found, watch.launch("kernel", [("x", tensor)]):
@@ -47,47 +61,18 @@ def run(programs: list[list[tuple[Access, list[int], list[float] | None]]]) -> W
             for what, elements, values in accesses:
                 at = np.array([tensor.data_ptr() + 4 * element for element in elements])
                 given: Any = None if values is None else np.float32(values)
-                watch.access(what, (number, 0, 0), at.astype(np.uint64), np.True_, given)
+                watch.access(what, (number, 0, 0), at.astype(np.uint64), 4, np.True_, given)
     return found
 
 
 STORE, LOAD, ATOMIC = Access.STORE, Access.LOAD, Access.ATOMIC
 
 
-@pytest.mark.parametrize(
-    ("programs", "other"),
-    [
-        ([[(STORE, [0, 1], [1, 2])], [(STORE, [1, 2], [3, 4])]], STORE),
-        ([[(STORE, [0], [1])], [(LOAD, [0], None)]], LOAD),
-        ([[(STORE, [0], [1])], [(ATOMIC, [0], None)]], ATOMIC),
-    ],
-)
-def test_two_programs_at_one_element_race(programs: Any, other: Access) -> None:
-    (race,) = run(programs).races
-    assert race.other is other and race.tensor == "x" and race.kernel == "kernel"
-    assert {program[0] for program in race.programs} == {0, 1}
-
-
-@pytest.mark.parametrize(
-    "programs",
-    [
-        [[(STORE, [0, 1], [1, 2])], [(STORE, [2, 3], [3, 4])]],
-        [[(STORE, [0], [1]), (LOAD, [0], None)], [(LOAD, [1], None)]],
-        [[(STORE, [0], [1])], [(STORE, [0], [1])]],
-        [[(STORE, [0], [np.nan])], [(STORE, [0], [np.nan])]],
-        [[(ATOMIC, [0], None)], [(ATOMIC, [0], None)]],
-        [[(LOAD, [0], None)], [(LOAD, [0], None)]],
-    ],
-    ids=["apart", "own", "same", "same NaN", "atomics", "loads"],
-)
-def test_what_can_not_tell_the_order_of_programs_is_no_race(programs: Any) -> None:
-    assert run(programs).races == []
-
-
 def test_an_access_outside_is_stopped_and_told() -> None:
-    with pytest.raises(OutOfBounds) as caught:
+    with pytest.raises(Stopped) as caught:
         run([[(STORE, [7, 8, 9], [1, 2, 3])]])
-    stray = caught.value.stray
+    stray = caught.value.found
+    assert isinstance(stray, Stray)
     assert (stray.tensor, stray.offset, stray.lanes) == ("x", 32, 2)
     assert stray.access is STORE and stray.line > 0
 
@@ -98,10 +83,10 @@ def test_of_other_tensors_the_whole_storage_may_be_touched() -> None:
         before = np.array([tensor.data_ptr() - 4], dtype=np.uint64)
         with watch.watching({"x": own}), watch.launch("kernel", [("x", tensor)]):
             if allowed:
-                watch.access(LOAD, (0, 0, 0), before, np.True_)
+                watch.access(LOAD, (0, 0, 0), before, 4, np.True_)
             else:
-                with pytest.raises(OutOfBounds):
-                    watch.access(LOAD, (0, 0, 0), before, np.True_)
+                with pytest.raises(Stopped):
+                    watch.access(LOAD, (0, 0, 0), before, 4, np.True_)
 
 
 def test_of_each_access_is_noted_whether_none_some_or_all_lanes_made_it() -> None:
@@ -110,7 +95,7 @@ def test_of_each_access_is_noted_whether_none_some_or_all_lanes_made_it() -> Non
     seen: list[set[str]] = []
     for mask in (np.True_, np.array([1, 1, 0, 0]), np.zeros(4)):
         with watch.watching({"x": tensor}) as found, watch.launch("kernel", [("x", tensor)]):
-            watch.access(LOAD, (0, 0, 0), at, mask)
+            watch.access(LOAD, (0, 0, 0), at, 4, mask)
         seen.append({word.split()[-1] for word in found.masks})
     assert seen == [{"all"}, {"some"}, {"none"}]
     assert all(word.startswith("kernel:") for word in found.masks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpcheck.evidence import Evidence, Misregistered, Race, Stray, Undisciplined, Wrapped
+from tpcheck.evidence import Evidence, Misregistered, Race, Stray, Undisciplined, Unkept, Wrapped
 from tpcheck.vocabulary import Access, Habit, OpTest
 
 KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
@@ -34,6 +34,18 @@ KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
         },
     ),
     (
+        Unkept("k", 7, (1, 0, 0), "multiple_of", (16, 1)),
+        {
+            "kernel": "k",
+            "line": 7,
+            "program": [1, 0, 0],
+            "promise": "multiple_of",
+            "values": [16, 1],
+            "reason": "k, line 7: tl.multiple_of of 16, 1 is promised and does not hold in program "
+            "(1, 0, 0)",
+        },
+    ),
+    (
         Race("k", 7, "y", 8, ((0, 0, 0), (1, 0, 0)), Access.STORE),
         {
             "kernel": "k",
@@ -42,6 +54,7 @@ KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
             "offset": 8,
             "programs": [[0, 0, 0], [1, 0, 0]],
             "other": "store",
+            "access": "store",
             "reason": "k, line 7: program (0, 0, 0) stores into y (8 bytes from its start) where "
             "program (1, 0, 0) stores something else",
         },

@@ -15,7 +15,7 @@ from tpcheck.causes.reruns import (
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.facts import Facts, subject_of, values
 from tpcheck.diagnosis.hypotheses import reruns
-from tpcheck.evidence import Wrapped
+from tpcheck.evidence import Unkept, Wrapped
 from tpcheck.oracle.pose import pose
 from tpcheck.verdict import Diagnosis, Mismatch, Verdict
 from tpcheck.vocabulary import Code, Kind
@@ -29,8 +29,8 @@ def of_kernels(facts: Facts) -> Diagnosis | None:
     if (found := _partial(facts, subject)) is not None:
         return found
     shown = [kind.is_value or kind in (Kind.MEMORY, Kind.DISCIPLINE) for kind in kinds]
-    wraps = any(isinstance(mismatch.detail, Wrapped) for mismatch in facts.result.causes)
-    if not kinds or not all(shown) or wraps:  # integers that wrap say it all
+    known = any(isinstance(one.detail, (Wrapped, Unkept)) for one in facts.result.causes)
+    if not kinds or not all(shown) or known:  # integers that wrap say it all, and so do promises
         return None
     if (found := _configuration(facts, subject)) is not None or Kind.DISCIPLINE in kinds:
         return found

@@ -33,6 +33,7 @@ MEANING = {
     Code.TIED_WEIGHTS_SPLIT: "weights that are tied were split apart",
     Code.OUT_OF_BOUNDS: "a kernel accesses what is in none of its tensors",
     Code.INTEGER_OVERFLOW: "a kernel's integers wrap",
+    Code.BROKEN_PROMISE: "what a kernel promises the compiler does not hold",
     Code.RACE: "what a kernel leaves depends on the order of its programs",
     Code.INPUT_OVERWRITTEN: "an input or an upstream gradient is changed, and nothing declares it",
     Code.NOT_REPEATABLE: "run again with the same numbers, it gives other bits",

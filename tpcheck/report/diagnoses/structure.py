@@ -80,6 +80,11 @@ def _(cause: causes.IntegersWrap) -> str:
 
 
 @sentence.register
+def _(cause: causes.PromiseUnkept) -> str:
+    return str(said(cause.seen))
+
+
+@sentence.register
 def _(cause: causes.ProgramsRace) -> str:
     return str(said(cause.seen))
 

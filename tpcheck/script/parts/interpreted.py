@@ -20,13 +20,12 @@ def interpreted(
     from tpcheck.kernels import configurations, interpreter, watch  # carried along in this file
 
     interpreter.install()
-    stops = (watch.OutOfBounds, watch.Overflow)
     with watch.watching(own) as seen, configurations.chosen(configuration):
         try:
             found = show()
         except Exception as error:
             stopped: BaseException | None = error
-            while stopped is not None and not isinstance(stopped, stops):
+            while stopped is not None and not isinstance(stopped, watch.Stopped):
                 stopped = stopped.__cause__
             if stopped is None:
                 raise

@@ -17,6 +17,7 @@ from tpcheck.causes.structure import (
     PathLeftOut,
     PlanAtFault,
     ProgramsRace,
+    PromiseUnkept,
     RankDied,
     RanksRaised,
     SavesTooMuch,
@@ -35,6 +36,7 @@ from tpcheck.evidence import (
     Stuck,
     TracesDiffer,
     Undisciplined,
+    Unkept,
     Wrapped,
 )
 from tpcheck.vocabulary import Access, Fault, Habit, Impasse, OpTest, Phase
@@ -153,6 +155,17 @@ SAID: list[Said] = [
     (
         IntegersWrap(Wrapped("k", 7, (1, 0, 0), "mul", 32)),
         "k, line 7: mul of int32 overflows in program (1, 0, 0)",
+        {},
+    ),
+    (
+        PromiseUnkept(Unkept("k", 7, (1, 0, 0), "assume", ())),
+        "k, line 7: tl.assume is promised and does not hold in program (1, 0, 0)",
+        {},
+    ),
+    (
+        ProgramsRace(Race("k", 7, "y", 8, ((0, 0, 0), (1, 0, 0)), Access.LOAD, Access.ATOMIC)),
+        "k, line 7: program (0, 0, 0) has an atomic in y (8 bytes from its start) where program "
+        "(1, 0, 0) loads",
         {},
     ),
     (

@@ -1,0 +1,116 @@
+"""Programs of a launch that meet in memory race unless their atomics order them; what a mask leaves
+out and what is promised to the compiler count as on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import strategies
+from torch import Tensor
+
+from tests.ranks.kernels import programs
+from tpcheck import Argument, kernel_check
+from tpcheck.engines.engine import Engine
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.verdict import CheckResult, Verdict
+
+Function = Callable[[Tensor], Tensor]
+OPTIONS = Options(examples=8, corpus=None, shrink_cases=6, dtypes=("float32",))
+
+
+def run(fn: Function, reference: Function, engine: Engine, dtype: str = "float32") -> CheckResult:
+    sizes: dict[str, Any] = {
+        "rows": lambda _: strategies.integers(3, 6),
+        "width": lambda _: strategies.integers(5, 40),
+    }
+    check = kernel_check(
+        fn,
+        name="subject",
+        reference=reference,
+        arguments={"x": Argument("rows", "width", gradient=False)},
+        sizes=sizes,
+        memory=("contiguous",),
+        families=("normal",),
+    )
+    return Search(check, engine, replace(OPTIONS, dtypes=(dtype,))).run()
+
+
+def columns(x: Tensor) -> Tensor:
+    return x.sum(0)
+
+
+def rows(x: Tensor) -> Tensor:
+    return x.sum(-1)
+
+
+def largest(x: Tensor) -> Tensor:
+    return x.amax(-1)
+
+
+def everything(x: Tensor) -> Tensor:
+    return x.sum()
+
+
+def twice(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+@pytest.mark.parametrize(
+    ("fn", "reference"),
+    [
+        (programs.locked, columns),
+        (programs.arriving, everything),
+        (partial(programs.promising, what="kept"), twice),
+        (programs.random, twice),
+    ],
+    ids=["locked", "last", "promised", "random"],
+)
+def test_what_atomics_order_and_what_wraps_by_definition_is_right(
+    fn: Function, reference: Function, gloo: Engine
+) -> None:
+    found = run(fn, reference, gloo)
+    assert found.verdict is Verdict.PASS, found.counterexample
+
+
+@pytest.mark.parametrize(
+    ("fn", "reference"),
+    [
+        (partial(programs.locked, how="tries once"), columns),
+        (partial(programs.locked, how="unlocks early"), columns),
+        (partial(programs.locked, how="unlocks relaxed"), columns),
+        (partial(programs.arriving, sem="relaxed"), everything),
+        (partial(programs.arriving, sem="release"), everything),
+        (partial(programs.arriving, sem="acquire"), everything),
+        (partial(programs.arriving, last=False), everything),
+        (partial(programs.adding, kept=False), everything),
+        (partial(programs.adding, kept=True), everything),
+    ],
+    ids=["once", "early", "unlock", "relaxed", "release", "acquire", "number", "load", "kept"],
+)
+def test_what_only_the_order_of_this_run_makes_right_is_a_race(
+    fn: Function, reference: Function, gloo: Engine
+) -> None:
+    found = run(fn, reference, gloo).counterexample
+    assert found is not None and found.diagnosis.code == "race"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("is_largest", [False, True], ids=["sum", "largest"])
+def test_lanes_that_a_mask_leaves_out_are_no_zeros(
+    dtype: str, is_largest: bool, gloo: Engine
+) -> None:
+    fn = partial(programs.without_other, largest=is_largest)
+    found = run(fn, largest if is_largest else rows, gloo, dtype)
+    assert found.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("what", ["assume", "multiple_of", "max_contiguous", "max_constancy"])
+def test_a_promise_that_is_not_kept_is_named(what: str, gloo: Engine) -> None:
+    found = run(partial(programs.promising, what=what), twice, gloo).counterexample
+    assert found is not None and found.diagnosis.code == "broken-promise"
+    assert f"tl.{what}" in found.diagnosis.message
