@@ -36,3 +36,36 @@ multi_token_attention = released(
         "mixed": lambda sizes: strategies().integers(1, 3),
     },
 )
+
+
+def _neighbours(
+    q: Tensor, k: Tensor, v: Tensor, *, kernel_size: int, dilation: int, scale: float
+) -> Tensor:
+    """Of q [B, heads, L, D]: those at most kernel_size // 2 steps of `dilation` away."""
+    apart = torch.arange(q.shape[2]) - torch.arange(q.shape[2])[:, None]
+    near = (apart.abs() <= kernel_size // 2 * dilation) & (apart % dilation == 0)
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale == 0 else scale)
+    return scores.masked_fill(~near, -torch.inf).softmax(-1) @ v
+
+
+_HEAD = Argument("batch", "heads", "length", "width")
+neighborhood_attention = released(
+    PACKAGE,
+    lambda q, k, v, *, kernel_size, dilation, scale: op("FusedNeighborhoodAttention")(
+        q, k, v, kernel_size, dilation, scale or None
+    ),
+    reference=_neighbours,
+    arguments={"q": _HEAD, "k": _HEAD, "v": _HEAD},
+    sizes={
+        "batch": lambda sizes: strategies().integers(1, 2),
+        "heads": lambda sizes: strategies().integers(1, 3),
+        "length": lambda sizes: strategies().sampled_from([1, 2, 5, 16, 17, 65]),
+        "width": lambda sizes: strategies().sampled_from([1, 5, 16, 17, 65]),
+    },
+    options={
+        "kernel_size": lambda sizes: strategies().sampled_from([1, 3, 7]),
+        "dilation": lambda sizes: strategies().integers(1, 3),
+        "scale": lambda sizes: strategies().sampled_from([0.0, 0.5]),
+    },
+    dtypes=("bfloat16", "float16"),  # its dots of float32 are of tf32, which is not modelled
+)

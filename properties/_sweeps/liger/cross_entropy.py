@@ -1,8 +1,10 @@
 """Cross entropy of liger-kernel."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,8 +18,9 @@ from fixtures.released.liger_references import (
     every_other,
     per_token,
     reduced,
+    strategies,
 )
-from tpcheck import Argument, Case, KnownFinding
+from tpcheck import Argument, Case, KnownFinding, Layout, Shard
 from tpcheck.tensors.strides import format_of
 
 _LOGITS = {
@@ -122,4 +125,86 @@ fused_linear_cross_entropy_sum = _fused_linear_cross_entropy("sum")
 fused_linear_cross_entropy_none = _fused_linear_cross_entropy("none", known=())
 fused_linear_cross_entropy_all = _fused_linear_cross_entropy(
     "mean", smoothing=0.1, square=1e-2, softcap=30.0, told=every_other
+)
+
+
+def _vocab_parallel(smoothing: float, formula: str = "pytorch") -> Any:
+    """Of logits [S, B, V / tp], per token."""
+
+    def share(vocab: int) -> float:
+        """Of the loss, what is spread over the vocabulary."""
+        return smoothing * vocab / (vocab - 1) if formula == "megatron" else smoothing
+
+    def fn(logits: Tensor, target: Tensor) -> Tensor:
+        options = (dist.group.WORLD, IGNORED, smoothing, formula, "global")
+        return op("VocabParallelCE")(logits, _second_ignored(target), *options)  # type: ignore[no-any-return]
+
+    def reference(logits: Tensor, target: Tensor) -> Tensor:
+        logs, told = logits.log_softmax(-1), _second_ignored(target)
+        spread = share(logits.shape[-1])
+        each = (1 - spread) * logs.gather(-1, target[..., None])[..., 0] + spread * logs.mean(-1)
+        return -each * (told != IGNORED)
+
+    return released(
+        PACKAGE,
+        fn,
+        reference=reference,
+        arguments={
+            "logits": Argument("length", "batch", "vocab"),
+            "target": Argument("length", "batch", integers=(0, "vocab")),
+        },
+        sizes={
+            "batch": lambda sizes: strategies().integers(1, 3),
+            "length": lambda sizes: strategies().integers(1, 3),
+            "vocab": lambda sizes: (
+                strategies().sampled_from([1, 2, 5, 16, 17]).map(lambda n: max(2, n * sizes["tp"]))
+            ),
+        },
+        known=[
+            replace(
+                SCALED_AGAIN,
+                case=Case(dims={"batch": 1, "length": 1, "vocab": 2}),
+                page="docs/findings/liger-vocab-parallel-second-backward.md",
+            )
+        ],
+        families=("normal", "shifted", "equal", "zeros", "one-hot", "subnormal", "infinite"),
+        large=False,
+        degrees=(1, 2),
+        layout=Layout({}, {"logits": Shard(2)}),
+    )
+
+
+def _second_ignored(target: Tensor) -> Tensor:
+    return target.where(torch.arange(target.shape[1]) != 1, IGNORED)
+
+
+vocab_parallel_cross_entropy = _vocab_parallel(0.0)
+vocab_parallel_cross_entropy_smoothing = _vocab_parallel(0.1)
+vocab_parallel_cross_entropy_megatron = _vocab_parallel(0.1, "megatron")
+
+
+def _far(logits: Tensor) -> Tensor:
+    """The first element far above all others."""
+    return logits + 200 * (torch.arange(logits.shape[-1]) == 0)
+
+
+vocab_parallel_cross_entropy_far = released(
+    PACKAGE,
+    lambda logits, target: op("VocabParallelCE")(
+        _far(logits), target, None, IGNORED, 0.1, "pytorch", "global"
+    ),
+    reference=lambda logits, target: F.cross_entropy(
+        _far(logits).flatten(0, 1), target.flatten(), reduction="none", label_smoothing=0.1
+    ).view_as(target),
+    arguments={
+        "logits": Argument("length", "batch", "vocab"),
+        "target": Argument("length", "batch", integers=(0, "vocab")),
+    },
+    sizes={
+        "batch": lambda sizes: strategies().integers(1, 3),
+        "length": lambda sizes: strategies().integers(1, 3),
+        "vocab": lambda sizes: strategies().sampled_from([2, 5, 16, 17]),
+    },
+    families=("normal",),
+    large=False,
 )

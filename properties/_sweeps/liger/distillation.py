@@ -3,12 +3,20 @@
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fixtures.released.check import released
 from fixtures.released.liger import PACKAGE, op
-from fixtures.released.liger_references import IGNORED, PROJECTED, SCALED_AGAIN, TOKENS, mixed
+from fixtures.released.liger_references import (
+    IGNORED,
+    PROJECTED,
+    SCALED_AGAIN,
+    TOKENS,
+    every_other,
+    mixed,
+)
 from tpcheck import Argument, Case
 from tpcheck.tensors.strides import format_of
 
@@ -114,3 +122,76 @@ def _fused_linear_jsd(beta: float) -> Any:
 
 
 fused_linear_jsd = _fused_linear_jsd(0.5)
+
+
+def _fused_linear_kl_div(reduction: str, temperature: float = 1.0, *, ignored: bool = False) -> Any:
+    """ignored: those of odd tokens, by their labels."""
+
+    def labels(target: Tensor) -> Tensor:
+        return every_other(torch.zeros(len(target), dtype=torch.int64))
+
+    def given(teacher: Tensor) -> Tensor:
+        """Not uniform, as the student's may be: gradients that are zero show nothing."""
+        steps = torch.arange(teacher.shape[-1], dtype=teacher.dtype) / 4
+        return (teacher.detach() + steps).softmax(-1)
+
+    def fn(x: Tensor, weight: Tensor, teacher: Tensor) -> Tensor:
+        target = given(teacher)
+        told = labels(target) if ignored else None
+        losses = op("FusedLinearKLDiv")(
+            x, weight, target, told, reduction, IGNORED, temperature, TINY, None
+        )
+        return losses.to(x.dtype)  # type: ignore[no-any-return]
+
+    def reference(x: Tensor, weight: Tensor, teacher: Tensor) -> Tensor:
+        target = given(teacher)
+        logs = (F.linear(x, weight) / temperature).log_softmax(-1)
+        each = target * (target.clamp_min(TINY).log() - logs)
+        if ignored:
+            each = each[labels(target) != IGNORED]
+        count = {"batchmean": len(each), "mean": each.numel(), "sum": 1}[reduction]
+        return each.sum() / count
+
+    return released(
+        PACKAGE,
+        fn,
+        reference=reference,
+        arguments={
+            "x": Argument("tokens", "hidden"),
+            "weight": Argument("vocab", "hidden"),
+            "teacher": Argument("tokens", "vocab"),
+        },
+        sizes=PROJECTED,
+        known=[replace(SCALED_AGAIN, code=("second-backward", "race"))],  # the race: as above
+        dtypes=("float32", "bfloat16"),  # in float16 gradients may be zero
+        large=False,
+    )
+
+
+fused_linear_kl_div = _fused_linear_kl_div("batchmean")
+fused_linear_kl_div_mean = _fused_linear_kl_div("mean", 2.0)
+fused_linear_kl_div_sum = _fused_linear_kl_div("sum", ignored=True)
+
+
+def _fused_ce_tvd(told: Any = torch.clone) -> Any:
+    """Both per token, in float32."""
+
+    def fn(student: Tensor, teacher: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        return op("FusedCETVD")(student, teacher.detach(), told(target), IGNORED)  # type: ignore[no-any-return]
+
+    def reference(student: Tensor, teacher: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        apart = (student.softmax(-1) - teacher.detach().softmax(-1)).abs().sum(-1) / 2
+        target = told(target)
+        return F.cross_entropy(student, target, reduction="none"), apart * (target != IGNORED)
+
+    return released(
+        PACKAGE,
+        fn,
+        reference=reference,
+        arguments=_STUDENT | {"target": Argument("tokens", integers=(0, "vocab"))},
+        sizes=TOKENS,
+    )
+
+
+fused_ce_tvd = _fused_ce_tvd()
+fused_ce_tvd_ignored = _fused_ce_tvd(every_other)

@@ -78,3 +78,81 @@ rope = released(
         )
     ],
 )
+
+
+def _llama4_rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Times one, as above."""
+    turned = op("Llama4Rope")(q, k, torch.complex(cos.float(), sin.float()))
+    return turned[0] * 1, turned[1] * 1
+
+
+def _llama4_turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [B, L, heads, D]: neighbours are turned as a complex number is."""
+    cos, sin = cos[:, None], sin[:, None]
+    real, imaginary = x.unflatten(-1, (-1, 2)).unbind(-1)
+    turned = (real * cos - imaginary * sin, real * sin + imaginary * cos)
+    return torch.stack(turned, -1).flatten(-2)
+
+
+_HEADS = {
+    "batch": lambda sizes: strategies().integers(1, 2),
+    "heads": lambda sizes: strategies().integers(2, 4),
+    "kv_heads": lambda sizes: strategies().integers(2, 3),
+    "length": lambda sizes: strategies().integers(1, 5),
+    "half": lambda sizes: strategies().sampled_from([1, 3, 4, 8, 17, 25]),
+    "width": lambda sizes: strategies().just(2 * sizes["half"]),
+}
+_ANGLES = Argument("length", "half", gradient=False)
+llama4_rope = released(
+    PACKAGE,
+    _llama4_rope,
+    reference=lambda q, k, cos, sin: (_llama4_turned(q, cos, sin), _llama4_turned(k, cos, sin)),
+    arguments={
+        "q": Argument("batch", "length", "heads", "width"),
+        "k": Argument("batch", "length", "kv_heads", "width"),
+        "cos": _ANGLES,
+        "sin": _ANGLES,
+    },
+    sizes=_HEADS,
+    overwrites=("q", "k"),
+)
+
+
+def _sections(half: int) -> list[int]:
+    """How many of the angles are time's, the height's and the width's."""
+    time = half // 4
+    return [time, (half - time) // 2, half - time - (half - time) // 2]
+
+
+def _qwen2vl_mrope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Times one, as above."""
+    both = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
+    turned = op("Qwen2VLMRope")(q, k, *both, _sections(cos.shape[-1]))
+    return turned[0] * 1, turned[1] * 1
+
+
+def _chosen(angles: Tensor) -> Tensor:
+    """angles [3, B, L, D / 2] → [B, L, D]: each section's of its own position."""
+    parts = angles.split(_sections(angles.shape[-1]), -1)
+    chosen = torch.cat([part[i] for i, part in enumerate(parts)], -1)
+    return torch.cat((chosen, chosen), -1)
+
+
+def _qwen2vl_reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    turns = _chosen(cos), _chosen(sin)
+    return _turned(q, *turns), _turned(k, *turns)
+
+
+qwen2vl_mrope = released(
+    PACKAGE,
+    _qwen2vl_mrope,
+    reference=_qwen2vl_reference,
+    arguments={
+        "q": Argument("batch", "heads", "length", "width"),
+        "k": Argument("batch", "kv_heads", "length", "width"),
+        "cos": Argument(3, "batch", "length", "half", gradient=False),
+        "sin": Argument(3, "batch", "length", "half", gradient=False),
+    },
+    sizes=_HEADS,
+    overwrites=("q", "k"),
+)

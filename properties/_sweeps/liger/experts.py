@@ -1,0 +1,124 @@
+"""Feed-forward layers of liger-kernel: experts in one kernel, and an MLP in tiles."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fixtures.released.check import released
+from fixtures.released.liger import PACKAGE, op, take
+from fixtures.released.liger_references import TOKENS, strategies
+from tpcheck import Argument
+
+
+def _experts(x: Tensor, up: Tensor, down: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """x [T, H], up [E, 2 I, H], down [E, H, I], index and weights [T, K]."""
+    gates, ups = torch.einsum("th,tkih->tki", x, up[index]).chunk(2, -1)
+    out = torch.einsum("tki,tkhi->tkh", F.silu(gates) * ups, down[index])
+    return (out * weights[..., None]).sum(1)
+
+
+fused_moe = released(
+    PACKAGE,
+    lambda x, up, down, index, weights: op("FusedMoE")(x, up, down, index, weights),
+    reference=lambda x, up, down, index, weights: _experts(x, up, down, index.long(), weights),
+    arguments={
+        "x": Argument("tokens", "hidden"),
+        "up": Argument("experts", "inner_twice", "hidden"),
+        "down": Argument("experts", "hidden", "inner"),
+        "index": Argument("tokens", "chosen", integers=(0, "experts"), dtype="int32"),
+        "weights": Argument("tokens", "chosen"),
+    },
+    sizes=TOKENS
+    | {
+        "tokens": lambda sizes: strategies().sampled_from([1, 2, 5, 17]),
+        "chosen": lambda sizes: strategies().integers(1, 3),
+        "experts": lambda sizes: strategies().integers(1, 5),
+        "hidden": lambda sizes: strategies().sampled_from([1, 2, 16, 17]),
+        "inner": lambda sizes: strategies().sampled_from([1, 2, 16, 17]),
+        "inner_twice": lambda sizes: strategies().just(2 * sizes["inner"]),
+    },
+    dtypes=("float16",),  # dots of float32 are of tf32, and gradients of weights bfloat16 atomics
+    large=False,
+)
+
+
+class _Layer(torch.nn.Module):
+    """An MLP of given weights."""
+
+    def __init__(self, up: Tensor, down: Tensor) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Parameter(up), torch.nn.Parameter(down)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(F.silu(F.linear(x, self.up)), self.down)
+
+
+def _in_tiles(layer: _Layer, x: Tensor, tiles: int) -> Tensor:
+    """tiles: 0 for as many as the function itself makes."""
+    run = take("ops.apply_tiled_mlp")
+    return run(lambda module, tile: module(tile), layer, x, tiles or None)  # type: ignore[no-any-return]
+
+
+def _tiled_weights(
+    x: Tensor, up: Tensor, down: Tensor, dy: Tensor, *, tiles: int, frozen: bool = False
+) -> tuple[Tensor, ...]:
+    """What a backward leaves in its weights and its input. A layer after it makes the output
+    require gradients."""
+    layer, x = _Layer(up.clone(), down.clone()), x.detach().requires_grad_(not frozen)
+    after = torch.ones((), dtype=x.dtype, requires_grad=True)
+    with torch.enable_grad():
+        y = _in_tiles(layer, x, tiles) * after
+    y.backward(dy)
+    made = [weight.grad for weight in (layer.up, layer.down)]
+    given = [torch.zeros_like(w) if g is None else g for g, w in zip(made, (up, down), strict=True)]
+    return (*given, x.grad) if x.grad is not None else tuple(given)
+
+
+def _weights(
+    x: Tensor, up: Tensor, down: Tensor, dy: Tensor, *, tiles: int, frozen: bool = False
+) -> tuple[Tensor, ...]:
+    given = [tensor.detach().requires_grad_() for tensor in (up, down, x)]
+    with torch.enable_grad():
+        y = F.linear(F.silu(F.linear(given[2], given[0])), given[1])
+    return torch.autograd.grad(y, given[:2] if frozen else given, dy)
+
+
+_LAYER = {
+    "x": Argument("batch", "tokens", "hidden"),
+    "up": Argument("inner", "hidden", gradient=False),
+    "down": Argument("hidden", "inner", gradient=False),
+}
+_TILED = TOKENS | {
+    "batch": lambda sizes: strategies().integers(1, 3),
+    "hidden": lambda sizes: strategies().sampled_from([1, 2, 5, 16]),
+    "inner": lambda sizes: strategies().sampled_from([1, 2, 5, 16]),
+}
+_TILES = {"tiles": lambda sizes: strategies().sampled_from([0, 1, 2, 3, 7])}
+tiled_mlp = released(
+    PACKAGE,
+    lambda x, up, down, *, tiles: _in_tiles(_Layer(up.detach(), down.detach()), x, tiles),
+    reference=lambda x, up, down, *, tiles: F.linear(F.silu(F.linear(x, up)), down),
+    arguments=_LAYER,
+    sizes=_TILED,
+    options=_TILES,
+)
+
+
+def _tiled_backward(known: Any = (), **options: Any) -> Any:
+    fixed = Argument("batch", "tokens", "hidden", gradient=False)
+    return released(
+        PACKAGE,
+        partial(_tiled_weights, **options),
+        reference=partial(_weights, **options),
+        arguments=_LAYER | {"x": fixed, "dy": fixed},
+        sizes=_TILED,
+        options=_TILES,
+        known=known,
+    )
+
+
+tiled_mlp_weights = _tiled_backward()
+tiled_mlp_weights_alone = _tiled_backward(frozen=True)
