@@ -1,5 +1,8 @@
 """Embeddings of liger-kernel: of tokens, and rotary ones of positions."""
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -51,6 +54,14 @@ def _rope_reference(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return _turned(q, *turns), _turned(k, *turns)
 
 
+_one_position = KnownFinding(
+    package="liger-kernel",
+    releases="==0.8.5",
+    code="race",
+    case=Case(dims={"batch": 2, "heads": 2, "kv_heads": 2, "length": 1, "width": 2}),
+    when=lambda case: case["batch"] > 1 and case["length"] == 1,
+    page="docs/findings/liger-rope-one-position.md",
+)
 rope = released(
     PACKAGE,
     _rope,
@@ -67,16 +78,7 @@ rope = released(
         "width": lambda sizes: strategies().sampled_from([2, 6, 8, 16, 34]),
     },
     overwrites=("q", "k"),
-    known=[
-        KnownFinding(
-            package="liger-kernel",
-            releases="==0.8.5",
-            code="race",
-            case=Case(dims={"batch": 2, "heads": 2, "kv_heads": 2, "length": 1, "width": 2}),
-            when=lambda case: case["batch"] > 1 and case["length"] == 1,
-            page="docs/findings/liger-rope-one-position.md",
-        )
-    ],
+    known=[_one_position],
 )
 
 
@@ -103,18 +105,45 @@ _HEADS = {
     "width": lambda sizes: strategies().just(2 * sizes["half"]),
 }
 _ANGLES = Argument("length", "half", gradient=False)
-llama4_rope = released(
-    PACKAGE,
-    _llama4_rope,
-    reference=lambda q, k, cos, sin: (_llama4_turned(q, cos, sin), _llama4_turned(k, cos, sin)),
-    arguments={
+
+
+def _heads_first(x: Tensor) -> Tensor:
+    """In memory, of [B, L, heads, D]."""
+    return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+
+
+_LLAMA4: dict[str, Any] = {
+    "reference": lambda q, k, cos, sin: (
+        _llama4_turned(q, cos, sin),
+        _llama4_turned(k, cos, sin),
+    ),
+    "arguments": {
         "q": Argument("batch", "length", "heads", "width"),
         "k": Argument("batch", "length", "kv_heads", "width"),
         "cos": _ANGLES,
         "sin": _ANGLES,
     },
-    sizes=_HEADS,
+}
+llama4_rope = released(
+    PACKAGE,
+    _llama4_rope,
+    **_LLAMA4,
+    sizes=_HEADS | {"length": lambda sizes: strategies().integers(2, 5)},
     overwrites=("q", "k"),
+)
+llama4_rope_one_position = released(
+    PACKAGE,
+    lambda q, k, cos, sin: _llama4_rope(_heads_first(q), _heads_first(k), cos, sin),
+    **_LLAMA4,
+    sizes=_HEADS | {"batch": 2, "length": 1},
+    known=[
+        replace(
+            _one_position,
+            case=Case(
+                dims={"batch": 2, "half": 1, "heads": 2, "kv_heads": 2, "length": 1, "width": 2}
+            ),
+        )
+    ],
 )
 
 

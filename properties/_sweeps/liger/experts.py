@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from fixtures.released.check import released
 from fixtures.released.liger import PACKAGE, op, take
 from fixtures.released.liger_references import TOKENS, strategies
-from tpcheck import Argument
+from tpcheck import Argument, Case, KnownFinding
 
 
 def _experts(x: Tensor, up: Tensor, down: Tensor, index: Tensor, weights: Tensor) -> Tensor:
@@ -63,11 +63,13 @@ def _in_tiles(layer: _Layer, x: Tensor, tiles: int) -> Tensor:
 
 
 def _tiled_weights(
-    x: Tensor, up: Tensor, down: Tensor, dy: Tensor, *, tiles: int, frozen: bool = False
+    x: Tensor, up: Tensor, down: Tensor, dy: Tensor, *, tiles: int, frozen: bool, strided: bool
 ) -> tuple[Tensor, ...]:
     """What a backward leaves in its weights and its input. A layer after it makes the output
     require gradients."""
-    layer, x = _Layer(up.clone(), down.clone()), x.detach().requires_grad_(not frozen)
+    layer = _Layer(up.clone(), down.clone())
+    x = (x.mT.contiguous().mT if strided else x.contiguous()).detach()
+    x.requires_grad_(not frozen)
     after = torch.ones((), dtype=x.dtype, requires_grad=True)
     with torch.enable_grad():
         y = _in_tiles(layer, x, tiles) * after
@@ -78,7 +80,7 @@ def _tiled_weights(
 
 
 def _weights(
-    x: Tensor, up: Tensor, down: Tensor, dy: Tensor, *, tiles: int, frozen: bool = False
+    x: Tensor, up: Tensor, down: Tensor, dy: Tensor, *, tiles: int, frozen: bool
 ) -> tuple[Tensor, ...]:
     given = [tensor.detach().requires_grad_() for tensor in (up, down, x)]
     with torch.enable_grad():
@@ -97,9 +99,24 @@ _TILED = TOKENS | {
     "inner": lambda sizes: strategies().sampled_from([1, 2, 5, 16]),
 }
 _TILES = {"tiles": lambda sizes: strategies().sampled_from([0, 1, 2, 3, 7])}
+
+
+def _found(code: str, case: Case, page: str) -> KnownFinding:
+    return KnownFinding(
+        package="liger-kernel",
+        releases="==0.8.5",
+        code=code,
+        case=case,
+        when=lambda case: True,
+        page=f"docs/findings/{page}.md",
+    )
+
+
 tiled_mlp = released(
     PACKAGE,
-    lambda x, up, down, *, tiles: _in_tiles(_Layer(up.detach(), down.detach()), x, tiles),
+    lambda x, up, down, *, tiles: _in_tiles(
+        _Layer(up.detach(), down.detach()), x.contiguous(), tiles
+    ),
     reference=lambda x, up, down, *, tiles: F.linear(F.silu(F.linear(x, up)), down),
     arguments=_LAYER,
     sizes=_TILED,
@@ -107,18 +124,45 @@ tiled_mlp = released(
 )
 
 
-def _tiled_backward(known: Any = (), **options: Any) -> Any:
+def _tiled_backward(*, frozen: bool = False, strided: bool = False, **options: Any) -> Any:
+    """Gradients as outputs: so they are asked for in each case."""
     fixed = Argument("batch", "tokens", "hidden", gradient=False)
     return released(
         PACKAGE,
-        partial(_tiled_weights, **options),
-        reference=partial(_weights, **options),
+        partial(_tiled_weights, frozen=frozen, strided=strided),
+        reference=partial(_weights, frozen=frozen),
         arguments=_LAYER | {"x": fixed, "dy": fixed},
-        sizes=_TILED,
         options=_TILES,
-        known=known,
+        **options,
     )
 
 
-tiled_mlp_weights = _tiled_backward()
-tiled_mlp_weights_alone = _tiled_backward(frozen=True)
+tiled_mlp_weights = _tiled_backward(sizes=_TILED)
+tiled_mlp_strided = _tiled_backward(
+    strided=True,
+    sizes=_TILED
+    | {
+        "tokens": lambda sizes: strategies().integers(2, 5),
+        "hidden": lambda sizes: strategies().sampled_from([2, 5, 16]),
+    },
+    families=("normal",),
+    known=[
+        _found(
+            "unwritten-memory",
+            Case(dims={"batch": 1, "hidden": 2, "inner": 1, "tokens": 2, "tiles": 0}),
+            "liger-tiled-mlp-strided-input",
+        )
+    ],
+)
+tiled_mlp_weights_alone = _tiled_backward(
+    frozen=True,
+    sizes=_TILED,
+    families=("normal",),
+    known=[
+        _found(
+            "unwritten-memory",
+            Case(dims={"batch": 1, "hidden": 1, "inner": 1, "tokens": 1, "tiles": 0}),
+            "liger-tiled-mlp-frozen-input",
+        )
+    ],
+)
