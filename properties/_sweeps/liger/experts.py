@@ -59,7 +59,7 @@ class _Layer(torch.nn.Module):
 def _in_tiles(layer: _Layer, x: Tensor, tiles: int) -> Tensor:
     """tiles: 0 for as many as the function itself makes."""
     run = take("ops.apply_tiled_mlp")
-    return run(lambda module, tile: module(tile), layer, x, tiles or None)  # type: ignore[no-any-return]
+    return run(lambda module, tile: module(tile), layer, x, tiles or None)
 
 
 def _tiled_weights(

@@ -5,6 +5,7 @@ Numbers are normal ones: ratios of probabilities are exponentials, clipped, and 
 bound of the clipping has no gradient.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -36,10 +37,12 @@ def _policy_loss(
     level: str = "token",
     delta: float | None = None,
     corrected: bool = False,
+    behind: Tensor | None = None,
 ) -> Tensor:
     """Of [B, L]: Shao et al., "DeepSeekMath", 2024, and what loss_type names. level: GSPO (Zheng et
     al., 2025), of one ratio per sequence. delta: an upper bound of the ratio. corrected: the
-    divergence times the ratio (DeepSeek-V3.2)."""
+    divergence times the ratio (DeepSeek-V3.2). behind: the policy's ratio to the one that wrote the
+    tokens."""
     gain, mask = advantages[:, None], mask.to(logp.dtype)
     lengths = mask.sum(-1, keepdim=True).clamp_min(1)
     apart = logp - old
@@ -48,12 +51,16 @@ def _policy_loss(
     ratio = apart.exp()
     if loss_type == "cispo":
         each = -ratio.clamp(max=HIGH).detach() * gain * logp
+    elif loss_type == "vespo":
+        each = -_vespo(apart * mask, gain, behind).detach() * gain * logp
     elif loss_type == "sapo":
         steep = torch.where(gain > 0, 1.0, 1.05)
         each = -torch.sigmoid(steep * (ratio - 1)) * 4 / steep * gain
     else:
         bounded = ratio if delta is None else ratio.clamp(max=delta)
         each = -torch.minimum(bounded * gain, ratio.clamp(1 - LOW, 1 + HIGH) * gain)
+    if behind is not None and loss_type != "vespo":
+        each = each * behind
     divergence = (ref - logp).exp() - (ref - logp) - 1
     each = (each + beta * divergence * (ratio if corrected else 1)) * mask
     if loss_type in ("grpo", "sapo"):
@@ -63,6 +70,22 @@ def _policy_loss(
     if loss_type == "luspo":
         return (each * mask.sum(-1, keepdim=True)).mean()
     return each.sum() / mask.sum().clamp_min(1)
+
+
+def _vespo(apart: Tensor, gain: Tensor, behind: Tensor | None) -> Tensor:
+    """φ(w) = e^(λ (1 - w)) · w^k of a sequence's ratio w, with TRL's λ and k."""
+    low = math.log(1e-8)
+    log = apart.clamp(-20, 20).sum(-1, keepdim=True)
+    if behind is not None:
+        log = log + behind.log().clamp(low, 20).sum(-1, keepdim=True)
+    log = log.clamp(low, 20)
+    steep, power = torch.where(gain >= 0, 3.0, 2.0), torch.where(gain >= 0, 2.0, 3.0)
+    return (steep * (1 - log.exp()) + power * log).exp()
+
+
+def _behind(drawn: Tensor, mask: Tensor) -> Tensor:
+    """A ratio of the drawn numbers, 1 for padding."""
+    return (drawn.abs() / 4 + 0.5).where(mask > 0, 1.0)
 
 
 def _whole(mask: Tensor) -> Tensor:
@@ -90,34 +113,41 @@ _SIZES = {
 }
 
 
-def _grpo(known: Any = (), masked: Any = torch.clone, **options: Any) -> Any:
+def _grpo(
+    known: Any = (), masked: Any = torch.clone, *, ratio: bool = False, **options: Any
+) -> Any:
     """Of logits [B, L + 1, V], whose last position has no token. masked: what becomes of the drawn
     mask."""
+    more = {"drawn": _COMPLETION} if ratio else {}
     named = {"loss_type": "grpo", "beta": 0.04, "level": "token", "delta": None, "corrected": False}
     named |= options
 
     def fn(
-        logits: Tensor, index: Tensor, old: Tensor, ref: Tensor, advantages: Tensor, mask: Tensor
-    ) -> Tensor:
-        given = (logits.contiguous(), old.contiguous(), ref.contiguous(), index)
-        loss = take("ops.grpo_loss.GrpoLossFunction").apply(
-            *given, advantages.contiguous(), masked(mask), 0.9, named["beta"], LOW, HIGH, False,
-            named["loss_type"], None, True, named["level"], 1.0, 1.05, None, named["delta"],
+        logits: Tensor, index: Tensor, old: Tensor, ref: Tensor, advantages: Tensor, mask: Tensor,
+        *drawn: Tensor,
+    ) -> Tensor:  # fmt: skip
+        behind = _behind(*drawn, mask) if drawn else None
+        loss = take("transformers.grpo_loss.triton_grpo_loss")(
+            logits.contiguous(), old.contiguous(), ref.contiguous(), index,
+            advantages.contiguous(), masked(mask), 0.9, named["beta"], LOW, HIGH, False,
+            named["loss_type"], None, named["level"], True, 1.0, 1.05, behind, named["delta"],
             named["corrected"],
         )  # fmt: skip
         return loss[0].to(logits.dtype)  # float32
 
     def reference(
-        logits: Tensor, index: Tensor, old: Tensor, ref: Tensor, advantages: Tensor, mask: Tensor
-    ) -> Tensor:
+        logits: Tensor, index: Tensor, old: Tensor, ref: Tensor, advantages: Tensor, mask: Tensor,
+        *drawn: Tensor,
+    ) -> Tensor:  # fmt: skip
         logp = _chosen(logits[:, :-1], index, 0.9)
-        return _policy_loss(logp, old, ref, advantages, masked(mask), **named)
+        behind = _behind(*drawn, mask) if drawn else None
+        return _policy_loss(logp, old, ref, advantages, masked(mask), behind=behind, **named)
 
     return released(
         PACKAGE,
         fn,
         reference=reference,
-        arguments={"logits": Argument("batch", "longer", "vocab"), **_CHOSEN},
+        arguments={"logits": Argument("batch", "longer", "vocab"), **_CHOSEN, **more},
         sizes=_SIZES | {"longer": lambda sizes: strategies().just(sizes["length"] + 1)},
         families=("normal",),
         large=False,
@@ -145,6 +175,9 @@ grpo_loss_luspo = _grpo(
 )
 grpo_loss_cispo = _grpo(loss_type="cispo")
 grpo_loss_sapo = _grpo(loss_type="sapo")
+grpo_loss_vespo = _grpo(loss_type="vespo", ratio=True)
+grpo_loss_ratio = _grpo(ratio=True)
+grpo_loss_sequence_ratio = _grpo(level="sequence", ratio=True)
 grpo_loss_sequence = _grpo(level="sequence")
 grpo_loss_all = _grpo(delta=1.5, corrected=True)
 grpo_loss_sequence_all = _grpo(level="sequence", delta=1.5, corrected=True)
@@ -162,27 +195,31 @@ selective_log_softmax = released(
 )
 
 
-def _fused_linear_grpo(known: Any = (), masked: Any = torch.clone, **options: Any) -> Any:
+def _fused_linear_grpo(
+    known: Any = (), masked: Any = torch.clone, *, ratio: bool = False, **options: Any
+) -> Any:
     named = {"loss_type": "dapo", "beta": 0.04, "level": "token", "delta": None, "corrected": False}
     named |= options
 
     def fn(
         x: Tensor, weight: Tensor, bias: Tensor, index: Tensor, old: Tensor, ref: Tensor,
-        advantages: Tensor, mask: Tensor,
+        advantages: Tensor, mask: Tensor, *drawn: Tensor,
     ) -> Tensor:  # fmt: skip
+        behind = _behind(*drawn, mask) if drawn else None
         loss = take("chunked_loss.functional.liger_fused_linear_grpo")(
             x, weight, index, masked(mask), advantages, bias, ref, old, None, None, None,
             named["beta"], LOW, HIGH, named["loss_type"], x.shape[1], named["level"], 1.0, 1.05,
-            0.9, False, True, 1, None, named["delta"], named["corrected"],
+            0.9, False, True, 1, behind, named["delta"], named["corrected"],
         )  # fmt: skip
         return loss[0].to(x.dtype)  # float32
 
     def reference(
         x: Tensor, weight: Tensor, bias: Tensor, index: Tensor, old: Tensor, ref: Tensor,
-        advantages: Tensor, mask: Tensor,
+        advantages: Tensor, mask: Tensor, *drawn: Tensor,
     ) -> Tensor:  # fmt: skip
+        behind = _behind(*drawn, mask) if drawn else None
         logp = _chosen(F.linear(x, weight, bias), index, 0.9)
-        return _policy_loss(logp, old, ref, advantages, masked(mask), **named)
+        return _policy_loss(logp, old, ref, advantages, masked(mask), behind=behind, **named)
 
     return released(
         PACKAGE,
@@ -193,6 +230,7 @@ def _fused_linear_grpo(known: Any = (), masked: Any = torch.clone, **options: An
             "weight": Argument("vocab", "hidden"),
             "bias": Argument("vocab"),
             **_CHOSEN,
+            **({"drawn": _COMPLETION} if ratio else {}),
         },
         sizes=_SIZES | {"hidden": PROJECTED["hidden"]},
         families=("normal",),
@@ -220,6 +258,8 @@ fused_linear_grpo_luspo = _fused_linear_grpo(
 )
 fused_linear_grpo_cispo = _fused_linear_grpo(loss_type="cispo")
 fused_linear_grpo_sapo = _fused_linear_grpo(loss_type="sapo")
+fused_linear_grpo_vespo = _fused_linear_grpo(loss_type="vespo", ratio=True)
+fused_linear_grpo_ratio = _fused_linear_grpo(ratio=True)
 fused_linear_grpo_sequence = _fused_linear_grpo(loss_type="bnpo", level="sequence")
 fused_linear_grpo_all = _fused_linear_grpo(delta=1.5, corrected=True)
 

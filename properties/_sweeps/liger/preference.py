@@ -61,7 +61,7 @@ def _pairs(name: str, options: tuple[Any, ...], loss: Loss, *, average: bool, nl
 
     def fn(x: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
         run = take(f"chunked_loss.functional.liger_fused_linear_{name}")
-        return run(x, weight, _every_other(target), bias, *options)[0]  # type: ignore[no-any-return]
+        return run(x, weight, _every_other(target), bias, *options)[0]
 
     def reference(x: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
         target = _every_other(target)
@@ -117,7 +117,7 @@ def _dpo(kind: str, loss: Loss, *, smoothing: float = 0.0) -> Any:
         run = take("chunked_loss.functional.liger_fused_linear_dpo")
         told = _every_other(target)
         options = (IGNORED, BETA, True, False, True, False, 1, kind, smoothing, 0.05, 0.5)
-        return run(x, weight, told, bias, ref, fixed, bias.detach(), *options)[0]  # type: ignore[no-any-return]
+        return run(x, weight, told, bias, ref, fixed, bias.detach(), *options)[0]
 
     def reference(
         x: Tensor, weight: Tensor, bias: Tensor, target: Tensor, ref: Tensor, fixed: Tensor
@@ -202,7 +202,7 @@ def _kto_fused(
     run = take("chunked_loss.functional.liger_fused_linear_kto")
     others = (ref, fixed, bias.detach(), kl)
     options = (IGNORED, BETA, False, True, False, 1)
-    return run(x, weight, _every_other(target), labels, bias, *others, *options)[0]  # type: ignore[no-any-return]
+    return run(x, weight, _every_other(target), labels, bias, *others, *options)[0]
 
 
 fused_linear_kto = released(
@@ -227,7 +227,7 @@ def _distilled(name: str, apart: Loss, **sizes: Any) -> Any:
         run = take(f"chunked_loss.functional.liger_fused_linear_{name}")
         told = target.where(torch.arange(len(target)) % 2 == 0, IGNORED)
         options = (0.5, 0.5, 0.3, IGNORED, 2.0, False, 2)
-        return run(x, weight, teacher, fixed, told, bias, None, *options)  # type: ignore[no-any-return]
+        return run(x, weight, teacher, fixed, told, bias, None, *options)
 
     def reference(
         x: Tensor, weight: Tensor, bias: Tensor, target: Tensor, teacher: Tensor, fixed: Tensor
