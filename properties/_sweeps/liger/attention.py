@@ -8,6 +8,7 @@ from fixtures.released.check import released
 from fixtures.released.liger import PACKAGE, op
 from fixtures.released.liger_references import strategies
 from tpcheck import Argument
+from tpcheck.case import FAMILIES
 
 
 def _multi_token_attention(scores: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -67,5 +68,8 @@ neighborhood_attention = released(
         "dilation": lambda sizes: strategies().integers(1, 3),
         "scale": lambda sizes: strategies().sampled_from([0.0, 0.5]),
     },
+    # scores are kept in the dtype: float16 has none of an outlier's square
+    families=[family for family in FAMILIES if family != "outlier"],
+    large=False,
     dtypes=("bfloat16", "float16"),  # its dots of float32 are of tf32, which is not modelled
 )
