@@ -90,36 +90,10 @@ def kernel_check(
         InvalidArgument: an argument is no `Argument`, `overwrites` names none, or a format or a
             family is not known.
     """
-    for one in (fn, reference):
-        if not callable(one) or isinstance(one, type) or hasattr(one, "named_parameters"):
-            raise InvalidArgument(
-                f"kernel_check(fn, reference=…) was given {shown(one)}: give two functions of "
-                "tensors; a module is a candidate of tpcheck.Check"
-            )
-    if type(fn).__module__.partition(".")[0] == "triton":
-        raise InvalidArgument(
-            f"kernel_check(fn=…) was given {type(fn).__name__} {_name_of(fn)}, which Triton "
-            "launches: give the function of tensors that launches it and returns its output"
-        )
-    _require_mapping("arguments", arguments)
-    for key, given_sizes in (("sizes", sizes), ("options", options)):
-        _require_mapping(key, {} if given_sizes is None else given_sizes)
-    if not isinstance(overwrites, (tuple, list)):
-        raise InvalidArgument(
-            f"kernel_check(overwrites={shown(overwrites)}): give a tuple of names of arguments"
-        )
-    if rounding is not None and not callable(rounding):
-        raise InvalidArgument("kernel_check(rounding=…): give a function of the same tensors")
-    for key, argument in arguments.items():
-        if not is_name(key) or not isinstance(argument, Argument):
-            raise InvalidArgument(
-                f"kernel_check(arguments={{{shown(key)}: {shown(argument)}}}): give names of "
-                "arguments, and tpcheck.Argument(…) of each"
-            )
-    for key in overwrites:
-        if key not in arguments and not str(key).startswith(UPSTREAM):
-            hint = did_you_mean(str(key), arguments)
-            raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
+    _require_functions(fn, reference, rounding)
+    for key, given_sizes in {"arguments": arguments, "sizes": sizes, "options": options}.items():
+        _require_mapping(key, {} if given_sizes is None and key != "arguments" else given_sizes)
+    _require_arguments(arguments, overwrites)
     require_some("memory", memory, MEMORY_FORMATS)
     require_some("families", families, FAMILIES)
     _require(opcheck, options, degrees, layout)
@@ -202,6 +176,39 @@ def _cases(
         own,
         lambda dims: math.prod(max(1, dims[name]) for name in free) <= MOST,
     )
+
+
+def _require_functions(fn: Any, reference: Any, rounding: Any) -> None:
+    for one in (fn, reference):
+        if not callable(one) or isinstance(one, type) or hasattr(one, "named_parameters"):
+            raise InvalidArgument(
+                f"kernel_check(fn, reference=…) was given {shown(one)}: give two functions of "
+                "tensors; a module is a candidate of tpcheck.Check"
+            )
+    if type(fn).__module__.partition(".")[0] == "triton":
+        raise InvalidArgument(
+            f"kernel_check(fn=…) was given {type(fn).__name__} {_name_of(fn)}, which Triton "
+            "launches: give the function of tensors that launches it and returns its output"
+        )
+    if rounding is not None and not callable(rounding):
+        raise InvalidArgument("kernel_check(rounding=…): give a function of the same tensors")
+
+
+def _require_arguments(arguments: Mapping[str, Argument], overwrites: Any) -> None:
+    for key, argument in arguments.items():
+        if not is_name(key) or not isinstance(argument, Argument):
+            raise InvalidArgument(
+                f"kernel_check(arguments={{{shown(key)}: {shown(argument)}}}): give names of "
+                "arguments, and tpcheck.Argument(…) of each"
+            )
+    if not isinstance(overwrites, (tuple, list)):
+        raise InvalidArgument(
+            f"kernel_check(overwrites={shown(overwrites)}): give a tuple of names of arguments"
+        )
+    for key in overwrites:
+        if key not in arguments and not str(key).startswith(UPSTREAM):
+            hint = did_you_mean(str(key), arguments)
+            raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
 
 
 def _require(opcheck: object, options: object, degrees: object, layout: object) -> None:

@@ -44,21 +44,7 @@ class _Memory:
         self._other = True  # whether a load that runs has one
         self._tells: list[Callable[[], None]] | None = None
         self._again: tuple[tuple[Any, ...], int] = ((), 0)
-
-        class LookedAt(module.TensorHandle):
-            """Tells when its numbers are looked at."""
-
-            @property
-            def data(self) -> Any:
-                if (tell := self.__dict__.pop("tell", None)) is not None:
-                    tell()
-                return self.__dict__["data"]
-
-            @data.setter
-            def data(self, numbers: Any) -> None:
-                self.__dict__["data"] = numbers
-
-        self._looked_at = LookedAt
+        self._looked_at = _told_of(module.TensorHandle)
 
     def install(self) -> None:
         self._load()
@@ -254,3 +240,20 @@ class _Memory:
                 one()
 
         found.__class__, found.tell = self._looked_at, tell
+
+
+def _told_of(handle: type) -> type:
+    """A handle that tells when its numbers are looked at."""
+
+    class LookedAt(handle):  # type: ignore[misc, valid-type]
+        @property
+        def data(self) -> Any:
+            if (tell := self.__dict__.pop("tell", None)) is not None:
+                tell()
+            return self.__dict__["data"]
+
+        @data.setter
+        def data(self, numbers: Any) -> None:
+            self.__dict__["data"] = numbers
+
+    return LookedAt

@@ -1,0 +1,106 @@
+"""Connections of layers in liger-kernel: attention residuals, and manifold-constrained
+hyper-connections (mHC)."""
+
+import torch
+from torch import Tensor
+
+from fixtures.released.check import released
+from fixtures.released.liger import PACKAGE, op
+from fixtures.released.liger_references import EPS, TOKENS, rms, strategies
+from tpcheck import Argument
+
+_WIDTH = Argument("width")
+
+
+def _attn_res(blocks: Tensor, query: Tensor, weight: Tensor) -> Tensor:
+    """blocks [N, T, D]: softmax over N of query · rms_norm(block), and the sum weighted by it."""
+    scores = (rms(blocks, weight) * query).sum(-1)
+    return (scores.softmax(0)[..., None] * blocks).sum(0)
+
+
+attn_res = released(
+    PACKAGE,
+    lambda blocks, query, weight: op("AttnRes")(blocks, query, weight, EPS),
+    reference=_attn_res,
+    arguments={"blocks": Argument("blocks", "tokens", "width"), "query": _WIDTH, "weight": _WIDTH},
+    sizes=TOKENS | {"blocks": lambda sizes: strategies().integers(1, 9)},
+)
+
+
+# ---- mHC (Xie et al., 2025): a residual stream of HC parts
+
+_STREAM = Argument("tokens", "parts", "width")
+_PARTS = TOKENS | {
+    "tokens": lambda sizes: strategies().sampled_from([1, 2, 5, 33]),
+    "parts": lambda sizes: strategies().sampled_from([1, 2, 4]),
+    "width": lambda sizes: strategies().sampled_from([1, 2, 5, 16, 33, 65]),
+}
+_MIXED = {  # in the order of their names: after parts and width
+    "x_mixed": lambda sizes: strategies().just(sizes["parts"] * (sizes["parts"] + 2)),
+    "x_flat": lambda sizes: strategies().just(sizes["parts"] * sizes["width"]),
+}
+_ROUNDS = 4
+
+
+def _sinkhorn(logits: Tensor) -> Tensor:
+    """Rows and columns of [N, HC, HC] normalised in turn."""
+    mixing = logits.softmax(-1) + EPS
+    mixing = mixing / (mixing.sum(-2, keepdim=True) + EPS)
+    for _ in range(_ROUNDS - 1):
+        mixing = mixing / (mixing.sum(-1, keepdim=True) + EPS)
+        mixing = mixing / (mixing.sum(-2, keepdim=True) + EPS)
+    return mixing
+
+
+def _coefficients(
+    x: Tensor, phi: Tensor, bias: Tensor, pre: Tensor, post: Tensor, res: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x [N, HC, C], phi [HC · C, HC · (HC + 2)]."""
+    parts, flat = x.shape[1], x.flatten(1)
+    mix = flat @ phi * torch.rsqrt(flat.square().mean(-1, keepdim=True) + EPS)
+    sizes = [parts, parts, parts * parts]
+    mixes, biases = mix.split(sizes, -1), bias.split(sizes)
+    logits = (mixes[2] * res + biases[2]).unflatten(-1, (parts, parts))
+    return (
+        torch.sigmoid(mixes[0] * pre + biases[0]),
+        2 * torch.sigmoid(mixes[1] * post + biases[1]),
+        _sinkhorn(logits),
+    )
+
+
+mhc_coefficients = released(
+    PACKAGE,
+    lambda x, phi, bias, pre, post, res: op("MHCCoeffs")(
+        x, phi, bias, pre, post, res, False, _ROUNDS, EPS, 0.0, EPS, 2.0
+    ),
+    reference=_coefficients,
+    arguments={
+        "x": _STREAM,
+        "phi": Argument("x_flat", "x_mixed"),
+        "bias": Argument("x_mixed"),
+        "pre": Argument(),
+        "post": Argument(),
+        "res": Argument(),
+    },
+    sizes=_PARTS | _MIXED,
+    dtypes=("bfloat16", "float16"),  # it refuses float32, or takes tf32, which is not modelled
+)
+mhc_pre = released(
+    PACKAGE,
+    lambda x, weights: op("MHCPre")(x, weights),
+    reference=lambda x, weights: (x * weights[..., None]).sum(-2),
+    arguments={"x": _STREAM, "weights": Argument("tokens", "parts")},
+    sizes=_PARTS,
+)
+mhc_post_res = released(
+    PACKAGE,
+    lambda x, out, post, res: op("MHCPostRes")(x, out, post, res),
+    reference=lambda x, out, post, res: res @ x + post[..., None] * out[:, None],
+    arguments={
+        "x": _STREAM,
+        "out": Argument("tokens", "width"),
+        "post": Argument("tokens", "parts"),
+        "res": Argument("tokens", "parts", "parts"),
+    },
+    sizes=_PARTS,
+)
