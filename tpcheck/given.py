@@ -91,5 +91,6 @@ def is_mapping_of(value: object, key: type, *, to: type = object) -> bool:
 
 def require_some(what: str, given: Sequence[str], known: Sequence[str]) -> None:
     """Raises `InvalidArgument` unless there is one, and each is known."""
-    if isinstance(given, str) or not given or any(one not in known for one in given):
+    several = isinstance(given, (tuple, list)) and bool(given)
+    if not several or any(one not in known for one in given):
         raise InvalidArgument(f"{what}={shown(given)}: give some of {', '.join(known)}")

@@ -214,12 +214,12 @@ def _require_arguments(arguments: Mapping[str, Argument], overwrites: Any) -> No
 def _require(opcheck: object, options: object, degrees: object, layout: object) -> None:
     if not isinstance(opcheck, bool):
         raise InvalidArgument(f"kernel_check(opcheck={shown(opcheck)}): give a flag")
-    if layout is not None and degrees == (1,):
-        raise InvalidArgument("kernel_check(layout=…) is for several ranks: give degrees=, too")
     if not (isinstance(degrees, tuple) and degrees and all(is_whole(d, 1) for d in degrees)):
         raise InvalidArgument(f"kernel_check(degrees={shown(degrees)}): give a tuple of TP degrees")
     if layout is not None and not isinstance(layout, Layout):
         raise InvalidArgument(f"kernel_check(layout={shown(layout)}): give a tpcheck.Layout")
+    if layout is not None and degrees == (1,):
+        raise InvalidArgument("kernel_check(layout=…) is for several ranks: give degrees=, too")
 
 
 def _require_mapping(what: str, given: object) -> None:

@@ -5,6 +5,7 @@ undefined, as they are on a GPU. The interpreter gives zeros there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ class _Memory:
         ) -> Any:
             refusals.refuse_atomics(self.tl, pointers)
             kept = np.broadcast_to(mask.data.astype(bool), pointers.data.shape)
-            self._access(self._kind(scope, Access.STORE), builder, pointers, kept)
+            self._access(_kind(scope == self.block, Access.STORE), builder, pointers, kept)
             found = update(builder, op, pointers, value, mask, sem, scope)
             if not kept.all():
                 found.data = np.where(kept, found.data, self._poison(found.dtype, kept))
@@ -144,7 +145,7 @@ class _Memory:
             builder: Any, pointers: Any, compared: Any, value: Any, sem: Any, scope: Any
         ) -> Any:
             refusals.refuse_atomics(self.tl, pointers)
-            self._access(self._kind(scope, Access.STORE), builder, pointers, np.True_)
+            self._access(_kind(scope == self.block, Access.STORE), builder, pointers, np.True_)
             found = swap(builder, pointers, compared, value, sem, scope)
             swapped = np.broadcast_to(found.data == compared.data, pointers.data.shape)
             return self._ordering(builder, pointers, swapped, sem, scope, found, read=~swapped)
@@ -174,7 +175,7 @@ class _Memory:
     def _atomic_loads(self) -> None:
         def create_atomic_load(builder: Any, pointers: Any, mask: Any, sem: Any, scope: Any) -> Any:
             kept = np.broadcast_to(mask.data.astype(bool), pointers.data.shape)
-            self._access(self._kind(scope, Access.LOAD), builder, pointers, kept)
+            self._access(_kind(scope == self.block, Access.LOAD), builder, pointers, kept)
             found = self._read(pointers, kept, self._poison(pointers.get_element_ty(), kept))
             none = np.zeros_like(kept)
             return self._ordering(builder, pointers, none, sem, scope, found, read=kept)
@@ -183,7 +184,7 @@ class _Memory:
             builder: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any
         ) -> None:
             kept = np.broadcast_to(mask.data.astype(bool), pointers.data.shape)
-            self._write(self._kind(scope, Access.STORE), builder, pointers, value, kept)
+            self._write(_kind(scope == self.block, Access.STORE), builder, pointers, value, kept)
             self._ordering(builder, pointers, kept, sem, scope)
 
         def create_atomic_poll(
@@ -199,10 +200,6 @@ class _Memory:
         self.builder.create_atomic_load = create_atomic_load
         self.builder.create_atomic_store = create_atomic_store
         self.builder.create_atomic_poll = create_atomic_poll
-
-    def _kind(self, scope: Any, alone: Access) -> Access:
-        """What an atomic is for other programs: none where its scope is its own block."""
-        return alone if scope == self.block else Access.ATOMIC
 
     def _ordering(
         self,
@@ -233,19 +230,24 @@ class _Memory:
     def _when_looked_at(self, found: Any, tells: list[Callable[[], None]]) -> None:
         if self._tells is not None:
             self._tells += tells
-            return
-
-        def tell() -> None:
-            for one in tells:
-                one()
-
-        found.__class__, found.tell = self._looked_at, tell
+        else:
+            found.__class__, found.tell = self._looked_at, partial(_call_all, tells)
 
 
-def _told_of(handle: type) -> type:
+def _kind(own_block: bool, alone: Access) -> Access:
+    """What an atomic is for other programs: none where its scope is its own block."""
+    return alone if own_block else Access.ATOMIC
+
+
+def _call_all(tells: list[Callable[[], None]]) -> None:
+    for tell in tells:
+        tell()
+
+
+def _told_of(handle: Any) -> type:
     """A handle that tells when its numbers are looked at."""
 
-    class LookedAt(handle):  # type: ignore[misc, valid-type]
+    class LookedAt(handle):
         @property
         def data(self) -> Any:
             if (tell := self.__dict__.pop("tell", None)) is not None:

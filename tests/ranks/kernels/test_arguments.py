@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.ranks.kernels import odd_ops
+from tests.ranks.kernels import odd_kernels, odd_ops
 from tests.ranks.kernels.test_kernel_check import OPTIONS, SHAPES, code, product
-from tpcheck import Argument, InvalidArgument, kernel_check
+from tpcheck import Argument, InvalidArgument, Layout, kernel_check
 from tpcheck.engines.engine import Engine
 from tpcheck.search.search import Search
 from tpcheck.verdict import CheckResult, Verdict
@@ -79,12 +79,22 @@ def test_a_constant_takes_no_gradient(gloo: Engine) -> None:
         ({"degrees": 2}, "degrees=2"),
         ({"degrees": ()}, "degrees"),
         ({"layout": {"x": 0}}, "tpcheck.Layout"),
+        ({"layout": Layout()}, "degrees="),
         ({"sizes": {"z": 3}}, "sizes"),
+        ({"sizes": [3]}, "sizes"),
+        ({"memory": 3}, "memory=3"),
+        ({"overwrites": None}, "overwrites=None"),
+        ({"arguments": None}, "arguments=None"),
+        ({"fn": torch.nn.Linear}, "two functions of tensors"),
+        ({"fn": torch.nn.Linear(1, 1)}, "two functions of tensors"),
+        ({"fn": odd_kernels._tuned}, "that launches it"),
+        ({"rounding": 3}, "rounding"),
     ],
 )
 def test_mistakes_of_a_check_are_one_line(given: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidArgument, match=says) as caught:
-        kernel_check(product, reference=product, arguments=SHAPES, **given)
+        own = {"fn": product, "reference": product, "arguments": SHAPES}
+        kernel_check(**{**own, **given})
     assert len(str(caught.value).splitlines()) == 1
 
 
