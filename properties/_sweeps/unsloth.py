@@ -187,11 +187,10 @@ rope = released(
 
 
 def _rope_qk(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
-    """q, k [B, T, H, D]; the function takes [B, H, T, D] and turns them at given positions."""
+    """q, k [B, T, H, D]; the function takes [B, H, T, D]."""
     cos, sin = _turns(q.shape[1], q.shape[3], q)
-    where = torch.arange(q.shape[1]).expand(len(q), -1)
     function = take("rope_embedding.Fast_RoPE_Embedding_QK")
-    turned = function.apply(q.transpose(1, 2), k.transpose(1, 2), cos, sin, where)
+    turned = function.apply(q.transpose(1, 2), k.transpose(1, 2), cos, sin, None)
     return tuple(one.transpose(1, 2) for one in turned)
 
 

@@ -212,6 +212,7 @@ chunk_mesa_net = op(  # its backward is that of the solution, which 30 steps com
     _mesa,
     prepare=_of_mesa,
     sizes={"keys": (16, 32), "length": (1, 17, 65)},
+    dtypes=("bfloat16", "float16"),  # q and k are made float16
 )
 
 # ---- a state for each power of two
