@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from fixtures.released.check import released
 from fixtures.released.sequences import strategies
 from fixtures.released.unsloth import PACKAGE, take
-from tpcheck import Argument
+from tpcheck import Argument, Case, KnownFinding
 
 EPS = 1e-5
 _ROWS, _WIDTH = Argument("rows", "width"), Argument("width")
@@ -203,7 +203,27 @@ rope_qk = released(
     overwrites=("q", "k"),
 )
 
-# ---- LoRA: y = x Wᵀ + s (x Aᵀ) Bᵀ, in plain products; W takes no gradient
+
+def _qk_norm_rope(q: Tensor, k: Tensor, of_q: Tensor, of_k: Tensor) -> tuple[Tensor, ...]:
+    turns = _turns(q.shape[1], q.shape[3], q)
+    given = (q, k, of_q, of_k, *turns, torch.zeros(1, dtype=torch.int32))
+    return take("qk_norm_rope.Fast_QK_Norm_RoPE").apply(*given, EPS, EPS, False)
+
+
+qk_norm_rope = released(
+    PACKAGE,
+    _qk_norm_rope,
+    reference=lambda q, k, of_q, of_k: (_turned(rms(q, of_q)), _turned(rms(k, of_k))),
+    arguments={
+        "q": _HEAD,
+        "k": Argument("batch", "length", "more", "width"),
+        "of_q": Argument("width", gradient=False),  # frozen: it has no gradient of them
+        "of_k": Argument("width", gradient=False),
+    },
+    sizes=_HEADS,
+)
+
+# ---- LoRA: y = x Wᵀ + s (x Aᵀ) Bᵀ, in plain products of contiguous tensors; W takes no gradient
 
 _RANKS = {
     "batch": lambda sizes: strategies().integers(1, 2),
@@ -230,6 +250,7 @@ lora = released(
     reference=_adapted,
     arguments={"x": _X} | _ADAPTED,
     sizes=_RANKS,
+    memory=("contiguous",),  # `x.view` raises else
     large=False,
 )
 
@@ -265,5 +286,17 @@ lora_mlp = released(
     | {f"up_{name}": a for name, a in _ADAPTED.items()}
     | _DOWN,
     sizes=_RANKS,
+    memory=("contiguous",),
+    families=("normal",),  # others may be the same in both backwards
+    known=[
+        KnownFinding(
+            package="unsloth",
+            releases="==2026.10.9",
+            code="second-backward",
+            case=Case(dims=dict.fromkeys(_RANKS, 1)),
+            when=lambda case: True,
+            page="docs/findings/unsloth-lora-second-backward.md",
+        )
+    ],
     large=False,
 )
