@@ -220,7 +220,7 @@ qk_norm_rope = released(
         "of_q": Argument("width", gradient=False),  # frozen: it has no gradient of them
         "of_k": Argument("width", gradient=False),
     },
-    sizes=_HEADS,
+    sizes=_HEADS | {"width": lambda sizes: strategies().sampled_from([2, 4, 16, 64])},
 )
 
 # ---- LoRA: y = x Wᵀ + s (x Aᵀ) Bᵀ, in plain products of contiguous tensors; W takes no gradient

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fixtures.released import recurrences
 from fixtures.released.sequences import EACH, KEYS, VALUES, op
 from tpcheck import Argument
 
@@ -124,10 +125,8 @@ parallel_stickbreaking_attn = op(
 
 def _wall(q: Tensor, k: Tensor, v: Tensor, log: Tensor) -> Tensor:
     """A gate of each key: it is in the scores' sum."""
-    total, heads = log.cumsum(1), q.shape[2]
-    k = k.repeat_interleave(heads // k.shape[2], 2)
-    gap = (total[:, :, None] - total[:, None]).clamp_max(0).exp()  # of later steps: not used
-    scores = (q[:, :, None] * k[:, None] * gap).sum(-1).permute(0, 3, 1, 2)
+    k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
+    scores = recurrences.paired(q, k, log).permute(0, 3, 1, 2)
     return _mixed(_causal(scores * q.shape[3] ** -0.5).softmax(-1), v)
 
 
@@ -152,7 +151,7 @@ def _path(*given: Tensor) -> Tensor:
         row = (q[:, t : t + 1] * keys).sum(-1)  # [B, t + 1, H]
         scores.append(F.pad(row, (0, 0, 0, q.shape[1] - t - 1)))
     both = torch.stack(scores, 1).permute(0, 3, 1, 2) + _gates(log)
-    return _mixed(_causal(both * q.shape[3] ** -0.5).softmax(-1), v)
+    return _mixed(_causal(both * q.shape[3] ** -0.5).softmax(-1).to(v.dtype), v)
 
 
 def _direct(*drawn: Tensor) -> tuple[Tensor, ...]:

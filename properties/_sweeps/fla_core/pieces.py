@@ -51,6 +51,7 @@ fused_addcmul_rwkv7 = _op(
         x, delta, *(share[None, None] for share in shares)
     ),
     _mixed,
+    memory=("contiguous",),  # others are copied, and the copy is overwritten
     known=[
         KnownFinding(
             package="fla-core",
