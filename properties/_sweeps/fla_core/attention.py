@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fixtures.released import recurrences
 from fixtures.released.sequences import EACH, KEYS, VALUES, op
-from tpcheck import Argument
+from tpcheck import Argument, Case, KnownFinding
 
 _QUERIES = Argument("batch", "length", "heads", 2, "keys")
 _OF_QUERIES = Argument("batch", "length", "heads", 2)
@@ -136,6 +136,26 @@ parallel_wall_attn = op(
     _wall,
     prepare=lambda q, k, v, gate: (_flat(q), k, v, F.logsigmoid(_flat(gate))),
 )
+_WALLS = {"batch": 1, "heads": 1, "length": 64, "keys": 16, "values": 16}
+parallel_wall_attn_float16 = op(
+    "ops.wall_attn.parallel_wall_attn",
+    _GROUPED,
+    _wall,
+    prepare=lambda q, k, v: (_flat(q), k, v, torch.full_like(_flat(q), 0.5).log()),
+    sizes={name: (size,) for name, size in _WALLS.items()},
+    dtypes=("float16",),
+    families=("normal",),
+    known=[
+        KnownFinding(
+            package="fla-core",
+            releases="==0.6.0",
+            code="unwritten-memory",  # NaN
+            case=Case(dims=_WALLS, dtype="float16"),
+            when=lambda case: case.dtype == "float16",
+            page="docs/findings/fla-wall-attention-float16.md",
+        )
+    ],
+)
 
 
 def _path(*given: Tensor) -> Tensor:
@@ -169,6 +189,16 @@ parallel_path_attn = op(
     _path,
     prepare=_direct,
     sizes={"keys": (16, 32), "values": (16, 32)},
+    known=[
+        KnownFinding(
+            package="fla-core",
+            releases="==0.6.0",
+            code="out-of-bounds",
+            case=Case(dims={"batch": 1, "heads": 1, "length": 1, "keys": 32, "values": 16}),
+            when=lambda case: case["keys"] > case["values"],
+            page="docs/findings/fla-path-attention-values.md",
+        )
+    ],
 )
 
 _BLOCK = 16
