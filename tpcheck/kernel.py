@@ -179,17 +179,17 @@ def _cases(
 
 
 def _require_functions(fn: Any, reference: Any, rounding: Any) -> None:
+    if type(fn).__module__.partition(".")[0] == "triton":
+        raise InvalidArgument(
+            f"kernel_check(fn=…) was given {type(fn).__name__} {_name_of(fn)}, which Triton "
+            "launches: give the function of tensors that launches it and returns its output"
+        )
     for one in (fn, reference):
         if not callable(one) or isinstance(one, type) or hasattr(one, "named_parameters"):
             raise InvalidArgument(
                 f"kernel_check(fn, reference=…) was given {shown(one)}: give two functions of "
                 "tensors; a module is a candidate of tpcheck.Check"
             )
-    if type(fn).__module__.partition(".")[0] == "triton":
-        raise InvalidArgument(
-            f"kernel_check(fn=…) was given {type(fn).__name__} {_name_of(fn)}, which Triton "
-            "launches: give the function of tensors that launches it and returns its output"
-        )
     if rounding is not None and not callable(rounding):
         raise InvalidArgument("kernel_check(rounding=…): give a function of the same tensors")
 
