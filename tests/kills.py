@@ -10,7 +10,7 @@ from tpcheck.search.search import Search
 from tpcheck.verdict import Counterexample
 
 #: Those of `tpcheck mutants`.
-OPTIONS = matrix.options(examples=50)
+OPTIONS = matrix.options(examples=100)
 
 
 def killed(mutant: Mutant, engine: Engine) -> Counterexample:

@@ -37,7 +37,7 @@ def mutants(
         typer.Argument(metavar="[FILE_OR_DIR[::NAME] ...]", help="Default: fixtures/mutants."),
     ] = None,
     engine: Engine = "gloo",
-    examples: Examples = 50,
+    examples: Examples = 100,
     seed: Seed = 0,
     ranks: Ranks = 4,
     time_limit: TimeLimit = 10.0,

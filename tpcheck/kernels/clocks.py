@@ -64,7 +64,7 @@ class Clocks:
             to be called where its result is looked at, if ever: it is not before then that
             anything follows from what other programs have left. None if nothing does.
         """
-        before, where = self.now(program), addresses.tolist()
+        before, where = self.now(program), dict.fromkeys(addresses.tolist())  # lanes may share one
         found = {id(one): one for one in map(self._left.get, where) if one is not None}
         if releases:
             own = _joined([before.known, _ending(before)])

@@ -44,7 +44,8 @@ def of_kernel(saved: Saved, check: Check, rules: Kernel) -> Body:
         raise CaseError(f"case {saved.id}: {saved.check!r} communicates, which no script has yet")
     kinds = {mismatch.kind for mismatch in saved.mismatches}
     called = within(check.candidate(saved.case, None))  # type: ignore[arg-type]
-    found = subject.named(called, check) or subject.of_check(check, ("kernel_check",))
+    own = getattr(check.candidate, "fn", called)  # with what `functools.partial` has for it
+    found = subject.named(own, check) or subject.of_check(check, ("kernel_check",))
     if found is None:
         raise CaseError(
             f"case {saved.id}: the function of {saved.check!r} has no name in a module, by which a "

@@ -65,8 +65,9 @@ def of_check(check: Check, makers: tuple[str, ...]) -> Subject | None:
     file, variable = address
     tree = ast.parse(Path(file).read_text())
     for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
             called = ast.unparse(node.value.func).rpartition(".")[2]
             if variable in names and called in makers:
                 module = next(m for m in sys.modules.values() if _file(m) == file)

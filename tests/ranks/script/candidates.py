@@ -2,6 +2,7 @@
 
 KERNELS = """
 import os, signal
+from functools import partial
 
 import torch
 import triton
@@ -71,6 +72,18 @@ class Leaf(Once):
         if not FIXED and x.is_leaf and x.requires_grad:
             x.grad = dz * y + (0.0 if x.grad is None else x.grad)
         return dz * y if FIXED else None, dz * x
+
+
+last = {}
+
+
+def caches(x, y):
+    first = last.setdefault((x.shape, x.dtype), x.detach().clone())
+    return x * y if FIXED else first * y + (x - x.detach()) * y
+
+
+def infers(x, y):
+    return x * y if FIXED or torch.is_grad_enabled() else x + y
 
 
 def overwrites(x, y):
@@ -195,6 +208,10 @@ with_options = tpcheck.kernel_check(
 )
 out_of_bounds = tpcheck.kernel_check(Scale.apply, reference=lambda x: 2 * x, arguments=one)
 race = tpcheck.kernel_check(Thrice.apply, reference=lambda x: 3 * x, arguments={"x": Argument("n")})
+calls = check(caches)
+inference = check(infers)
+half = partial(scaled, scale=0.5)
+in_part = check(half, lambda x, y: x * y * 0.5)
 unreachable = check(lambda x, y: x)
 """
 

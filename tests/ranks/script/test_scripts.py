@@ -66,6 +66,9 @@ OF_KERNELS = {
     "custom_op": r"WRONG: scripts::product: test_faketensor of torch.library.opcheck: \w+Error",
     "with_options": r"WRONG: output output \[\d+, \d+\]: expected",
     "out_of_bounds": r"WRONG: stopped: load outside .* _scale",
+    "calls": r"WRONG: output output@1 \[\d+, \d+\]: expected",
+    "inference": r"WRONG: output output \[\d+, \d+\]: expected",
+    "in_part": r"WRONG: output output \[\d+, \d+\]: expected",
     "race": r"WRONG: race: Race\(kernel='_sum'",
 }
 
@@ -83,7 +86,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     options = ["--examples", "16", "--tp", "2"]
     done = subprocess.run([*command, *options], cwd=folder, env=environment, capture_output=True)
-    assert done.stdout.count(b"\nFAIL  ") >= 15, done.stdout.decode() + done.stderr.decode()
+    assert done.stdout.count(b"\nFAIL  ") >= 18, done.stdout.decode() + done.stderr.decode()
     return folder
 
 

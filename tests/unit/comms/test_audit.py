@@ -56,6 +56,15 @@ def test_a_kernel_that_should_have_run_is_counted_in_each_microbatch_and_once_in
     assert missed(4, 0) == [PathNotTaken("gemm", Phase.STEP, 0, 1)]
 
 
+def test_where_no_gradient_is_asked_for_no_backward_is_due() -> None:
+    due = Budget(None, None, at_least={("forward", "gemm"): 1, ("backward", "gemm"): 1})
+    counted = {(Phase.FORWARD, "gemm"): 1}
+    case = Case(mesh={"tp": 1}, gradients="none")
+    assert audit(due, case, 0, [], counted=counted) == []
+    found = audit(due, replace(case, gradients="some"), 0, [], counted=counted)
+    assert [m.detail for m in found] == [PathNotTaken("gemm", Phase.BACKWARD, 0, 1)]
+
+
 def test_an_op_in_another_dtype_than_was_chosen_is_a_mismatch_once() -> None:
     budget = Budget({"all_reduce": 99}, dtypes={("forward", "all_reduce"): "float32"})
     low = replace(EVENT, dtype="bfloat16", where="mlp.py:3")

@@ -68,6 +68,16 @@ def test_a_result_that_is_looked_at_later_orders_from_then_on() -> None:
     assert not is_ordered(before, first) and is_ordered(before, clocks.now(B))
 
 
+def test_lanes_that_share_an_address_are_one() -> None:
+    clocks = Clocks()
+    atomic(clocks, A)
+    atomic(clocks, B, np.concatenate([LOCK, LOCK]))
+    before = clocks.now(A)
+    atomic(clocks, A, np.concatenate([LOCK, OTHER, LOCK]))
+    atomic(clocks, C, OTHER)
+    assert is_ordered(before, clocks.now(C))
+
+
 def test_another_address_orders_nothing_and_one_of_several_does() -> None:
     for where, is_so in ((OTHER, False), (BOTH, True)):
         clocks = Clocks()
