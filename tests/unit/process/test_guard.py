@@ -143,6 +143,16 @@ def test_what_is_left_changed_is_told_and_restored(what: str) -> None:
     assert before.restore() == []
 
 
+def test_a_signal_that_waits_is_taken_before_it_is_let_through() -> None:
+    if (child := os.fork()) == 0:  # it would end this process
+        before = guard.of_rank()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR2)
+        left = [one.name for one in before.restore()]
+        os._exit(left != ["signal.pthread_sigmask"])
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_nothing_is_told_where_nothing_was_changed() -> None:
     before = guard.of_rank()
     layer = nn.Linear(2, 2)
