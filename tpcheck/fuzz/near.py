@@ -129,14 +129,8 @@ class Again(Hunt):
 
     def _shrink_from(self, drawn: bytes) -> None:
         with contextlib.suppress(_Failing, HypothesisException, InvalidArgument):
-            drawing.each(
-                _strategy(self, self.case.tp),
-                ONE,
-                str(self.options.seed),
-                self._fail,
-                phases=[Phase.reuse, Phase.shrink],
-                database=drawing.Given([drawn]),
-            )
+            strategy = _strategy(self, self.case.tp)
+            drawing.shrink_from(strategy, drawn, ONE, str(self.options.seed), self._fail)
 
     def _fail(self, case: Case) -> None:
         if self._fails_alike(case):

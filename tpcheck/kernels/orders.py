@@ -36,7 +36,7 @@ def reverse(
             again = second.changes
             run()
     except Exception as error:
-        if not _waits(error):
+        if not any(isinstance(one, refusals.Waits) for one in refusals.causes(error)):
             raise
     finally:
         _put_back(again)
@@ -61,9 +61,3 @@ def _from_the_last(builder: Any) -> Iterator[None]:
         yield
     finally:
         del builder.set_grid_idx
-
-
-def _waits(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, refusals.Waits):
-        error = error.__cause__
-    return error is not None

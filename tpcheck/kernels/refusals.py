@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,16 @@ class Waits(NotModelled):
 
     def __init__(self) -> None:
         super().__init__("a program that waits for one that runs later")
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, and what each was raised from: the interpreter raises its own from a
+    kernel's."""
+    seen: list[BaseException] = []  # one may be its own cause
+    while error is not None and all(error is not one for one in seen):
+        yield error
+        seen.append(error)
+        error = error.__cause__
 
 
 def unmodelled(error: BaseException) -> str:

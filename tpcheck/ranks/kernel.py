@@ -160,7 +160,7 @@ def _backward(run: Any, outputs: Mapping[str, Tensor], seeds: Mapping[str, Tenso
 
 def stopped_by(error: BaseException, rank: int, at: Scene) -> Mismatch | None:
     """What Triton's interpreter was stopped at, where that is why it raised."""
-    for one in _causes(error):
+    for one in refusals.causes(error):
         if isinstance(one, Stopped):
             found = replace(one.found, scene=at)
             about = found.tensor if isinstance(found, Stray) else found.kernel
@@ -171,14 +171,4 @@ def stopped_by(error: BaseException, rank: int, at: Scene) -> Mismatch | None:
 def unmodelled_by(error: BaseException) -> str:
     """What Triton's interpreter does not do as a GPU does, where that is why it raised; else
     nothing."""
-    return next(filter(None, map(refusals.unmodelled, _causes(error))), "")
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, and what each was raised from: the interpreter raises its own from a
-    kernel's."""
-    seen: list[BaseException] = []  # one may be its own cause
-    while error is not None and all(error is not one for one in seen):
-        yield error
-        seen.append(error)
-        error = error.__cause__
+    return next(filter(None, map(refusals.unmodelled, refusals.causes(error))), "")

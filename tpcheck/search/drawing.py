@@ -96,6 +96,18 @@ def each(
         run()
 
 
+def shrink_from(
+    strategy: SearchStrategy[Case],
+    drawn: bytes,
+    count: int,
+    key: str,
+    examine: Callable[[Case], None],
+) -> None:
+    """As `each`, of the case that these choices draw, and of ever duller ones where it raises."""
+    phases = (Phase.reuse, Phase.shrink)
+    each(strategy, count, key, examine, phases=phases, database=Given([drawn]))
+
+
 def choices() -> bytes:
     """Those that Hypothesis made for the case that is examined: they draw it again."""
     return choices_to_bytes(current_build_context().data.choices)

@@ -14,7 +14,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from hypothesis import Phase
 from hypothesis.errors import HypothesisException, Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
@@ -130,12 +129,9 @@ class Stream:
 
         with contextlib.suppress(_Failing, HypothesisException):
             if case in self.choices:
-                self._again(self.choices[case], examine)
+                drawn = self.choices[case]
+                drawing.shrink_from(self.strategy, drawn, ROUND, self.key, examine)
             self._each(self._round_of[case], examine)
-
-    def _again(self, choices: bytes, examine: Callable[[Case], None]) -> None:
-        phases, database = (Phase.reuse, Phase.shrink), drawing.Given([choices])
-        drawing.each(self.strategy, ROUND, self.key, examine, phases=phases, database=database)
 
     def _each(self, number: int, examine: Callable[[Case], None]) -> None:
         drawing.each(self.strategy, ROUND, f"{self.key} {number}", examine)
