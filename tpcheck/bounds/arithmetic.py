@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -73,7 +73,7 @@ class Arithmetic:
 
     def rounded(self, out: Tensor) -> Tensor:
         """Variance of one rounding: of an error uniform in ±u|y|, and at least of TINY."""
-        y = out.double()
+        y = out.abs().double() if out.is_complex() else out.double()
         variance = (self.u(out) * y) ** 2 / 3
         if self.dtype == torch.float64:
             return variance
@@ -94,8 +94,15 @@ class Arithmetic:
             return torch.zeros_like(size)
         return (size != 0).double() * 2 * self.degree * self.tiny(out) ** 2 / 12
 
+    def inside(self) -> Arithmetic:
+        """That of what an operation computes and does not store: float32 for the half
+        precisions."""
+        halves = UNIT_ROUNDOFF[self.dtype] > UNIT_ROUNDOFF[torch.float32]
+        return replace(self, dtype=torch.float32) if halves else self
+
     def _stored(self, tensor: Tensor) -> torch.dtype:
-        return self.dtype if tensor.dtype == torch.float64 else tensor.dtype
+        dtype = tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
+        return self.dtype if dtype == torch.float64 else dtype
 
 
 def steps(total: Tensor, squares: Tensor, count: int | Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tpcheck.bounds.arithmetic import Arithmetic, Operation, Variance
-from tpcheck.bounds.operations import is_exact, variances
+from tpcheck.bounds.operations import is_exact, parts_of, variances
 
 #: Float64 can't hold its own rounding errors, so they are made this many times as large there, and
 #: what they lead to is divided by it again. If it were smaller, the errors would themselves be
@@ -58,7 +58,9 @@ def _finite(sigma: Tensor) -> Tensor:
 
 def _rounds(out: Any) -> bool:
     """Whether a result has rounding errors that are modelled: a sparse gradient gathers rows."""
-    return isinstance(out, Tensor) and out.is_floating_point() and out.layout == torch.strided
+    if not isinstance(out, Tensor) or out.layout != torch.strided:
+        return False
+    return out.is_floating_point() or out.is_complex()
 
 
 def _normal(shape: Sequence[int], like: Tensor, generator: torch.Generator) -> Tensor:
@@ -94,6 +96,8 @@ class RoundingNoise(TorchDispatchMode):
         self.generator = generator
         self.scales = [] if scales is None else scales
         self.amplitude = amplitude
+        self._apart: list[Any] = []  # the operators whose parts are running
+        self._perturbations = 0  # how many results have been given errors
         self._at = 0  # how many operations that round have run
 
     @classmethod
@@ -107,19 +111,43 @@ class RoundingNoise(TorchDispatchMode):
         if is_exact(func):
             return func(*args, **kwargs)
         name, in_place = _name(func, args)
+        parts = None if func in self._apart else parts_of(func)
+        rounded = self._perturbations
+        out: Any = None if parts is None else self._in_parts(func, parts, args, kwargs)
+        if parts is not None and self._perturbations == rounded:
+            return out  # its parts only move numbers
         known = self._known(func)
         # an in-place operation writes over its input, of which the variance is still to be computed
         inputs = (args[0].clone(), *args[1:]) if in_place and known is None else args
-        out = func(*args, **kwargs)
+        if parts is None:
+            out = func(*args, **kwargs)
         outs = list(out) if isinstance(out, (tuple, list)) else [out]
         if not any(map(_rounds, outs)):
             return out
         if known is None or not _same_shapes(known, outs):
-            known = self._scales_of(Operation(name, inputs, kwargs, out))
+            known = self._scales_of(Operation(name, inputs, kwargs, out), func)
             self.scales.append((func, known))
         self._at += 1
         noisy = [self._perturbed(o, s, in_place) for o, s in zip(outs, known, strict=True)]
-        return noisy[0] if isinstance(out, Tensor) else type(out)(noisy)
+        return (
+            noisy[0]
+            if isinstance(out, Tensor)
+            else noisy
+            if isinstance(out, list)
+            else tuple(noisy)
+        )
+
+    def _in_parts(self, func: Any, parts: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """An operator's result from its parts, each of which rounds as what is not stored does."""
+        stored = self.arithmetic
+        self.arithmetic = stored.inside()
+        self._apart.append(func)
+        try:
+            with self:
+                return parts(*args, **kwargs)
+        finally:
+            self._apart.pop()
+            self.arithmetic = stored
 
     def _known(self, func: Any) -> list[Sigma | None] | None:
         """σ of this operation from an earlier run, if that ran the same one here."""
@@ -127,14 +155,18 @@ class RoundingNoise(TorchDispatchMode):
             return self.scales[self._at][1]
         return None
 
-    def _scales_of(self, operation: Operation) -> list[Sigma | None]:
-        found = variances(self.arithmetic, operation)
+    def _scales_of(self, operation: Operation, func: Any) -> list[Sigma | None]:
+        found = variances(self.arithmetic, operation, func)
         return [None if v is None else Sigma.of(v, self.enlarged) for v in found]
 
     def _perturbed(self, out: Any, sigma: Sigma | None, in_place: bool) -> Any:
         if sigma is None or not _rounds(out):
             return out
-        errors = sigma.draw(self.generator).mul_(self.amplitude).to(out.dtype)
+        self._perturbations += 1
+        errors = sigma.draw(self.generator).mul_(self.amplitude)
+        if out.is_complex():
+            errors = torch.complex(errors, sigma.draw(self.generator).mul_(self.amplitude))
+        errors = errors.to(out.dtype)
         return out.add_(errors) if in_place else out + errors
 
 

@@ -31,10 +31,29 @@ def softmax(how: Arithmetic, op: Operation) -> Found:
     return Variance(each, how.v(out) * y * total / _ROOT, dim)
 
 
-def log_softmax(how: Arithmetic, op: Operation) -> Tensor:
+def log_softmax(how: Arithmetic, op: Operation) -> Found:
     """x − max − log Σ exp: each term may exceed the result."""
-    top = _finite(op.args[0].double().abs().amax(op.args[1], keepdim=True))
-    return how.rounded(op.out) + (how.v(op.out) * (op.out.double().abs() + top)) ** 2
+    x, out, dim = op.args[0], op.out, op.args[1]
+    top = _finite(x.double().abs().amax(dim, keepdim=True))
+    inside = (how.v(out) * (out.double().abs() + top)) ** 2
+    return moved_by_one_number(how, x, out, inside, dim)
+
+
+def moved_by_one_number(
+    how: Arithmetic, x: Tensor, out: Tensor, inside: Tensor | float, dim: int
+) -> Found:
+    """Of x − c, c one number along `dim`. x is a multiple of its last bit, so what c leaves over of
+    that moves all numbers alike before they are rounded to the result's last bit: of the variance
+    of that rounding the share (x / result)², half at most, counts as one error.
+
+    Args:
+        inside: the variance of what is not rounding of the result.
+    """
+    rounded = how.rounded(out)
+    if not out.ndim or out.shape[dim] == 1:
+        return rounded + inside
+    share = (x.double().abs() / out.double().abs()).nan_to_num(0.0).clamp(max=1.0) ** 2 / 2
+    return Variance(rounded * (1 - share) + inside, (rounded * share).sqrt(), dim)
 
 
 def _finite(x: Tensor) -> Tensor:

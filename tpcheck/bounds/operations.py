@@ -17,31 +17,68 @@ derivation and the measurements.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch._decomp import decomposition_table
 
-from tpcheck.bounds import normalization
+from tpcheck.bounds import gathered, normalization, sums
 from tpcheck.bounds.arithmetic import (
-    LARGEST,
-    OVERFLOW,
     Arithmetic,
     Found,
     Operation,
     Rule,
     Variance,
-    steps,
 )
+from tpcheck.bounds.gathered import linear_in_each
+from tpcheck.bounds.measured import measured
 
 
-def variances(how: Arithmetic, op: Operation) -> list[Variance | None]:
-    """Of each of the operation's results; None of one that does not round."""
-    found = _RULES.get(op.name, _elementwise)(how, op)
-    each = found if isinstance(found, list) else [found]
+def variances(how: Arithmetic, op: Operation, func: Any) -> list[Variance | None]:
+    """Of each of the operation's results; None of one that does not round.
+
+    Args:
+        func: the operator.
+    """
+    found = _found(how, op, func)
+    each: Sequence[Found] = found if isinstance(found, list) else [found]
     return [Variance(v) if isinstance(v, Tensor) else v for v in each]
+
+
+def _found(how: Arithmetic, op: Operation, func: Any) -> Found | list[Found]:
+    outs = op.out if isinstance(op.out, (list, tuple)) else [op.out]
+    if any(isinstance(out, Tensor) and out.is_complex() for out in outs):
+        of_one = of_one_number(func)
+        return (None if of_one else measured(how, op, func)) or [how.rounded(o) for o in outs]
+    if op.name in _RULES:
+        return _RULES[op.name](how, op)
+    if op.name in _LINEAR_IN_EACH:
+        return linear_in_each(how, op, func)
+    if of_one_number(func) or parts_of(func) is not None or _derives(op):
+        return _elementwise(how, op)
+    return measured(how, op, func) or _elementwise(how, op)
+
+
+@functools.cache
+def parts_of(func: Any) -> Callable[..., Any] | None:
+    """torch's own decomposition of an operator that is not elementwise and has no rule here: each
+    part rounds as it does. None where there is none."""
+    name = func.overloadpacket.__name__
+    ruled = name in _RULES or name in _LINEAR_IN_EACH
+    random = torch.Tag.nondeterministic_seeded in func.tags
+    derivative = name.endswith("_backward") and len(func._schema.returns) == 1
+    if ruled or random or derivative or of_one_number(func) or func._schema.is_mutable:
+        return None
+    found = decomposition_table.get(func)
+    return found if callable(found) else None
+
+
+@functools.cache
+def of_one_number(func: Any) -> bool:
+    """Whether each number of the result comes from one of each tensor that is given."""
+    return torch.Tag.pointwise in func.tags
 
 
 # Operations without arithmetic, or whose arithmetic is exact.
@@ -82,16 +119,35 @@ def _elementwise_of(how: Arithmetic, op: Operation, out: Any) -> Found:
     if not isinstance(out, Tensor) or not out.is_floating_point():
         return None
     variance, size = how.rounded(out), out.double().abs()
-    first = op.args[0] if op.args and isinstance(op.args[0], Tensor) else None
-    if op.name.endswith("_backward") and first is not None and first.shape == out.shape:
+    if _derives(op):
         # a derivative is a sum of terms of the gradient's size that may cancel
-        variance = variance + (2 * how.v(out) * first.double()) ** 2
-        size = torch.maximum(size, first.double().abs())
+        first = op.args[0].double()
+        variance = variance + (2 * how.v(out) * first) ** 2
+        size = torch.maximum(size, first.abs())
     if op.name == "erf":  # of torch's vectorised one the error is one of 1, not of the result
         variance = variance + (2 * how.v(out)) ** 2
     if op.name not in _APPROXIMATED:
         return variance
     return Variance(variance, how.v(out) * size.copysign(out), dim=None)
+
+
+def _sum_of_two(how: Arithmetic, op: Operation) -> Found | list[Found]:
+    """`add` and `sub`: one of the two may be one number for a whole row."""
+    pair, out = op.args[:2], op.out
+    both = all(isinstance(x, Tensor) and x.is_floating_point() for x in pair) and out.ndim
+    if both and out.shape[-1] > 1:
+        for x, row in (pair, pair[::-1]):
+            if x.shape == out.shape and row.ndim and row.shape[-1] == 1:
+                return normalization.moved_by_one_number(how, x, out, 0.0, -1)
+    return _elementwise(how, op)
+
+
+def _derives(op: Operation) -> bool:
+    """Whether an operation is the derivative of one that is elementwise: of a gradient, of the
+    result's shape."""
+    if not (op.name.endswith("_backward") and op.args and isinstance(op.args[0], Tensor)):
+        return False
+    return isinstance(op.out, Tensor) and op.out.shape == op.args[0].shape
 
 
 #: Functions of one number that are computed by an approximation, and their derivatives. It errs in
@@ -123,152 +179,49 @@ def _to_copy(how: Arithmetic, op: Operation) -> Tensor | None:
     return how.rounded(out) if floats and how.u(out) > how.u(x) else None
 
 
-# ---- products and sums
-
-
-def _product(
-    how: Arithmetic, a: Tensor, b: Tensor, out: Tensor, first: Tensor | None = None
-) -> Tensor:
-    """Variance of out = a @ b: a [*, M, K], b [*, K, N].
-
-    Args:
-        first: what the sum may begin with, in place of zero.
+#: Operations that are linear in each of their tensors.
+_LINEAR_IN_EACH = frozenset(
     """
-    k = a.shape[-1]
-    if k == 0:
-        return torch.zeros_like(out)
-    parts = min(how.degree, k)
-    a, b = _padded(a.double(), b.double(), -k % parts)
-    chunks_a = a.unflatten(-1, (parts, -1)).movedim(-2, 0)  # [R, *, M, K/R]
-    chunks_b = b.unflatten(-2, (parts, -1)).movedim(-3, 0)  # [R, *, K/R, N]
-    partial = chunks_a @ chunks_b
-    prefix = partial.cumsum(0)
-    overflows = partial.abs().sum(0) > LARGEST[how.dtype]
-    stored = (partial**2).sum(0) + (prefix**2).sum(0)
-    squares = (a**2) @ (b**2)
-    walk = torch.maximum(squares, (prefix**2).amax(0))
-    if first is not None:
-        onto = torch.cat([first.double().expand(1, *out.shape), prefix + first.double()])
-        walk = torch.where(squares > 0, torch.maximum(walk, (onto**2).amax(0)), walk)
-    many = steps(prefix[-1], squares, k)
-    variance = (how.u(out) ** 2 * stored + how.v(out) ** 2 * many * walk) / 3
-    return torch.where(overflows, OVERFLOW, variance + how.below_normal(out, walk))
+    convolution convolution_backward addbmm _trilinear unfold_backward avg_pool2d
+    avg_pool2d_backward avg_pool3d avg_pool3d_backward _adaptive_avg_pool2d
+    _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
+    upsample_linear1d_backward upsample_bilinear2d_backward upsample_bicubic2d_backward
+    upsample_trilinear3d_backward upsample_nearest1d_backward upsample_nearest2d_backward
+    upsample_nearest3d_backward
+    """.split()  # noqa: SIM905
+)
 
-
-def _padded(a: Tensor, b: Tensor, more: int) -> tuple[Tensor, Tensor]:
-    """The factors of a product with `more` zeros at the end of K."""
-    if not more:
-        return a, b
-    return F.pad(a, (0, more)), F.pad(b, (0, 0, 0, more))
-
-
-def _mm(how: Arithmetic, op: Operation) -> Tensor:
-    return _product(how, op.args[0], op.args[1], op.out)
-
-
-def _addmm(how: Arithmetic, op: Operation) -> Tensor:
-    first = op.args[0] * op.kwargs.get("beta", 1)
-    return _product(how, op.args[1], op.args[2], op.out, first) + how.rounded(op.out)
-
-
-def _mv(how: Arithmetic, op: Operation) -> Tensor:
-    return _product(how, op.args[0], op.args[1].unsqueeze(-1), op.out.unsqueeze(-1)).squeeze(-1)
-
-
-def _dot(how: Arithmetic, op: Operation) -> Tensor:
-    row, column = op.args[0].unsqueeze(0), op.args[1].unsqueeze(-1)
-    return _product(how, row, column, op.out.reshape(1, 1)).reshape(())
-
-
-def _sum(how: Arithmetic, op: Operation) -> Tensor | None:
-    out = op.out
-    if not out.is_floating_point():
-        return None
-    x = op.args[0].double()
-    count = max(1, x.numel() // max(1, out.numel()))
-    scale = 1.0 / count if op.name == "mean" else 1.0
-    over = op.args[1:3] if len(op.args) > 1 else ([], False)
-    squares = torch.ops.aten.sum.dim_IntList(x**2, *over).reshape(out.shape)
-    return how.summed(out, scale**2 * squares, count)
-
-
-def _cumsum(how: Arithmetic, op: Operation) -> Tensor:
-    x, dim = op.args[0].double(), op.args[1]
-    growth = (op.out.double() ** 2).cumsum(dim) + (x**2).cumsum(dim)
-    return how.rounded(op.out) + how.v(op.out) ** 2 * growth / 3
-
-
-def _index_add(how: Arithmetic, op: Operation) -> Tensor:
-    """`index_add`, `scatter_add`: (x, dim, index, terms)."""
-    x, dim, index, terms = op.args[:4]
-    add = getattr(torch.ops.aten, op.name)
-    return _accumulated(how, op.out, x, terms, lambda start, part: add(start, dim, index, part))
-
-
-def _index_put(how: Arithmetic, op: Operation) -> Tensor | None:
-    """`index_put`, `put`: (x, indices, terms, whether they are added). What replaces is exact."""
-    x, indices, terms, *adds = op.args
-    if not (adds and adds[0]) and not op.kwargs.get("accumulate", False):
-        return None
-    again = getattr(torch.ops.aten, op.name)
-    return _accumulated(
-        how, op.out, x, terms, lambda start, part: again(start, indices, part, True)
-    )
-
-
-def _accumulated(
-    how: Arithmetic,
-    out: Tensor,
-    x: Tensor,
-    terms: Tensor,
-    again: Callable[[Tensor, Tensor], Tensor],
-) -> Tensor:
-    """Variance of terms that are added into elements of x: a sum of as many as came there.
-
-    Args:
-        again: (start, terms) → the same operation on others.
-    """
-    x, terms = x.double(), terms.double()
-    squares = again(x**2, terms**2)
-    count = again((x != 0).double(), torch.ones_like(terms))
-    variance = how.summed(out, squares, count)
-    return torch.where(count > 1, variance, torch.zeros_like(variance))
-
-
-def _embedding_backward(how: Arithmetic, op: Operation) -> Tensor:
-    """A row used n times is a sum of n gradients; used at most once it is exact."""
-    grad, indices, rows = op.args[0].double(), op.args[1].reshape(-1), op.args[2]
-    flat = (grad**2).reshape(-1, grad.shape[-1])
-    squares = torch.zeros(rows, flat.shape[-1], dtype=torch.float64)
-    squares = squares.to(grad.device).index_add(0, indices, flat)
-    uses = torch.bincount(indices, minlength=rows).double().unsqueeze(-1)
-    variance = how.summed(op.out, squares, uses)
-    return torch.where(uses > 1, variance, torch.zeros_like(variance))
-
-
-#: Operation → the variance of its result; any other that is not exact counts as elementwise.
+#: Operation → the variance of its result. Of any other: `_found`.
 _RULES: dict[str, Rule] = {
+    "add": _sum_of_two,
+    "sub": _sum_of_two,
     "_to_copy": _to_copy,
     "gelu": _gelu,
-    "mm": _mm,
-    "bmm": _mm,
-    "addmm": _addmm,
-    "baddbmm": _addmm,
-    "mv": _mv,
-    "dot": _dot,
-    "sum": _sum,
-    "mean": _sum,
-    "cumsum": _cumsum,
-    "index_add": _index_add,
-    "scatter_add": _index_add,
-    "index_put": _index_put,
-    "put": _index_put,
-    "embedding_dense_backward": _embedding_backward,
+    "mm": sums.matrices,
+    "bmm": sums.matrices,
+    "addmm": sums.onto,
+    "baddbmm": sums.onto,
+    "mv": sums.with_vector,
+    "dot": sums.of_vectors,
+    "sum": sums.total,
+    "mean": sums.total,
+    "cumsum": sums.running_total,
+    "index_add": sums.added_at,
+    "scatter_add": sums.added_at,
+    "index_put": sums.put_at,
+    "put": sums.put_at,
+    "embedding_dense_backward": sums.embedding_backward,
     "_softmax": normalization.softmax,
     "_safe_softmax": normalization.softmax,  # of decomposed attention
     "_log_softmax": normalization.log_softmax,
     "_softmax_backward_data": normalization.softmax_backward,
     "_log_softmax_backward_data": normalization.log_softmax_backward,
+    "var": gathered.variance,
+    "std": gathered.deviation,
+    "var_mean": gathered.variance_and_mean,
+    "std_mean": gathered.deviation_and_mean,
+    "prod": gathered.product_of_all,
+    "cumprod": gathered.products_so_far,
     "native_layer_norm": normalization.layer_norm,
     "native_layer_norm_backward": normalization.layer_norm_backward,
 }

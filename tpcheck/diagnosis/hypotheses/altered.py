@@ -153,27 +153,45 @@ def _regrouped(size: int) -> Iterator[tuple[tuple[int, int], list[int]]]:
 
 def mixed_rows(facts: Facts, local: Local) -> Diagnosis | None:
     """Each row of the reference's output depends on the same row of an input alone, and the
-    candidate is right where all rows of that input are one and the same: rows meet other rows'
-    results."""
+    candidate is right where all rows of that input are one and the same, the first or the one that
+    is most wrong: rows meet other rows' results."""
     if facts.spec is None or local.kind is not Kind.OUTPUT or facts.execute is None:
         return None
     for name, tensor in facts.posed.problems[0].inputs[0].items():
         for dim in range(tensor.ndim - 1) if tensor.is_floating_point() else ():
             if tensor.shape[dim] < 2 or not _row_by_row(facts, local, name, dim):
                 continue
-            alike = replace(facts.spec, inputs=partial(_alike, facts.spec, name, dim))
-            once = replace(facts.case, microbatches=1, step=False)
-            result = facts.execute(pose(alike, once))
-            if all(m.kind.is_gradient for m in result.mismatches):
+            if all(_right_where_alike(facts, name, dim, r) for r in {0, _most_wrong(local, dim)}):
                 return Diagnosis(Code.SHARD_ORDER, RowsMixed(local.subject, name, dim))
     return None
 
 
-def _alike(spec: Spec, name: str, dim: int, case: Case, draw: Draw) -> dict[str, Tensor]:
+def _right_where_alike(facts: Facts, name: str, dim: int, row: int) -> bool:
+    """Whether the candidate's output is right once each row of an input is what `row` is."""
+    assert facts.spec is not None and facts.execute is not None
+    alike = replace(facts.spec, inputs=partial(_alike, facts.spec, name, dim, row))
+    result = facts.execute(pose(alike, replace(facts.case, microbatches=1, step=False)))
+    return all(m.kind.is_gradient for m in result.mismatches)
+
+
+def _alike(spec: Spec, name: str, dim: int, row: int, case: Case, draw: Draw) -> dict[str, Tensor]:
     inputs = dict(spec.inputs(case, draw))
-    first = inputs[name].narrow(dim, 0, 1)
-    inputs[name] = first.expand_as(inputs[name]).clone()
+    rows = inputs[name]
+    inputs[name] = rows.narrow(dim, min(row, rows.shape[dim] - 1), 1).expand_as(rows).clone()
     return inputs
+
+
+def _most_wrong(local: Local, dim: int) -> int:
+    """Which row of the reference's output, along `dim`, is furthest from what a rank has."""
+    value = local.target.value
+    numbers = torch.arange(value.shape[dim], dtype=value.dtype)
+    shape = [-1 if d == dim else 1 for d in range(value.ndim)]
+    rows = numbers.reshape(shape).expand_as(value)
+    off = {
+        r: (local.actual[r] - local.expected[r]).abs().nan_to_num(torch.inf) for r in local.ranks
+    }
+    rank = max(local.ranks, key=lambda r: float(off[r].max()) if off[r].numel() else 0.0)
+    return int(local.part_of(rows, rank).flatten()[int(off[rank].argmax())])
 
 
 def _row_by_row(facts: Facts, local: Local, name: str, dim: int) -> bool:

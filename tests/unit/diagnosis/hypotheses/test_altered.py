@@ -114,6 +114,29 @@ def test_rows_that_are_right_only_where_all_are_alike_meet_other_rows() -> None:
     assert examine(rows_of_partners, case=WEIGHTS).code == "unclassified"
 
 
+def test_a_row_that_is_wrong_by_itself_meets_no_other() -> None:
+    """Right where all rows are the first, wrong where all are the one that is wrong."""
+
+    def wrong_last(ranks: Ranks, posed: Posed) -> None:
+        for held in ranks.values():
+            held[OUT] = held[OUT].clone()
+            held[OUT][:, -1] *= 3
+
+    def first_alone(posed: Posed) -> bool:
+        x = posed.problems[0].inputs[0]["x"]
+        last = REAL[0].problems[0].inputs[0]["x"][:, -1:]
+        return bool((x == x[:, :1]).all()) and not bool((x == last).all())
+
+    REAL: list[Posed] = []
+
+    def remembered(ranks: Ranks, posed: Posed) -> None:
+        REAL.append(posed)
+        wrong_last(ranks, posed)
+
+    named = examine(remembered, case=WEIGHTS, right_posed=first_alone)
+    assert named.code == "unclassified"
+
+
 @pytest.mark.parametrize("alike", [True, False])
 def test_where_the_reference_mixes_rows_that_says_nothing(alike: bool) -> None:
     wrong = outputs(lambda x, r: torch.cos(x.chunk(2)[r // 2]))
