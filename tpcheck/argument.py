@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
-from tpcheck.given import demand, is_name
+from tpcheck.errors import InvalidArgument, shown
+from tpcheck.given import demand, is_name, is_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,6 +16,9 @@ Size = str | int
 #: What a tensor of integers may be → the method that casts it.
 INTEGERS = {"bool": "bool", "int8": "char", "uint8": "byte", "int16": "short", "int32": "int"}
 INTEGERS |= {"int64": "long"}
+#: → the least and the largest number that it holds.
+HELD = {"bool": (0, 1), "uint8": (0, 2**8 - 1)}
+HELD |= {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True, init=False)
@@ -65,8 +69,18 @@ class Argument:
         if self.integers is None:
             return draw(name, *shape)
         low, high = (_of(case, size) for size in self.integers)
+        self._require_held(name, low, high)
         drawn: Tensor = draw.integers(name, low, high, *shape)
         return getattr(drawn, INTEGERS[self.dtype])() if self.dtype else drawn
+
+    def _require_held(self, name: str, low: int, high: int) -> None:
+        """That the dtype holds each of the numbers."""
+        least, most = HELD[self.dtype or "int64"]
+        if low < high and not (least <= low and high - 1 <= most):
+            raise InvalidArgument(
+                f"argument {name!r}: integers from {low} to {high - 1} are asked of {self.dtype}, "
+                f"which holds {least} to {most}: give others, or another dtype"
+            )
 
 
 def _is_size(size: object) -> bool:
@@ -75,4 +89,7 @@ def _is_size(size: object) -> bool:
 
 
 def _of(case: Case, size: Size) -> int:
-    return int(case[size]) if isinstance(size, str) else size
+    found = case[size] if isinstance(size, str) else size
+    if not is_whole(found):
+        raise InvalidArgument(f"size {size!r} is {shown(found)}: give whole numbers, 0 or more")
+    return int(found)

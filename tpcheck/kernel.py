@@ -21,14 +21,13 @@ from tpcheck.errors import InvalidArgument, did_you_mean, shown
 from tpcheck.given import is_name, is_whole, require_some
 from tpcheck.placement import Layout
 from tpcheck.spec import Check, Kernel, Spec
+from tpcheck.tensors.names import UPSTREAM
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tpcheck.spec import Witness
 
-#: Before an output's name: its upstream gradient.
-UPSTREAM = "d "
 #: Elements, at most, of a tensor of all sizes that are drawn by default: Triton's interpreter takes
 #: a millisecond for a program, and a case's calls come ten at a time.
 MOST = 2**16
@@ -88,7 +87,8 @@ def kernel_check(
 
     Raises:
         InvalidArgument: an argument is no `Argument`, `overwrites` names none, or a format or a
-            family is not known.
+            family is not known. A size that is not whole, an integer that its dtype does not hold,
+            or an upstream gradient of no output makes the check UNKNOWN.
     """
     _require_functions(fn, reference, rounding)
     for key, given_sizes in {"arguments": arguments, "sizes": sizes, "options": options}.items():
@@ -105,7 +105,7 @@ def kernel_check(
     # one tensor can't take a gradient and take none, or have several placements
     shared += ("aliased",) if constants or layout else ()
     formats = [one for one in memory if one not in shared] or ["contiguous"]
-    drawn = {**(sizes or {}), **(options or {})}
+    drawn = {**(sizes or {}), **(options or {})}  # after those by default, in their own order
     _known_sizes(arguments, sizes or {}, options or {})
 
     def given(function: Callable[..., Any]) -> Callable[[Case], Callable[..., Any]]:
@@ -170,7 +170,7 @@ def _cases(
     free = [name for name in default if name not in sizes]
     return strategies.kernel_cases(
         space,
-        {**default, **sizes},
+        {**{name: default[name] for name in free}, **sizes},
         formats,
         families,
         own,

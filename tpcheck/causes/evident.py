@@ -51,6 +51,14 @@ class HoldsNaN:
 
 
 @dataclass(frozen=True)
+class NaNOfArithmetic:
+    """So many elements are NaN, and none is where the numbers of the case are near 1."""
+
+    subject: Subject
+    nan: int
+
+
+@dataclass(frozen=True)
 class OtherDtype:
     """An output has another dtype than the reference's."""
 
@@ -79,6 +87,7 @@ OfEvidence = (
     | OnOtherRanks
     | OtherShape
     | HoldsNaN
+    | NaNOfArithmetic
     | OtherDtype
     | BitsDiffer
 )

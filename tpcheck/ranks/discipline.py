@@ -20,6 +20,7 @@ from tpcheck.kernels.configurations import chosen
 from tpcheck.kernels.watch import watching
 from tpcheck.protocol.messages import RankReport
 from tpcheck.spec import Kernel
+from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind
 
@@ -103,7 +104,7 @@ class Discipline:
             if name not in self.rules.overwrites or found.beside:
                 self._tell(name, found)
         for name, found in cotangents.changed(Habit.CHANGES_COTANGENT):
-            if f"d {name}" not in self.rules.overwrites or found.beside:
+            if UPSTREAM + name not in self.rules.overwrites or found.beside:
                 self._tell(name, found)
 
     @contextmanager

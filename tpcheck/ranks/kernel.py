@@ -18,7 +18,8 @@ from tpcheck.kernels.watch import Stopped
 from tpcheck.ranks import compiled, opchecked
 from tpcheck.ranks.discipline import Discipline, Kept, observed, roots_and_seeds
 from tpcheck.spec import Kernel
-from tpcheck.tensors.names import InPass, Pass
+from tpcheck.tensors.in_place import changing
+from tpcheck.tensors.names import UPSTREAM, InPass, Pass
 from tpcheck.tensors.ops import lacks_backward
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind, Phase, Uncompiled
@@ -48,7 +49,7 @@ class _Call:
     @property
     def own(self) -> dict[str, Tensor]:
         """All that it is given, by names of its own."""
-        given = {**self.leaves, **{f"d {name}": seed for name, seed in self.seeds.items()}}
+        given = {**self.leaves, **{UPSTREAM + name: seed for name, seed in self.seeds.items()}}
         return {str(InPass(name, self.at)): tensor for name, tensor in given.items()}
 
 
@@ -58,11 +59,11 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
     Args:
         run: the `RankRun`.
     """
-    told = run.report.mismatches
+    told, called = run.report.mismatches, _called(run, function, rules)
 
     def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         with torch.set_grad_enabled(torch.is_grad_enabled() and run.case.gradients != "none"):
-            outputs: dict[str, Tensor] = run.forward(function, inputs)
+            outputs: dict[str, Tensor] = run.forward(called, inputs)
         return outputs
 
     calls = [
@@ -98,9 +99,15 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         first = calls[0]
         discipline.repeated(first.outputs, first.gradients, fresh, upstream, others=others)
         if rules.opcheck and not told and eager and run.case.world_size == 1:
-            told += _opchecked(run, function, rules)
+            told += _opchecked(run, function, called, rules)
     if eager and run.report.compiles and not run.work.eager and not told:
         run.report.uncompiled = Uncompiled.NOTHING if _computes(first) else None
+
+
+def _called(run: Any, function: Any, rules: Kernel) -> Any:
+    """The function, which may change what it overwrites."""
+    places = {i for i, name in enumerate(run.problem.inputs[0]) if name in rules.overwrites}
+    return changing(function, places) if places else function
 
 
 @contextmanager
@@ -136,13 +143,17 @@ def _seeds(run: Any, function: Any, m: int = 0) -> dict[str, Tensor]:
     return seeds
 
 
-def _opchecked(run: Any, function: Any, rules: Kernel) -> list[Mismatch]:
-    """What ops of `torch.library` that the function calls are registered as and are not."""
+def _opchecked(run: Any, function: Any, called: Any, rules: Kernel) -> list[Mismatch]:
+    """What ops of `torch.library` that the function calls are registered as and are not.
+
+    Args:
+        called: the function, as a case calls it.
+    """
 
     def once(calls: Calls) -> list[Tensor]:
         leaves, seeds = _leaves(run, rules), _seeds(run, function)
         with calls.forwards():
-            outputs = run.forward(function, leaves)
+            outputs = run.forward(called, leaves)
         with calls.backwards():
             _backward(run, outputs, seeds)
         return [*outputs.values(), *(t.grad for t in leaves.values() if t.grad is not None)]

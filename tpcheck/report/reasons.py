@@ -30,6 +30,11 @@ def never_judged(tensors: Tensors) -> str:
     return f"judged in no case: {judged.each(tensors)}"
 
 
+def all_empty(cases: int) -> str:
+    """No tensor of a check has an element in any case."""
+    return f"nothing was compared: each tensor was empty in each of {cases} cases; draw other sizes"
+
+
 def canary_refused(error: Exception) -> str:
     return f"the canary could not run: {error}"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.budget import Budget
 from tpcheck.case import Case
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, listed, shown
 from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
 from tpcheck.oracle.pose import LIMIT, Posed, in_time, pose
 from tpcheck.oracle.reference import ask
@@ -39,8 +39,8 @@ from tpcheck.runner.judged import judged
 from tpcheck.runner.planned import Planned, planned
 from tpcheck.runner.posing import Posing
 from tpcheck.runner.second_look import doubtful, look_again
-from tpcheck.spec import Check
-from tpcheck.tensors.names import Pass
+from tpcheck.spec import Check, Kernel
+from tpcheck.tensors.names import UPSTREAM, Pass
 from tpcheck.verdict import CaseResult, Mismatch
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class Runner:
             posed, left = self._pose(case, ones=True), self.restore()
         else:
             posed, left = self._posing.take(case)
+        _require_outputs(self.check.kernel, posed)
         result = self.execute(posed, then=then, dump=dump, others=others)
         result.left = left + result.left
         return result
@@ -247,6 +248,16 @@ class Runner:
         if key not in self._plans:
             self._plans[key] = planned(self.check.spec, self.check.plan, case)
         return self._plans[key]
+
+
+def _require_outputs(rules: Kernel | None, posed: Posed) -> None:
+    """That a kernel is said to overwrite upstream gradients of outputs that there are."""
+    for name in rules.overwrites if rules else ():
+        if name not in posed.inputs and name.removeprefix(UPSTREAM) not in posed.outputs:
+            raise InvalidArgument(
+                f"overwrites= names {shown(name)}: give names of arguments, or of "
+                f"{listed(UPSTREAM + output for output in posed.outputs)}"
+            )
 
 
 def _noted(allowed: Budget | None) -> dict[str, Any]:

@@ -42,6 +42,8 @@ def undecided(
         return Verdict.UNKNOWN, reasons.never_ran(never)
     if blind := {key: own for key, own in judged.items() if own.blind}:
         return Verdict.UNKNOWN, reasons.never_judged(blind)
+    if judged and all(own.extra or not own.elements for own in judged.values()):
+        return Verdict.UNKNOWN, reasons.all_empty(len(ran))
     return Verdict.PASS, None
 
 

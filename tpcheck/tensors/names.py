@@ -18,6 +18,9 @@ from tpcheck.errors import InvalidArgument
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+#: Before an output's name: its upstream gradient.
+UPSTREAM = "d "
+
 
 class Wrapper(StrEnum):
     """The attribute under which a wrapper holds the user's module."""

@@ -94,7 +94,7 @@ def by_values(facts: Facts) -> Diagnosis | None:
         loaded.misloaded(facts) or reruns.changes(facts) or _first(map(evident.evident, first))
     )
     if at_once is not None:
-        return at_once
+        return reruns.made_by_arithmetic(facts, at_once) or at_once
     exact = reruns.right_in_float64(facts)
     if exact and reruns.rounding_only(facts, first):
         return reruns.precision_loss(facts, first)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
 from tpcheck.causes import Coincidence, Factor, InAnyDtype, OnlyInDtype
+from tpcheck.causes.evident import HoldsNaN, NaNOfArithmetic
 from tpcheck.causes.reruns import (
     ChangesOnRerun,
     NothingKnownInDtype,
@@ -19,6 +20,7 @@ from tpcheck.causes.reruns import (
     WrongOnOneRank,
 )
 from tpcheck.diagnosis.facts import Facts, Local, gather, subject_of
+from tpcheck.evidence import Values
 from tpcheck.oracle.pose import pose
 from tpcheck.placement import Heads, by_axis
 from tpcheck.tensors.draw import Draw, state
@@ -71,6 +73,22 @@ def _wrong_on_one_rank(facts: Facts, first: list[Mismatch]) -> bool:
     valued = [m for m in result.mismatches if m.error is not None] if result else []
     wrong = {(m.kind, m.name.base) for m in valued}
     return any((m.kind, m.name.base) in wrong for m in first)
+
+
+def made_by_arithmetic(facts: Facts, named: Diagnosis | None) -> Diagnosis | None:
+    """The same case with numbers near 1 has no NaN in the tensor: nothing that was left unwritten
+    made those of this one. None where that is not so, or `named` says nothing of NaN."""
+    ordinary = replace(facts.case, family="normal", magnitude=0)
+    if named is None or not isinstance(named.cause, HoldsNaN) or ordinary == facts.case:
+        return None
+    subject = named.cause.subject
+    result = facts.rerun(ordinary)
+    if result is None:
+        return None
+    again = [m for m in result.mismatches if subject_of(m) == subject]
+    if any(isinstance(m.detail, Values) and m.detail.nan for m in again):
+        return None
+    return Diagnosis(Code.UNCLASSIFIED, NaNOfArithmetic(subject, named.cause.nan))
 
 
 def right_in_float64(facts: Facts) -> bool:

@@ -45,6 +45,14 @@ def _(cause: causes.HoldsNaN) -> str:
 
 
 @sentence.register
+def _(cause: causes.NaNOfArithmetic) -> str:
+    return (
+        f"{called(cause.subject)}: {cause.nan} elements are NaN, and none is where the inputs are "
+        "numbers near 1: arithmetic made them (an overflow, ∞ − ∞, 0/0)"
+    )
+
+
+@sentence.register
 def _(cause: causes.OtherDtype) -> str:
     return f"{called(cause.subject)} is {cause.seen.dtype}, expected {cause.seen.expected_dtype}"
 

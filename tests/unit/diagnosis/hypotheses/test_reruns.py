@@ -26,6 +26,7 @@ from tests.unit.diagnosis.edits import (
 from tpcheck import specs
 from tpcheck.case import Case
 from tpcheck.causes import OnlyInDtype
+from tpcheck.causes.evident import NaNOfArithmetic
 from tpcheck.causes.reruns import NothingKnownInDtype
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis import diagnose
@@ -93,3 +94,11 @@ def test_evidence_that_changes_from_run_to_run_is_a_stale_buffer() -> None:
 
 def test_nan_in_both_runs_is_no_change_from_run_to_run() -> None:
     assert examine(times(OUT, 4), times(DW, torch.nan)).code == "summed-twice"
+
+
+def test_nan_that_numbers_near_one_do_not_make_are_of_arithmetic() -> None:
+    far = replace(CASE, magnitude=4)
+    named = examine(times(OUT, torch.nan), case=far, right=lambda c: c.magnitude == 0)
+    assert named.code == "unclassified" and isinstance(named.cause, NaNOfArithmetic)
+    for still in (far, CASE):  # wrong with any numbers: never written
+        assert examine(times(OUT, torch.nan), case=still).code == "unwritten-memory"

@@ -6,6 +6,7 @@ from tests.unit.report.diagnoses.said import DX, OUT, Said
 from tpcheck.causes.evident import (
     BitsDiffer,
     HoldsNaN,
+    NaNOfArithmetic,
     NoGradient,
     OnOtherRanks,
     OtherDtype,
@@ -36,6 +37,12 @@ SAID: list[Said] = [
         HoldsNaN(OUT, 3),
         "output: 3 elements are NaN: uninitialized memory, unless arithmetic made them "
         "(an overflow, 0/0)",
+        {"nan": 3},
+    ),
+    (
+        NaNOfArithmetic(OUT, 3),
+        "output: 3 elements are NaN, and none is where the inputs are numbers near 1: arithmetic "
+        "made them (an overflow, ∞ − ∞, 0/0)",
         {"nan": 3},
     ),
     (

@@ -1,0 +1,34 @@
+"""Arguments that a function may change in place: autograd forbids that of a leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def changing(function: Callable[..., Any], places: Collection[int]) -> Callable[..., Any]:
+    """The function, its arguments at `places` handed to it as what is no leaf, in the same
+    memory."""
+
+    def call(*tensors: Tensor, **options: Any) -> Any:
+        given = (_Handed.apply(t) if i in places else t for i, t in enumerate(tensors))
+        return function(*given, **options)
+
+    return call
+
+
+class _Handed(torch.autograd.Function):
+    """A tensor of a leaf's memory, which takes its gradient there."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Tensor) -> Tensor:
+        own = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+        place = (leaf.untyped_storage(), leaf.storage_offset(), leaf.size(), leaf.stride())
+        return own.set_(*place)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
