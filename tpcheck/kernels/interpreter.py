@@ -24,6 +24,7 @@ from tpcheck.kernels import (
     importing,
     launches,
     libdevice,
+    loops,
     memory,
     orders,
     promises,
@@ -88,6 +89,7 @@ class _Faithful:
         self._cast()
         refusals.install(self.module)
         libdevice.install(self.module)
+        loops.install(self.module)
         memory.install(self.module)
         promises.install(self.module)
         self._compare()

@@ -99,6 +99,17 @@ class _Twice(torch.autograd.Function):
         return 2 * grads[0], None
 
 
+@triton.jit
+def _loop(x_ptr, y_ptr, count, WIDE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    for i in range(tl.cdiv(count, BLOCK)):
+        step = i.to(tl.int64) if WIDE else i
+        far = step * 2147483647 // 2147483647 * BLOCK
+        for _ in tl.static_range(1):
+            at = far + tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + at, mask=at < count, other=0.0)
+            tl.store(y_ptr + at, 2.0 * x, mask=at < count)
+
+
 def with_assembly(x: Tensor) -> Tensor:
     return _Twice.apply(x, lambda x, y, n: _assembly[(1,)](x, y, n, BLOCK=256))
 
@@ -125,6 +136,14 @@ def with_tf32(x: Tensor) -> Tensor:
 
 def with_ieee(x: Tensor) -> Tensor:
     return _Twice.apply(x, lambda x, y, n: _dot[(1,)](x, y, n, PRECISION="ieee", BLOCK=256))
+
+
+def with_a_cast_loop(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _loop[(1,)](x, y, n, WIDE=True, BLOCK=16))
+
+
+def with_a_loop_that_overflows(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _loop[(1,)](x, y, n, WIDE=False, BLOCK=16))
 
 
 def with_a_scalar(x: Tensor) -> Tensor:

@@ -59,6 +59,7 @@ def test_what_is_not_modelled_is_not_checked(
         (odd_kernels.with_tf32, "float16"),
         (odd_kernels.with_ieee, "float32"),
         (odd_kernels.with_a_scalar, "bfloat16"),
+        (odd_kernels.with_a_cast_loop, "float32"),
         (odd_kernels.with_libdevice, "bfloat16"),
         (odd_kernels.with_libdevice, "float32"),
         (odd_kernels.autotuned, "float32"),
@@ -67,6 +68,11 @@ def test_what_is_not_modelled_is_not_checked(
 def test_what_is_modelled_passes(fn: Callable[[Tensor], Tensor], dtype: str, gloo: Engine) -> None:
     found = run(fn, gloo, dtype)
     assert found.verdict is Verdict.PASS, found.reason
+
+
+def test_the_number_of_a_loop_overflows_as_an_int32(gloo: Engine) -> None:
+    found = run(odd_kernels.with_a_loop_that_overflows, gloo, least=33).counterexample
+    assert found is not None and found.diagnosis.code == "integer-overflow"
 
 
 def test_a_configuration_that_is_wrong_is_named(gloo: Engine) -> None:
