@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -30,4 +31,12 @@ def interpreted(
             if stopped is None:
                 raise
             return [f"stopped: {stopped}"]
-    return [*found, *(f"race: {race}" for race in seen.races)]
+    return [*found, *map(raced, seen.races)]
+
+
+def raced(race: Any) -> str:
+    first, second = race.programs
+    return (
+        f"race: {race.kernel}, line {race.line}: {race.access} by program {first} to {race.tensor}, "
+        f"{race.offset} bytes from its start, and {race.other} by program {second}"
+    )
