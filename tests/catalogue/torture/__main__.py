@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
+    # a shell that starts this in the background has Ctrl-C ignored, here and in what starts here
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     given = _parser().parse_args()
     if given.list:
         for kind in KINDS.values():
