@@ -39,3 +39,25 @@ def around(*blocks: int) -> Callable[[Any], Any]:
         return strategies.widths(*blocks)
 
     return draw
+
+
+def either() -> Callable[[Any], Any]:
+    """A flag."""
+
+    def draw(_: Any) -> Any:
+        from hypothesis import strategies
+
+        return strategies.booleans()
+
+    return draw
+
+
+def no_more_than(other: str, *sizes: int) -> Callable[[Any], Any]:
+    """One of these that is at most another size."""
+
+    def draw(drawn: Any) -> Any:
+        from hypothesis import strategies
+
+        return strategies.sampled_from([n for n in sizes if n <= drawn[other]])
+
+    return draw

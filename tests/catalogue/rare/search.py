@@ -1,0 +1,105 @@
+"""One search for one fault: `python -m tests.catalogue.rare.search FAULT SEED CASES MODE`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hypothesis.strategies import SearchStrategy
+
+from tests.catalogue.rare.faults import SELDOM
+from tpcheck.case import Case
+from tpcheck.figures.hunted import Finding, Hunted
+from tpcheck.fuzz import turn
+from tpcheck.fuzz.hunting import Hunting, Listener
+from tpcheck.fuzz.novel import Looking
+from tpcheck.fuzz.picking import Arm
+from tpcheck.fuzz.state import State
+from tpcheck.fuzz.turn import How, Subject, Turns
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.options import Options
+from tpcheck.search.session import open_session, preload_of
+from tpcheck.search.stream import Stream
+from tpcheck.workers.crew import Crew
+
+RANKS, LIMIT = 2, 30.0
+
+
+class _Over(Exception):
+    """It was found, or took too many cases."""
+
+
+class _AsTheyCome(Stream):
+    """Cases in the order in which Hypothesis draws them."""
+
+    ahead = 1
+
+
+class _Plain(Looking):
+    """A hunt among any cases."""
+
+    def _new_stream(
+        self, strategy: SearchStrategy[Case], key: str, listed: Sequence[Case]
+    ) -> Stream:
+        return _AsTheyCome(strategy, key, listed, self.past)
+
+
+def search(name: str, seed: int, most: int, mode: str) -> dict[str, Any]:
+    """What one search came to: cases and seconds until the fault was found."""
+    found: list[Finding] = []
+
+    def stop(finding: Finding) -> None:
+        found.append(finding)
+        raise _Over
+
+    def moment(hunted: Hunted) -> None:
+        if hunted.cases >= most:
+            raise _Over
+
+    with tempfile.TemporaryDirectory() as place:
+        folder, check = Path(place), SELDOM[name]
+        options = Options(seed=seed, degrees=(1,), corpus=Corpus(folder / "corpus"))
+        state = State(folder / "state", fresh=True)
+        hunting = Hunting(
+            [Subject(name, check)],
+            options,
+            state,
+            ranks=RANKS,
+            time_limit=LIMIT,
+            listener=Listener(found=stop, moment=moment),
+        )
+        if mode == "random":
+            hunting.checks[0].arms = {How.LOOK: Arm()}
+            vars(turn)["Looking"] = _Plain
+        start = partial(
+            open_session, "gloo", RANKS, time_limit=LIMIT, preload=preload_of([check]), confirm=True
+        )
+        subjects = [standing.subject for standing in hunting.checks]
+        turns = Turns(subjects, options, hunting.corpus.folder, state.choices)
+        crew = Crew(1, start, turns.take)
+        try:
+            hunting.run(crew)
+        except _Over:
+            pass
+        finally:
+            crew.kill()
+        known = hunting.checks[0].known
+    return {
+        "name": name,
+        "mode": mode,
+        "seed": seed,
+        "found": bool(found),
+        "cases": found[0].found_after if found else known.cases,
+        "seconds": round(known.seconds, 1),
+        "code": found[0].code if found else None,
+    }
+
+
+if __name__ == "__main__":
+    name, seed, most, mode = sys.argv[1:]
+    print(json.dumps(search(name, int(seed), int(most), mode)))
