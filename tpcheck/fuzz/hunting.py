@@ -65,6 +65,7 @@ class Hunting:
     ) -> None:
         self.options, self.state, self.listener = options, state, listener
         self.corpus, self.shelf = options.corpus or Corpus(), Shelf(state.choices)
+        self.corpus.sweep()
         self.checks = [
             standing(subject, state.of(subject.name), options, self.shelf, ranks=ranks)
             for subject in subjects

@@ -197,7 +197,15 @@ def _wrong(death: Death, status: int, said: str, folder: Path, kept: set[str]) -
     return wrong
 
 
-_START = "from tpcheck.engines.folder import RunFolder; RunFolder().remove()"
+#: What a run begins with: the folder of its own, and the corpus of the one before.
+_START = """
+from pathlib import Path
+from tpcheck.engines.folder import RunFolder
+from tpcheck.search.corpus import Corpus
+RunFolder().remove()
+for folder in (None, Path("corpus")):
+    Corpus(folder).sweep()
+"""
 
 
 def _after_next_start(folder: Path, environment: dict[str, str]) -> list[str]:

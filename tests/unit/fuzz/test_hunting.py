@@ -264,3 +264,12 @@ def test_cases_that_showed_something_are_near_what_is_drawn_next(hunting: Huntin
     run(hunting, answer, turns=30)
     near = [turn for turn in given if turn.how is How.NEAR]
     assert near and near[0].parents == (b"drawn",) and near[0].degree == 1
+
+
+def test_what_a_killed_run_left_of_a_save_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "tmpabcdefgh.tmp").write_text("half")
+    options = Options(corpus=Corpus(folder))
+    Hunting([], options, State(tmp_path / "state"), ranks=2, time_limit=5.0, listener=Listener())
+    assert not list(folder.iterdir())
