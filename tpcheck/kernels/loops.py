@@ -10,7 +10,7 @@ from typing import Any
 def install(module: Any) -> None:
     """In one module of Triton's."""
 
-    class Counting(module.ASTTransformer):  # type: ignore[misc]
+    class Counting(module.ASTTransformer):
         """`for i in range(…):` begins with `i` made a tensor."""
 
         def visit_For(self, node: ast.For) -> ast.For:

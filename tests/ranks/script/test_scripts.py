@@ -69,7 +69,7 @@ OF_KERNELS = {
     "calls": r"WRONG: output output@1 \[\d+, \d+\]: expected",
     "inference": r"WRONG: output output \[\d+, \d+\]: expected",
     "in_part": r"WRONG: output output \[\d+, \d+\]: expected",
-    "race": r"WRONG: race: _sum, line \d+: store by program \(\d+, 0, 0\) to ",
+    "race": r"WRONG: race: _sum, line \d+: store by program \(\d+, 0, 0\) and ",
 }
 
 

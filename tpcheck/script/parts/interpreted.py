@@ -37,6 +37,6 @@ def interpreted(
 def raced(race: Any) -> str:
     first, second = race.programs
     return (
-        f"race: {race.kernel}, line {race.line}: {race.access} by program {first} to {race.tensor}, "
-        f"{race.offset} bytes from its start, and {race.other} by program {second}"
+        f"race: {race.kernel}, line {race.line}: {race.access} by program {first} and "
+        f"{race.other} by program {second}, {race.offset} bytes from the start of {race.tensor}"
     )
