@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,13 @@ class View:
         storage, itemsize = tensor.untyped_storage(), tensor.element_size()
         return cls(name, storage.data_ptr(), itemsize, (storage.nbytes() // itemsize,), (1,))
 
-    @property
+    @cached_property
+    def end(self) -> int:
+        """The first address behind it."""
+        last = sum((n - 1) * stride for n, stride in zip(self.sizes, self.strides, strict=True))
+        return self.first + self.itemsize * (last + 1)
+
+    @cached_property
     def nested(self) -> bool:
         """Whether each dim's stride is beyond all that the smaller ones reach."""
         reach = 0

@@ -158,8 +158,10 @@ class Watch:
         if not addresses.size:
             return
         outside = np.ones(addresses.shape, bool)
+        low, high = int(addresses.min()), int(addresses.max())
         for view in launch.views:
-            outside &= ~view.covers(addresses, size=size)
+            if view.first <= high and low < view.end and outside.any():
+                outside &= ~view.covers(addresses, size=size)
         if outside.any():
             raise Stopped(_stray(launch, what, program, line, addresses[outside]))
         if values is not None:
