@@ -1,4 +1,4 @@
-"""Variances of what gathers many numbers into one and is no plain sum: variances, products of
+"""Variances of what gathers many numbers into one and is not a plain sum: variances, products of
 all numbers, and operations that are linear in each of their tensors (convolutions, pools).
 
 Letters: u, v the unit roundoffs of what is stored and of what accumulates.

@@ -88,7 +88,7 @@ def _changed(rules: Kernel, posed: Posed) -> set[int]:
 
 def _with_options(check: Check, posed: Posed) -> list[str]:
     """`subject`, as the case calls it: with its options, constants that take no gradient, and what
-    it may change as no leaf."""
+    it may change as a tensor that is not a leaf."""
     names, rules = getattr(check.candidate, "options", ()), check.kernel or Kernel()
     options = {name: posed.case[name] for name in names}
     places = {i for i, name in enumerate(posed.inputs) if name in rules.constants}

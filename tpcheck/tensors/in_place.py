@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 def changing(function: Callable[..., Any], places: Collection[int]) -> Callable[..., Any]:
-    """The function, its arguments at `places` handed to it as what is no leaf, in the same
-    memory."""
+    """The function, its arguments at `places` handed to it as tensors that are not leaves, in the
+    same memory."""
 
     def call(*tensors: Tensor, **options: Any) -> Any:
         given = (_Handed.apply(t) if i in places else t for i, t in enumerate(tensors))
@@ -21,7 +21,7 @@ def changing(function: Callable[..., Any], places: Collection[int]) -> Callable[
 
 
 class _Handed(torch.autograd.Function):
-    """A tensor of a leaf's memory, which takes its gradient there."""
+    """A tensor in a leaf's memory, whose gradient is the leaf's."""
 
     @staticmethod
     def forward(ctx: Any, leaf: Tensor) -> Tensor:

@@ -10,7 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests import ROOT
-from tests.catalogue.torture import campaign, deaths, faults, judge, memory, permutations
+from tests.catalogue.torture import (
+    campaign,
+    deaths,
+    faults,
+    hunts,
+    judge,
+    memory,
+    permutations,
+)
 from tests.catalogue.torture.fault import KINDS, Effect
 from tests.catalogue.torture.records import Records
 from tests.catalogue.torture.rounds import Round, rounds
@@ -19,7 +27,7 @@ assert faults
 
 #: Faults of each engine. Those of threads are about a third: what they share is what is new there.
 COUNTS = {"gloo": 640, "threads": 220}
-STAGES = ("faults", "permutations", "memory", "deaths")
+STAGES = ("faults", "permutations", "memory", "deaths", "hunts")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engine", choices=COUNTS, help="faults on one engine only")
     parser.add_argument("--permutations", type=int, default=100, metavar="N")
     parser.add_argument("--deaths", type=int, default=60, metavar="N")
+    parser.add_argument("--interrupts", type=int, default=30, metavar="N", help="of the hunt")
     parser.add_argument("--state", type=Path, default=ROOT / ".tpcheck" / "torture")
     parser.add_argument("--list", action="store_true", help="the kinds, and what they do")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -60,6 +69,7 @@ def main() -> int:
         ),
         "memory": lambda: memory.main(_records(given, "memory")),
         "deaths": lambda: deaths.main(given.deaths, given.seed, _records(given, "deaths")),
+        "hunts": lambda: hunts.main(given.interrupts, given.seed, _records(given, "hunts")),
     }
     fine = [stages[name]() for name in STAGES if name in given.stages]
     return 0 if all(fine) else 1

@@ -114,7 +114,7 @@ def died(death: Death) -> Row:
             with contextlib.suppress(ProcessLookupError):
                 send = os.killpg if death.group else os.kill
                 send(process.pid, death.signal)
-            left = _gone(mark)
+            left = gone(mark)
             seconds = time.monotonic() - begun
             if process.poll() is None:
                 process.kill()
@@ -123,7 +123,7 @@ def died(death: Death) -> Row:
         kept = _kept(folder)
         row.processes = list(left.values())
         row.exceptions = list(_wrong(death, status, said, folder, kept)) if not over else ["over"]
-        _end(left)
+        end(left)
         row.files = _after_next_start(folder, environment)
         row.seconds = round(seconds, 2)
         row.driver = {"exit": status, "found": len(_found(said)), "kept": len(kept)}
@@ -141,7 +141,7 @@ def _command(death: Death, folder: Path) -> list[str]:
     return commands.python("-m", "pytest", "-n", "2", "-v", "-p", "no:cacheprovider", file)
 
 
-def _gone(mark: str) -> dict[int, str]:
+def gone(mark: str) -> dict[int, str]:
     """The processes of a death that are left after some seconds."""
     until = time.monotonic() + GONE
     wanted = f"{MARK}={mark}".encode()
@@ -150,7 +150,7 @@ def _gone(mark: str) -> dict[int, str]:
     return left
 
 
-def _end(left: dict[int, str]) -> None:
+def end(left: dict[int, str]) -> None:
     for pid in left:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)

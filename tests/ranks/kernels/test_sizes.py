@@ -106,7 +106,7 @@ class InPlace(torch.autograd.Function):
     "function", [InPlace.apply, lambda x, by: x.mul_(by)], ids=["marked dirty", "of torch"]
 )
 def test_what_changes_its_argument_in_place_may(function: Any, gloo: Engine) -> None:
-    """A leaf that takes a gradient must not be changed: it is handed over as what is no leaf."""
+    """A leaf that takes a gradient must not be changed: a tensor that is not a leaf is given."""
     check = kernel_check(
         function,
         reference=scaled,
