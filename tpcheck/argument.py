@@ -54,7 +54,8 @@ class Argument:
         sizes = isinstance(integers, tuple) and len(integers) == 2 and all(map(_is_size, integers))
         demand(self, "shape", all(map(_is_size, shape)), "sizes, or names of sizes")
         demand(self, "integers", integers is None or sizes, "two sizes, or names of sizes")
-        known = dtype == "" or (dtype in INTEGERS and integers is not None)
+        known = dtype == "" or (str(dtype) in INTEGERS and integers is not None)
+        known &= isinstance(dtype, str)
         demand(self, "dtype", known, f"one of {', '.join(INTEGERS)}, of a tensor of integers")
         demand(self, "gradient", isinstance(gradient, bool), "True or False")
 

@@ -91,6 +91,8 @@ def kernel_check(
             or an upstream gradient of no output makes the check UNKNOWN.
     """
     _require_functions(fn, reference, rounding)
+    if not isinstance(name, str):
+        raise InvalidArgument(f"kernel_check(name={shown(name)}): give a text")
     for key, given_sizes in {"arguments": arguments, "sizes": sizes, "options": options}.items():
         _require_mapping(key, {} if given_sizes is None and key != "arguments" else given_sizes)
     _require_arguments(arguments, overwrites)
@@ -206,8 +208,8 @@ def _require_arguments(arguments: Mapping[str, Argument], overwrites: Any) -> No
             f"kernel_check(overwrites={shown(overwrites)}): give a tuple of names of arguments"
         )
     for key in overwrites:
-        if key not in arguments and not str(key).startswith(UPSTREAM):
-            hint = did_you_mean(str(key), arguments)
+        if not isinstance(key, str) or not (key in arguments or key.startswith(UPSTREAM)):
+            hint = did_you_mean(key, arguments) if isinstance(key, str) else ": give names"
             raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
 
 

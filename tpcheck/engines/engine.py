@@ -7,6 +7,7 @@ if need be.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -124,8 +125,11 @@ class Engine:
         self.world.kill()
 
     def close(self) -> None:
-        """Ends ranks and zygote and removes the run's folder."""
-        self.world.close()
+        """Ends ranks and zygote and removes the run's folder. What a reference has closed of it is
+        closed."""
+        for end in (self.world.kill, self.world.close):
+            with contextlib.suppress(OSError):
+                end()
 
     # ---- cases
 

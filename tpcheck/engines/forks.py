@@ -3,12 +3,12 @@ it, what it answers, and how each of them ended."""
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from json import dumps, loads
 from typing import Any
 
 from tpcheck.engines.hosts import Host, readable
@@ -165,7 +165,7 @@ class Forks(ABC):
 
     def _send(self, message: dict[str, Any], *descriptors: int) -> None:
         self.wake()
-        line = json.dumps(message).encode() + b"\n"
+        line = dumps(message).encode() + b"\n"
         try:
             sent = socket.send_fds(self._control, [line], descriptors)
             self._control.sendall(line[sent:])
@@ -181,7 +181,7 @@ class Forks(ABC):
             data = self._control.recv(1 << 16)
             *lines, self._partial = (self._partial + data).split(b"\n")
             for line in lines:
-                self._take(json.loads(line))
+                self._take(loads(line))
             self._gone = not data or len(self._partial) > _LINE
         except (OSError, ValueError, LookupError, TypeError):
             self._gone = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 #: Bytes of a host's output that are kept, the last ones. With less, the stacks of a host of many
@@ -65,5 +66,6 @@ class Log:
 
     def close(self) -> None:
         if self._descriptor is not None:
-            os.close(self._descriptor)
+            with contextlib.suppress(OSError):  # a reference may have closed it
+                os.close(self._descriptor)
             self._descriptor = None

@@ -199,8 +199,8 @@ class World:
 
     def _forget_memory(self) -> None:
         if self._memory is not None:
-            os.close(self._memory)
-            self._memory = None
+            memory, self._memory = self._memory, None
+            os.close(memory)
 
     def close(self) -> None:
         """Ends ranks and zygote and removes the run's folder."""

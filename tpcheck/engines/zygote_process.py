@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from json import dumps
 
 from tpcheck.engines.folder import RunFolder
 from tpcheck.engines.forks import Forks
@@ -39,7 +39,7 @@ class ZygoteProcess(Forks):
         self.folder = folder
         # without a name: no candidate finds it; `close` closes it
         self._log = tempfile.TemporaryFile(dir=folder.path)  # noqa: SIM115
-        imports = json.dumps({"path": sys.path, "preload": list(preload)})
+        imports = dumps({"path": sys.path, "preload": list(preload)})
         arguments = [str(theirs.fileno()), str(os.getpid()), str(folder.path), imports]
         with theirs:
             self._process = subprocess.Popen(

@@ -31,8 +31,10 @@ class Judged:
 
     @property
     def blind(self) -> bool:
-        """Whether the reference has it, and nothing of it was judged in any case."""
-        return not self.judged_in and not self.extra
+        """Whether the reference has it, and nothing of it was judged in any case: it counts there
+        where it is empty, but not where it has elements in others."""
+        seen = self.judged if self.elements else self.judged_in
+        return not seen and not self.extra
 
     @property
     def extra(self) -> bool:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.forms import check_form
+from tpcheck.oracle.limit import one_process
 from tpcheck.protocol.conventions import (
     differentiable,
     named_outputs,
@@ -39,7 +40,8 @@ CotangentsOf = Callable[[Problem, int, Mapping[str, Tensor]], Cotangents]
 
 def forward(spec: Spec, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """One forward of the reference, as the spec says."""
-    result = spec.forward(module, inputs) if spec.forward else module(*inputs.values())
+    with one_process():
+        result = spec.forward(module, inputs) if spec.forward else module(*inputs.values())
     outputs = named_outputs(result)
     if not outputs:
         raise InvalidArgument(

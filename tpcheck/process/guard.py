@@ -10,7 +10,8 @@ from tpcheck.process.aspects import Aspect, Left
 from tpcheck.process.loaded import packages_since
 from tpcheck.process.modes import of_torch
 from tpcheck.process.patches import Builtins, namespaces
-from tpcheck.process.surroundings import ENVIRONMENT, interpreter, resources, settings
+from tpcheck.process.registrations import operators
+from tpcheck.process.surroundings import ENVIRONMENT, imported, interpreter, resources, settings
 
 #: What is named where the state can't even be read.
 UNREADABLE = "the state of the process"
@@ -109,11 +110,12 @@ def of_all_threads() -> Guard:
 
 
 def of_import() -> Guard:
-    """What a file of checks may change of torch in the driver when it is imported."""
-    return Guard(of_torch(), functions=True)
+    """What a file of checks may change of torch, and of what others are told by, in the driver
+    when it is imported."""
+    return Guard([*of_torch(), operators(), *imported()], functions=True)
 
 
 def of_driver() -> Guard:
     """What a spec's callables may change in the driver. What it holds is tpcheck's own affair, and
     its user's."""
-    return Guard([*of_torch(), *settings()], functions=True)
+    return Guard([*of_torch(), operators(), *settings()], functions=True)

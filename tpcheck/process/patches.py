@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import json
 import math
 import operator
 import random
@@ -28,6 +29,11 @@ from tpcheck.process.versions import Versions
 #: Modules whose functions candidates patch, with the classes that they define.
 _MODULES = (
     "torch",
+    "torch._C._fft",
+    "torch._C._linalg",
+    "torch._C._nn",
+    "torch._C._special",
+    "torch.amp",
     "torch.autograd",
     "torch.autograd.function",
     "torch.autograd.graph",
@@ -39,13 +45,30 @@ _MODULES = (
     "torch.distributed.tensor",
     "torch.distributed.tensor._api",
     "torch.distributed.tensor.parallel",
+    "torch.fft",
+    "torch.func",
+    "torch.functional",
+    "torch.library",
+    "torch.linalg",
+    "torch.nested",
     "torch.nn",
+    "torch.nn.attention",
     "torch.nn.functional",
     "torch.nn.init",
+    "torch.nn.modules.module",
+    "torch.nn.utils",
+    "torch.nn.utils.parametrize",
+    "torch.nn.utils.stateless",
+    "torch.optim",
+    "torch.overrides",
     "torch.random",
+    "torch.signal.windows",
+    "torch.sparse",
+    "torch.special",
+    "torch.utils._pytree",
     "torch.utils.checkpoint",
 )
-_OTHERS = (functools, math, operator, random, time)
+_OTHERS = (functools, json, math, operator, random, time)
 #: Modules of which every class is looked after.
 _WITH_CLASSES = ("torch.nn", "torch.distributed.tensor", "torch.distributed.tensor.parallel")
 #: What is not callable and changes all the same only where somebody replaces it.

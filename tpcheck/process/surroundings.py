@@ -135,6 +135,18 @@ def settings() -> list[Aspect]:
     ]
 
 
+def imported() -> list[Aspect]:
+    """What a file may set for good when it is imported, and all that runs after it would have."""
+    return [
+        Aspect("sys.getrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit),
+        Aspect("sys.stdout", lambda: (sys.stdin, sys.stdout, sys.stderr), _set_streams),
+    ]
+
+
+def _set_streams(value: tuple[Any, Any, Any]) -> None:
+    sys.stdin, sys.stdout, sys.stderr = value
+
+
 def interpreter() -> list[Aspect]:
     """What the interpreter is set to; in the driver Hypothesis and debuggers set it, too."""
     return [

@@ -4,8 +4,8 @@ header; no pickle.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
     unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
     names = [list(inputs) for inputs in problems[0].inputs]  # their order is the call's
-    about = {"targets": json.dumps(listing), "inputs": json.dumps(names)}
+    about = {"targets": dumps(listing), "inputs": dumps(names)}
     save_file(unique, path, metadata=about)
 
 
@@ -56,7 +56,7 @@ def read_bundle(
 ) -> Problem:
     """Reads the problem of dp coordinate `d`; `entries` maps (kind, name) → placement."""
     with safe_open(path, framework="pt", device=str(device)) as bundle:
-        names = json.loads(bundle.metadata()["inputs"])
+        names = loads(bundle.metadata()["inputs"])
         problem = Problem(d, inputs=[{} for _ in names])
         keys = bundle.keys()
         for key in keys:
@@ -72,7 +72,7 @@ def read_bundle(
                     passes[int(m)][name] = bundle.get_tensor(key)
         ordered = zip(problem.inputs, names, strict=True)
         problem.inputs = [{n: inputs[n] for n in order} for inputs, order in ordered]
-        for own, i, kind, name, dtype, unused, *counts in json.loads(bundle.metadata()["targets"]):
+        for own, i, kind, name, dtype, unused, *counts in loads(bundle.metadata()["targets"]):
             if own == d:
                 value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))
                 entry = entries[kind, name]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import select
 import signal
@@ -19,6 +18,7 @@ import socket
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from json import dumps, loads
 from os import fork, getpid, getppid, kill, killpg, waitpid
 from typing import Any
 
@@ -52,7 +52,7 @@ class Requests:
         """The requests that have come whole, each with its descriptors."""
         while b"\n" in self._bytes:
             line, self._bytes = self._bytes.split(b"\n", 1)
-            request = json.loads(line)
+            request = loads(line)
             count = request.get("descriptors", 0)
             own, self._descriptors = self._descriptors[:count], self._descriptors[count:]
             yield request, own
@@ -193,7 +193,7 @@ class Forker(ABC):
     def send(self, message: dict[str, Any]) -> None:
         """Tells the driver, where it is still there."""
         with contextlib.suppress(OSError):
-            self.control.sendall(json.dumps(message).encode() + b"\n")
+            self.control.sendall(dumps(message).encode() + b"\n")
 
 
 def preload(modules: list[str]) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import signal
 import sys
 import time
+from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class Zygote(Forker):
     def serve(self, imports: str) -> None:
         """Loads what ranks need, then answers."""
         try:
-            self._load(json.loads(imports))
+            self._load(loads(imports))
             self.answer()
         finally:
             self._end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,33 @@ def of_integers(low: int, high: int, dtype: str) -> Check:
 def test_what_can_not_be_asked_is_one_line(check: Check, says: str, gloo: Engine) -> None:
     with pytest.raises(InvalidArgument, match=re.escape(says)):
         Search(check, gloo, OPTIONS).run()
+
+
+def test_a_tensor_that_is_judged_where_it_is_empty_alone_was_not(gloo: Engine) -> None:
+    check = kernel_check(
+        lambda x: x * 2 - 777, reference=lambda x: x * 2 + float("inf"), arguments={"x": ROWS}
+    )
+    result = Search(check, gloo, replace(OPTIONS, examples=12)).run()
+    assert result.verdict is Verdict.UNKNOWN and "judged in no case" in str(result.reason)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda: Argument("r", dtype=[], integers=(0, 2)),  # type: ignore[arg-type]
+        lambda: kernel_check(twice, reference=twice, arguments={"x": ROWS}, overwrites=([],)),  # type: ignore[arg-type]
+        lambda: kernel_check(
+            twice,
+            reference=twice,
+            arguments={"x": ROWS},
+            name=torch.ones(2),  # type: ignore[arg-type]
+        ),
+    ],
+    ids=["dtype", "overwrites", "name"],
+)
+def test_what_can_not_be_looked_up_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        given()
 
 
 def test_where_everything_is_empty_nothing_was_compared(gloo: Engine) -> None:

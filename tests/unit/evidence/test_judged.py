@@ -26,4 +26,6 @@ def test_cases_add_up_and_each_tensor_has_its_own() -> None:
 
 def test_what_is_empty_was_judged_and_what_is_extra_need_not_be() -> None:
     assert EMPTY.complete and not EMPTY.blind
+    # of what has elements, it says nothing
+    assert EMPTY.after(NONE).blind and NONE.after(EMPTY).blind and not EMPTY.after(WHOLE).blind
     assert not Judged(3, 0, 1, 0, {Unjudged.EXTRA: 3}).blind

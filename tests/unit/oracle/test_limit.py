@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests import candidates
 from tpcheck import Case, Layout, specs
 from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.limit import TimeUp, within
+from tpcheck.oracle.limit import TimeUp, one_process, within
 from tpcheck.oracle.pose import pose
 from tpcheck.spec import Spec
 
@@ -148,3 +150,19 @@ def test_a_reference_that_exits_or_never_ends_is_one_line(
 def test_ctrl_c_in_a_reference_is_ctrl_c() -> None:
     with pytest.raises(KeyboardInterrupt):
         pose(odd(lambda case: _raise(KeyboardInterrupt())), CASE)
+
+
+def test_a_child_that_the_spec_forks_does_not_go_on_as_the_driver(tmp_path: Path) -> None:
+    """It would pose, run and report the same checks again."""
+    went_on = tmp_path / "went on"
+    own, child = os.getpid(), 0
+    try:
+        with one_process():
+            child = os.fork()
+        if not child:
+            went_on.touch()
+    finally:
+        if os.getpid() != own:
+            os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not went_on.exists()
