@@ -129,7 +129,7 @@ def _interrupted(
         row.processes = list(left.values())
         end(left)
     status, said = process.wait(), (folder / "out").read_text(errors="replace")
-    told |= set(re.findall(r"^FAIL +(\w+)", said, re.MULTILINE))
+    told |= set(re.findall(r"^FAIL {4}(\w+)", said, re.MULTILINE))
     kept = _kept(folder)
     row.driver = {"exit": status, "told": len(told), "kept": len(kept)}
     if over is not None:
