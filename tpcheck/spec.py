@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,10 @@ class Kernel:
     overwrites: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
     opcheck: bool = True
+
+    def changed(self, inputs: Iterable[str]) -> set[int]:
+        """The places of the inputs that it may change."""
+        return {i for i, name in enumerate(inputs) if name in self.overwrites}
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,16 @@ def steps(total: Tensor, squares: Tensor, count: int | Tensor) -> Tensor:
     return torch.where(equal, count * count, count) + torch.zeros_like(squares)
 
 
+def results(out: Any) -> list[Any]:
+    """What an operation gave, as a list."""
+    return list(out) if isinstance(out, (list, tuple)) else [out]
+
+
+def is_number(out: Any) -> bool:
+    """Whether it is a tensor of real or complex numbers, which round."""
+    return isinstance(out, Tensor) and (out.is_floating_point() or out.is_complex())
+
+
 @dataclass(frozen=True)
 class Operation:
     """One ATen operation that has run.

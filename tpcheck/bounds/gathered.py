@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpcheck.bounds.arithmetic import Arithmetic, Found, Operation, steps
+from tpcheck.bounds.arithmetic import Arithmetic, Found, Operation, results, steps
 
 
 def variance(how: Arithmetic, op: Operation) -> Tensor:
@@ -119,9 +119,9 @@ def linear_in_each(how: Arithmetic, op: Operation, again: Any) -> list[Found]:
     Args:
         again: the operator.
     """
-    squares = _listed(again(*_each(op.args, torch.square), **op.kwargs))
-    counts = _listed(again(*_each(op.args, torch.ones_like), **op.kwargs))
-    outs = _listed(op.out)
+    squares = results(again(*_each(op.args, torch.square), **op.kwargs))
+    counts = results(again(*_each(op.args, torch.ones_like), **op.kwargs))
+    outs = results(op.out)
     return [
         how.summed(out, square.double().abs(), count.double().abs().clamp(min=1.0))
         if isinstance(out, Tensor) and out.is_floating_point()
@@ -134,7 +134,3 @@ def _each(args: tuple[Any, ...], of: Any) -> Iterator[Any]:
     for given in args:
         floats = isinstance(given, Tensor) and given.is_floating_point()
         yield of(given.double()) if floats else given
-
-
-def _listed(out: Any) -> list[Any]:
-    return list(out) if isinstance(out, (list, tuple)) else [out]

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF, Arithmetic, Found, Operation
+from tpcheck.bounds.arithmetic import (
+    UNIT_ROUNDOFF,
+    Arithmetic,
+    Found,
+    Operation,
+    is_number,
+    results,
+)
 
 #: What an operation is run again in.
 _OTHER = {
@@ -36,13 +43,12 @@ def measured(how: Arithmetic, op: Operation, again: Any) -> list[Found] | None:
     """
     if again._schema.is_mutable or torch.Tag.nondeterministic_seeded in again.tags:
         return None
-    outs = list(op.out) if isinstance(op.out, (list, tuple)) else [op.out]
     try:
         found = again(*tree_map(_other, op.args), **tree_map(_other, dict(op.kwargs)))
     except (RuntimeError, TypeError):
         return None
-    others = list(found) if isinstance(found, (list, tuple)) else [found]
-    return [_of(how, out, other) for out, other in zip(outs, others, strict=True)]
+    pairs = zip(results(op.out), results(found), strict=True)
+    return [_of(how, out, other) for out, other in pairs]
 
 
 def _other(given: Any) -> Any:
@@ -52,7 +58,7 @@ def _other(given: Any) -> Any:
 
 
 def _of(how: Arithmetic, out: Any, other: Any) -> Tensor | None:
-    if not isinstance(out, Tensor) or not (out.is_floating_point() or out.is_complex()):
+    if not is_number(out):
         return None
     wide = torch.complex128 if out.is_complex() else torch.float64
     off = (other.to(wide) - out.to(wide)).abs().nan_to_num(0.0, 0.0, 0.0)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tpcheck.bounds.arithmetic import Arithmetic, Operation, Variance
+from tpcheck.bounds.arithmetic import Arithmetic, Operation, Variance, is_number, results
 from tpcheck.bounds.operations import is_exact, parts_of, variances
 
 #: Float64 can't hold its own rounding errors, so they are made this many times as large there, and
@@ -58,9 +58,7 @@ def _finite(sigma: Tensor) -> Tensor:
 
 def _rounds(out: Any) -> bool:
     """Whether a result has rounding errors that are modelled: a sparse gradient gathers rows."""
-    if not isinstance(out, Tensor) or out.layout != torch.strided:
-        return False
-    return out.is_floating_point() or out.is_complex()
+    return is_number(out) and out.layout == torch.strided
 
 
 def _normal(shape: Sequence[int], like: Tensor, generator: torch.Generator) -> Tensor:
@@ -121,7 +119,7 @@ class RoundingNoise(TorchDispatchMode):
         inputs = (args[0].clone(), *args[1:]) if in_place and known is None else args
         if parts is None:
             out = func(*args, **kwargs)
-        outs = list(out) if isinstance(out, (tuple, list)) else [out]
+        outs = results(out)
         if not any(map(_rounds, outs)):
             return out
         if known is None or not _same_shapes(known, outs):
@@ -129,13 +127,9 @@ class RoundingNoise(TorchDispatchMode):
             self.scales.append((func, known))
         self._at += 1
         noisy = [self._perturbed(o, s, in_place) for o, s in zip(outs, known, strict=True)]
-        return (
-            noisy[0]
-            if isinstance(out, Tensor)
-            else noisy
-            if isinstance(out, list)
-            else tuple(noisy)
-        )
+        if isinstance(out, Tensor):
+            return noisy[0]
+        return noisy if isinstance(out, list) else tuple(noisy)
 
     def _in_parts(self, func: Any, parts: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """An operator's result from its parts, each of which rounds as what is not stored does."""

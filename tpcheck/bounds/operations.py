@@ -31,6 +31,7 @@ from tpcheck.bounds.arithmetic import (
     Operation,
     Rule,
     Variance,
+    results,
 )
 from tpcheck.bounds.gathered import linear_in_each
 from tpcheck.bounds.measured import measured
@@ -48,7 +49,7 @@ def variances(how: Arithmetic, op: Operation, func: Any) -> list[Variance | None
 
 
 def _found(how: Arithmetic, op: Operation, func: Any) -> Found | list[Found]:
-    outs = op.out if isinstance(op.out, (list, tuple)) else [op.out]
+    outs = results(op.out)
     if any(isinstance(out, Tensor) and out.is_complex() for out in outs):
         of_one = of_one_number(func)
         return (None if of_one else measured(how, op, func)) or [how.rounded(o) for o in outs]

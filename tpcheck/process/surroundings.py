@@ -123,6 +123,7 @@ def _collecting(value: bool) -> None:
     (gc.enable if value else gc.disable)()
 
 
+_RECURSION = Aspect("sys.getrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit)
 ENVIRONMENT = Aspect("os.environ", _environment, _set_environment)
 
 
@@ -138,7 +139,7 @@ def settings() -> list[Aspect]:
 def imported() -> list[Aspect]:
     """What a file may set for good when it is imported, and all that runs after it would have."""
     return [
-        Aspect("sys.getrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit),
+        _RECURSION,
         Aspect("sys.stdout", lambda: (sys.stdin, sys.stdout, sys.stderr), _set_streams),
     ]
 
@@ -150,7 +151,7 @@ def _set_streams(value: tuple[Any, Any, Any]) -> None:
 def interpreter() -> list[Aspect]:
     """What the interpreter is set to; in the driver Hypothesis and debuggers set it, too."""
     return [
-        Aspect("sys.getrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit),
+        _RECURSION,
         Aspect("sys.getswitchinterval", sys.getswitchinterval, sys.setswitchinterval),
         Aspect("gc.isenabled", gc.isenabled, _collecting),
         Aspect("sys.settrace", sys.gettrace, sys.settrace, of_thread=True),

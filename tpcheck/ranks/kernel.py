@@ -106,7 +106,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
 
 def _called(run: Any, function: Any, rules: Kernel) -> Any:
     """The function, which may change what it overwrites."""
-    places = {i for i, name in enumerate(run.problem.inputs[0]) if name in rules.overwrites}
+    places = rules.changed(run.problem.inputs[0])
     return changing(function, places) if places else function
 
 

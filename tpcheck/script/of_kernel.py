@@ -58,7 +58,7 @@ def of_kernel(saved: Saved, check: Check, rules: Kernel) -> Body:
     parts += [habits] * (Kind.DISCIPLINE in kinds) + [ops] * (Kind.CUSTOM_OP in kinds)
     parts += [interpreted] * triton + [crash] * (Kind.CRASH in kinds)
     posed = pose(check.spec, saved.case, CONFIRM)
-    parts += [in_place] * bool(_changed(rules, posed))
+    parts += [in_place] * bool(rules.changed(posed.inputs))
     return Body(
         candidate=found,
         parts=parts,
@@ -81,18 +81,13 @@ _INTERPRETER = (
 _OPCHECK = ((_OPS, "Calls"), (_OPS, "failures"))
 
 
-def _changed(rules: Kernel, posed: Posed) -> set[int]:
-    """Places of the arguments that it may change."""
-    return {i for i, name in enumerate(posed.inputs) if name in rules.overwrites}
-
-
 def _with_options(check: Check, posed: Posed) -> list[str]:
     """`subject`, as the case calls it: with its options, constants that take no gradient, and what
     it may change as a tensor that is not a leaf."""
     names, rules = getattr(check.candidate, "options", ()), check.kernel or Kernel()
     options = {name: posed.case[name] for name in names}
     places = {i for i, name in enumerate(posed.inputs) if name in rules.constants}
-    changed = _changed(rules, posed)
+    changed = rules.changed(posed.inputs)
     quiet = [f"subject = changing(subject, {changed})"] * bool(changed)
     quiet += ["subject = torch.no_grad()(subject)"] * (posed.case.gradients == "none")
     if not options and not places:

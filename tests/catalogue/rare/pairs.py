@@ -5,8 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fixtures.kernels.rows import held_in, sums_of
 from tests.catalogue.rare.drawn import around, between
-from tests.catalogue.rare.held import held_in, sums_of
 from tpcheck import Argument, kernel_check
 
 

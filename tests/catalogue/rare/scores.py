@@ -5,8 +5,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fixtures.kernels.rows import held_in, sums_of
 from tests.catalogue.rare.drawn import between, either, no_more_than
-from tests.catalogue.rare.held import ROWS_AT_ONCE, held_in, sums_of, unit
+from tests.catalogue.rare.held import ROWS_AT_ONCE, unit
 from tpcheck import Argument, kernel_check
 
 

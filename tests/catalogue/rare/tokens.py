@@ -6,8 +6,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
+from fixtures.kernels.rows import held_in, sums_of
 from tests.catalogue.rare.drawn import between
-from tests.catalogue.rare.held import block_of, held_in, sums_of, unit
+from tests.catalogue.rare.held import block_of, unit
 from tpcheck import Argument, kernel_check
 
 
