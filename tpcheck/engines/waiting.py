@@ -9,6 +9,7 @@ from dataclasses import replace
 from tpcheck.comms.board import Board
 from tpcheck.engines.hosts import Host, stacks, watch
 from tpcheck.evidence import Died, Raised, Scene, Stuck
+from tpcheck.process.delays import Delay
 from tpcheck.protocol.messages import Ended, RankReport, Work
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Impasse, Kind, Lost
@@ -49,6 +50,7 @@ class Collection:
         self.found: dict[int, RankReport | Mismatch] = {}
         self.dead: set[int] = set()
         self.deadline: float | None = None  # once all ranks have built
+        self._delays: list[Delay] | None = None  # of the hosts, from soon after that
         self._build_limit = max(BUILD_LIMIT, time_limit)
         self._build_by = time.monotonic() + self._build_limit
         self._grace: float | None = None
@@ -152,14 +154,21 @@ class Collection:
         return self._late(now) or self._stalled(now)
 
     def _late(self, now: float) -> Stuck | None:
-        """Whether the ranks have used up their time: that of a case runs once all have built."""
+        """Whether the ranks have used up their time: that of a case runs once all have built, and
+        stands still while other processes have the processors."""
         if self.deadline is None and all(map(self._has_built, range(self.size))):
             self.deadline = now + self.time_limit
+        elif self.deadline is not None and self._delays is None:  # few cases come to a second look
+            self._delays = [Delay(process=host.pid) for host in set(self.host_of.values())]
         if self.deadline is not None:
-            late = now > self.deadline
+            late = now > self.deadline and now > self.deadline + self._delayed()
             return Stuck(Impasse.TOO_LONG, seconds=self.time_limit) if late else None
         late = now > self._build_by
         return Stuck(Impasse.STILL_BUILDING, seconds=self._build_limit) if late else None
+
+    def _delayed(self) -> float:
+        """Seconds that the ranks have waited for a processor: those of the one that has longest."""
+        return max((delay.seconds() for delay in self._delays or []), default=0.0)
 
     def _has_built(self, rank: int) -> bool:
         return rank in self.found or self.board.is_built(rank, self.work.epoch)

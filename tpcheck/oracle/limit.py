@@ -14,6 +14,8 @@ from os import _exit, getpid
 from types import FrameType
 from typing import Any
 
+from tpcheck.process.delays import Delay
+
 #: Seconds between two tries to stop a block that goes on, having caught the first one.
 AGAIN = 1.0
 
@@ -25,7 +27,8 @@ class TimeUp(BaseException):
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
     """Raises `TimeUp` in the block once it has taken `seconds`: as soon as Python code runs there,
-    so that one call into torch is waited for."""
+    so that one call into torch is waited for. Time in which other processes had the processors does
+    not count."""
     main = threading.current_thread() is threading.main_thread()
     # a handler that was not set from Python could not be put back
     by_signal = main and signal.getsignal(signal.SIGALRM) is not None
@@ -54,6 +57,7 @@ class _Alarm:
         left, self.interval = signal.getitimer(signal.ITIMER_REAL)
         self.due, self.theirs = now + seconds, now + left if left else math.inf
         self.armed = True
+        self._delay = Delay(threading.get_native_id())
 
     def set(self) -> None:
         """Rings next when one of the two is due."""
@@ -64,6 +68,8 @@ class _Alarm:
         if not self.armed:
             return
         now = time.monotonic()
+        if now >= self.due:
+            self.due += self._delay.more()
         ours, theirs = now >= self.due, now >= self.theirs
         if ours:
             self.due = now + AGAIN
@@ -109,7 +115,9 @@ def _by_thread(seconds: float) -> Iterator[None]:
     over = threading.Event()
     lock = threading.Lock()
     wait = threading.Thread(
-        target=_raise_in, args=(threading.get_ident(), seconds, over, lock), daemon=True
+        target=_raise_in,
+        args=(threading.get_ident(), seconds, over, lock, Delay(threading.get_native_id())),
+        daemon=True,
     )
     wait.start()
     try:
@@ -119,9 +127,12 @@ def _by_thread(seconds: float) -> Iterator[None]:
             over.set()
 
 
-def _raise_in(thread: int, seconds: float, over: threading.Event, lock: Any) -> None:
+def _raise_in(thread: int, seconds: float, over: threading.Event, lock: Any, delay: Delay) -> None:
     raises: Callable[..., Any] = ctypes.pythonapi.PyThreadState_SetAsyncExc
     while not over.wait(seconds):
+        seconds = delay.more()
+        if seconds > 0.0:
+            continue
         with lock:
             if not over.is_set():
                 raises(ctypes.c_ulong(thread), ctypes.py_object(TimeUp))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from tests import candidates
+from tests import candidates, crowded
 from tpcheck import Check
 from tpcheck.case import Case
 from tpcheck.diagnosis.examine import examine_failure
@@ -37,6 +37,29 @@ def build_in_which_ranks_wait(case: Case, mesh: Any) -> Any:
     groups = [dist.new_group([0, 1]) for _ in range(2)]
     dist.barrier(groups[mesh.get_rank()], async_op=True).wait()
     return RIGHT(case, mesh)
+
+
+def computes_for_a_second(case: Case, mesh: Any) -> Any:
+    module = RIGHT(case, mesh)
+    until = time.process_time() + 1.0
+
+    def compute(*_: Any) -> None:
+        while time.process_time() < until:
+            pass
+
+    module.register_forward_pre_hook(compute)
+    return module
+
+
+def computes_for_ever(case: Case, mesh: Any) -> Any:
+    module = RIGHT(case, mesh)
+
+    def compute(*_: Any) -> None:
+        while True:
+            pass
+
+    module.register_forward_pre_hook(compute)
+    return module
 
 
 def check(build: Any) -> Check:
@@ -74,6 +97,18 @@ def test_the_time_of_a_case_begins_when_all_ranks_have_built() -> None:
     with Engine("gloo", 2, time_limit=1) as engine:
         result = Runner(check(slow_build), engine).run(candidates.CASE)
     assert result.verdict is Verdict.PASS
+
+
+def test_waiting_for_a_processor_is_not_time_of_the_case() -> None:
+    with Engine("gloo", 2, time_limit=2) as engine, crowded.processors():
+        result = Runner(check(computes_for_a_second), engine).run(candidates.CASE)
+    assert result.verdict is Verdict.PASS, result
+
+
+def test_what_computes_for_ever_is_stopped_on_a_busy_machine() -> None:
+    with Engine("gloo", 2, time_limit=0.5) as engine, crowded.processors():
+        result = Runner(check(computes_for_ever), engine).run(candidates.CASE)
+    assert {m.kind for m in result.causes} == {"hang"}
 
 
 def test_a_build_without_end_is_undecided_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

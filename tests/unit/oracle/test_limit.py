@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import candidates
+from tests import candidates, crowded
 from tpcheck import Case, Layout, specs
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.limit import TimeUp, one_process, within
@@ -86,6 +86,20 @@ def test_a_block_that_ends_is_not_disturbed_later(
         time.sleep(2 * SHORT)
 
     where(limited)
+
+
+@pytest.mark.parametrize("where", [here, beside])
+def test_waiting_for_a_processor_does_not_count(
+    where: Callable[[Callable[[], None]], None],
+) -> None:
+    def limited() -> None:
+        until = time.thread_time() + 0.6
+        with within(1.0):
+            while time.thread_time() < until:
+                pass
+
+    with crowded.processors():
+        where(limited)
 
 
 def test_the_users_own_alarm_rings_when_it_is_due() -> None:
