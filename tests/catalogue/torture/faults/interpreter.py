@@ -21,17 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from tests.catalogue.torture.fault import ANY, Effect, Here, Place, kind
+from tests.catalogue.torture.fault import ANY, AT_THE_END, Effect, Here, Place, kind
 from tpcheck.protocol.messages import RankReport
 
+#: On import, too: it holds for the candidate, and for nothing else of its file.
+_AT_IMPORT_TOO = (*AT_THE_END, Place.IMPORT)
 
-@kind(Effect.LEAVES, "stdout", "stderr", "stdin")
+
+@kind(Effect.LEAVES, "stdout", "stderr", "stdin", at=_AT_IMPORT_TOO)
 def streams_replaced(here: Here) -> None:
     """Replaces a standard stream of Python's."""
     setattr(sys, here.variant, io.StringIO())
 
 
-@kind(Effect.LEAVES, "stdout", "stderr")
+@kind(Effect.LEAVES, "stdout", "stderr", at=_AT_IMPORT_TOO)
 def streams_taken_away(here: Here) -> None:
     """Sets a standard stream to None."""
     setattr(sys, here.variant, None)
@@ -48,7 +51,7 @@ def collector_settings(here: Here) -> None:
         getattr(gc, here.variant)()
 
 
-@kind(Effect.LEAVES, 60, 10**6)
+@kind(Effect.LEAVES, 60, 10**6, at=_AT_IMPORT_TOO)
 def recursion_limit(here: Here) -> None:
     """Sets the limit of recursion."""
     depth, frame = 0, sys._getframe()
