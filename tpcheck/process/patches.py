@@ -26,8 +26,11 @@ from torch import nn
 from tpcheck.process.aspects import Left
 from tpcheck.process.versions import Versions
 
-#: Modules whose functions candidates patch, with the classes that they define.
+#: Modules whose functions candidates patch, with the classes that they define. Hypothesis is loaded
+#: in the driver, where other checks draw their cases with it.
 _MODULES = (
+    "hypothesis",
+    "hypothesis.strategies",
     "torch",
     "torch._C._fft",
     "torch._C._linalg",

@@ -279,7 +279,7 @@ def test_a_timer_is_stopped_before_the_handler_that_it_calls_is_taken_away() -> 
         held = guard.Guard(guard.resources())
         for _ in range(300):
             signal.signal(signal.SIGALRM, lambda *_: None)
-            signal.setitimer(signal.ITIMER_REAL, 1e-5, 1e-5)
+            signal.setitimer(signal.ITIMER_REAL, 1e-5, 1e-4)
             held.restore()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "killed by the timer"

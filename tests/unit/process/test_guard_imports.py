@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import strategies
 
 from tpcheck.process import guard
 
@@ -53,3 +54,10 @@ def test_what_others_replace_while_something_is_imported_is_not_kept(
     assert left == {"torch.nn.functional.linear", "builtins.len", "torch.float64"}
     assert F.linear is old and builtins.len is number and torch.float64 is not torch.float32
     assert before.restore() == []
+
+
+def test_what_draws_cases_is_put_back() -> None:
+    before, old = guard.of_rank(), strategies.integers
+    strategies.integers = replaced
+    assert [one.name for one in before.restore()] == ["hypothesis.strategies.integers"]
+    assert strategies.integers is old
