@@ -47,15 +47,21 @@ def elementwise_limit(elements: int, samples: int, chance: float = FALSE_ALARM) 
     return min(few, normal * inflation(samples, chance / 2))
 
 
-def norm_limit(elements: int, samples: int, chance: float = FALSE_ALARM) -> float:
+def norm_limit(
+    elements: int, samples: int, chance: float = FALSE_ALARM, independent: float = math.inf
+) -> float:
     """How many times its root mean square σ a tensor of `elements` values may be off.
 
     For independent errors of variance σ² the mean square of n of them exceeds
     1 + 2√(t/n) + 2t/n with probability at most e^(−t) (Laurent & Massart 2000, lemma 1), here
     with e^(−t) = chance / 2 and n the effective number of independent errors: one rounding
-    upstream (of a mean, of a score) moves a whole row, so n counts as its square root.
+    upstream (of a mean, of a score) moves a whole row, so n counts as its square root, and as no
+    more than the noisy runs show.
+
+    Args:
+        independent: what they show.
     """
-    effective = max(1.0, math.sqrt(elements))
+    effective = max(1.0, min(math.sqrt(elements), independent))
     t = -math.log(chance / 2)
     growth = math.sqrt(1 + 2 * math.sqrt(t / effective) + 2 * t / effective)
     return growth * inflation(samples, chance / 2)

@@ -6,6 +6,7 @@ said by `limits`. See docs/bounds.md for the derivation and the measurements.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,6 +63,7 @@ class Spread:
             scale error is judged; 0 where none is.
         runs: how many samples are behind `gain`.
         elements: of the full tensor, to which `gain` belongs.
+        independent: how many independent errors the tensor's come from, where that is known.
     """
 
     sigma: Tensor
@@ -71,14 +73,15 @@ class Spread:
     gain: float = 0.0
     runs: int = 1
     elements: int = 0
+    independent: float = math.inf
 
     def elementwise_limit(self, elements: int) -> float:
         """How many σ the worst of `elements` values may be off."""
         return limits.elementwise_limit(elements, self.samples, self.chance)
 
     def norm_limit(self, elements: int) -> float:
-        """How many root mean square σ `elements` independent values may be off together."""
-        return limits.norm_limit(elements, self.norm_samples, self.chance)
+        """How many root mean square σ `elements` values may be off together."""
+        return limits.norm_limit(elements, self.norm_samples, self.chance, self.independent)
 
     def gain_limit(self) -> float:
         """How far the projection on the tensor may be off."""
@@ -110,7 +113,8 @@ def spread(
             times their size. To first order the two cancel.
         chance: of an alarm over a correct tensor.
     """
-    squares = torch.stack([d.double() ** 2 for d in deviations]).mean(0)
+    each = torch.stack([d.double() for d in deviations])
+    squares = each.square().mean(0)
     unsure = ~(squares < UNSURE)  # it may overflow, or not
     squares = torch.where(unsure, 0.0, squares)
     if squares.numel() == 0:
@@ -122,8 +126,11 @@ def spread(
     if strained:
         sigma = _with_jumps(sigma, [*deviations, *(up + down for up, down in strained)])
     sigma = torch.where(unsure, torch.inf, sigma)
-    counts = _samples(grid, errors, len(deviations))
-    return Spread(sigma * MARGIN.get(dtype, 1.0), *counts, chance)
+    samples, of_norm = _samples(grid, errors, len(deviations))
+    independent = _independent(torch.where(unsure, 0.0, each).reshape(len(deviations), -1))
+    of_norm = round(min(of_norm, max(1.0, len(deviations) * independent)))
+    sigma = sigma * MARGIN.get(dtype, 1.0)
+    return Spread(sigma, samples, of_norm, chance, independent=independent)
 
 
 def of_integers(
@@ -157,6 +164,22 @@ def _samples(grid: Tensor, errors: Tensor, runs: int) -> tuple[int, int]:
     fewest = min(grid.shape)
     each = int((grid > 0).sum()) if fewest < FEW else fewest
     return runs * each, runs * grid.numel()
+
+
+def _independent(deviations: Tensor) -> float:
+    """How many independent errors are behind the deviations of runs [runs, elements]: 1 where one
+    rounding upstream (of the mean of the only row) moves all elements.
+
+    Of errors D = C·z with z independent, cos² of two runs is Σλ² / (Σλ)² on average, λ the
+    eigenvalues of CCᵀ: one over the participation ratio, the number of directions that count.
+    """
+    lengths = deviations.norm(dim=1)
+    some = deviations[lengths > 0] / lengths[lengths > 0, None]
+    if len(some) < 2:
+        return math.inf  # nothing to compare
+    pairs = len(some) * (len(some) - 1) / 2
+    alike = float((some @ some.T).square().triu(1).sum()) / pairs
+    return 1 / alike if alike > 0 else math.inf
 
 
 def _with_jumps(sigma: Tensor, deviations: Sequence[Tensor]) -> Tensor:

@@ -67,3 +67,31 @@ def test_a_bool_that_flips_can_not_be_judged() -> None:
     none = torch.zeros(2, dtype=F64)
     found = of_integers([none, torch.tensor([0.0, -1.0])], none, bools=True)
     assert found.sigma.tolist() == [0.0, torch.inf]
+
+
+@pytest.mark.parametrize("runs", [3, 48])
+def test_errors_that_all_come_from_a_few_are_counted_as_these(runs: int) -> None:
+    """A mean of the only row moves every number of it: 3 σ of that are 3 σ of the norm, too."""
+    rng = torch.Generator().manual_seed(0)
+    ways = torch.randn(2, 1000, dtype=F64, generator=rng)
+
+    def drawn(ways: torch.Tensor) -> torch.Tensor:
+        return torch.randn(len(ways), dtype=F64, generator=rng) @ ways
+
+    none = torch.zeros(1000, dtype=F64)
+    one = spread([drawn(ways[:1]) for _ in range(runs)], none, dtype=torch.float32)
+    assert one.independent == pytest.approx(1.0)
+    assert one.norm_samples == runs and one.norm_limit(1000) > 6
+    two = spread([drawn(ways) for _ in range(runs)], none, dtype=torch.float32)
+    assert 1.0 < two.independent < 3.0
+
+
+def test_errors_that_are_independent_are_counted_each() -> None:
+    rng = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(1000, dtype=F64, generator=rng) for _ in range(3)]
+    found = spread(drawn, torch.zeros(1000, dtype=F64), dtype=torch.float32)
+    assert found.independent > 100 and found.norm_samples > 300
+    once = spread(drawn[:1], torch.zeros(1000, dtype=F64), dtype=torch.float32)
+    assert once.independent == float("inf"), "one run shows nothing of it"
+    silent = spread([0 * d for d in drawn], torch.zeros(1000, dtype=F64), dtype=torch.float32)
+    assert silent.norm_limit(1000) < 3
