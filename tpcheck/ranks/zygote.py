@@ -21,7 +21,6 @@ from typing import Any
 from tpcheck.protocol import ends
 from tpcheck.protocol.leftovers import INSIDE, end_marked, remove_unheld
 from tpcheck.ranks.forker import LOOK, Forker, preload
-from tpcheck.ranks.pages import collapse
 
 #: Seconds in which a driver that dies lets go of the run's folder, after its socket has closed.
 LET_GO = 2.0
@@ -60,7 +59,6 @@ class Zygote(Forker):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         gc.freeze()
-        collapse()
         gc.enable()
 
     def become(self, request: dict[str, Any], talks: int, memory: int) -> None:
