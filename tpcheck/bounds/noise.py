@@ -8,6 +8,7 @@ ones do, cancellation included. What is exact stays exact.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -108,7 +109,8 @@ class RoundingNoise(TorchDispatchMode):
         kwargs = kwargs or {}
         if is_exact(func):
             return func(*args, **kwargs)
-        name, in_place = _name(func, args)
+        name, in_place = _name(func)
+        in_place = in_place and isinstance(args[0], Tensor)
         parts = None if func in self._apart else parts_of(func)
         rounded = self._perturbations
         out: Any = None if parts is None else self._in_parts(func, parts, args, kwargs)
@@ -157,18 +159,24 @@ class RoundingNoise(TorchDispatchMode):
         if sigma is None or not _rounds(out):
             return out
         self._perturbations += 1
-        errors = sigma.draw(self.generator).mul_(self.amplitude)
+        errors = self._errors(sigma)
         if out.is_complex():
-            errors = torch.complex(errors, sigma.draw(self.generator).mul_(self.amplitude))
-        errors = errors.to(out.dtype)
+            errors = torch.complex(errors, self._errors(sigma))
+        if errors.dtype != out.dtype:
+            errors = errors.to(out.dtype)
         return out.add_(errors) if in_place else out + errors
 
+    def _errors(self, sigma: Sigma) -> Tensor:
+        drawn = sigma.draw(self.generator)
+        return drawn if self.amplitude == 1.0 else drawn.mul_(self.amplitude)
 
-def _name(func: Any, args: tuple[Any, ...]) -> tuple[str, bool]:
+
+@functools.cache
+def _name(func: Any) -> tuple[str, bool]:
     """An operator's name without its overload, and whether it is the in-place form (`add_`)."""
     name = func.overloadpacket.__name__
     base = name if name.startswith("_") else name.removesuffix("_")
-    return base, name == f"{base}_" and isinstance(args[0], Tensor)
+    return base, name == f"{base}_"
 
 
 def _same_shapes(scales: list[Sigma | None], outs: list[Any]) -> bool:

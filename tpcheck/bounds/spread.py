@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -173,13 +174,11 @@ def _independent(deviations: Tensor) -> float:
     Of errors D = C·z with z independent, cos² of two runs is Σλ² / (Σλ)² on average, λ the
     eigenvalues of CCᵀ: one over the participation ratio, the number of directions that count.
     """
-    lengths = deviations.norm(dim=1)
-    some = deviations[lengths > 0] / lengths[lengths > 0, None]
-    if len(some) < 2:
-        return math.inf  # nothing to compare
-    pairs = len(some) * (len(some) - 1) / 2
-    alike = float((some @ some.T).square().triu(1).sum()) / pairs
-    return 1 / alike if alike > 0 else math.inf
+    products = (deviations @ deviations.T).tolist()
+    squares = [row[k] for k, row in enumerate(products)]
+    some = [k for k, square in enumerate(squares) if square > 0]
+    alike = [products[a][b] ** 2 / (squares[a] * squares[b]) for a, b in combinations(some, 2)]
+    return len(alike) / sum(alike) if any(alike) else math.inf
 
 
 def _with_jumps(sigma: Tensor, deviations: Sequence[Tensor]) -> Tensor:

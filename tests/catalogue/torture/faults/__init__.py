@@ -11,6 +11,7 @@ from tests.catalogue.torture.faults import (  # noqa: F401 - each registers its 
     limits,
     modes,
     neighbours,
+    operators,
     outputs,
     patches,
     processes,
