@@ -91,6 +91,8 @@ def _round(
     mode = chance.choice(MODES)
     # half of what leaves state behind does so within a check, too
     inside = kind.effect is Effect.LEAVES and chance.random() < 0.5
+    within = chance.choice(["RowLinear", "Unwritten", *WITHIN]) if inside else ""
+    imported = place is Place.IMPORT  # a module, which has one case's candidate
     return Round(
         engine=engine,
         number=number,
@@ -98,8 +100,8 @@ def _round(
         variant=variant,
         place=place,
         whole=kind.everywhere or (kind.family != "collectives" and chance.random() < 0.4),
-        mode=mode if place is not Place.IMPORT else "apart",
-        within=chance.choice(["RowLinear", "Unwritten", *WITHIN]) if inside else "",
+        mode="apart" if imported else mode,
+        within="" if imported else within,
         followers=tuple(followers),
         order=tuple(order),
     )
