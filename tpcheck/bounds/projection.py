@@ -74,12 +74,19 @@ def scale(
     return max(measured, jump, BIAS * floor), len(samples)
 
 
-def repeats_of(inputs: Mapping[str, Tensor], *, expanded: bool) -> int:
-    """How often the most frequent number, or row, of the inputs occurs by construction."""
+def repeats_of(inputs: Mapping[str, Tensor], *, expanded: bool, equal: bool = False) -> int:
+    """How often the most frequent number, or row, of the inputs occurs by construction.
+
+    Args:
+        expanded: whether all of a batch are one.
+        equal: whether all numbers of a row are one.
+    """
     most = 1
     for tensor in inputs.values():
         if tensor.is_floating_point():
-            most = max(most, tensor.shape[0] if expanded and tensor.ndim >= 2 else 1)
+            if tensor.ndim >= 2 and tensor.numel():
+                again = tensor.shape[0] if expanded else 1
+                most = max(most, again * tensor.shape[-1] if equal else again)
         elif tensor.numel():
             most = max(most, int(tensor.reshape(-1).unique(return_counts=True)[1].max()))
     return most

@@ -13,12 +13,12 @@ import contextlib
 import fcntl
 import mmap
 import os
-import tempfile
 import zlib
 from dataclasses import dataclass
 
 import numpy as np
 
+from tpcheck.comms.memory import new_memory, seal
 from tpcheck.evidence import Uneven
 
 #: Collectives remembered per rank; a case that runs more keeps its last ones, and a peer that is
@@ -53,7 +53,7 @@ _RECORD = np.dtype(
         ("text", "u1", (TEXT,)),
     ]
 )
-_HEADER = np.dtype([("epoch", "u4"), ("state", "u4"), ("count", "u4")])
+_HEADER = np.dtype([("epoch", "u4"), ("state", "u4"), ("count", "u4"), ("turns", "u4")])
 _REGION = _HEADER.itemsize + SLOTS * _RECORD.itemsize  # bytes per rank
 
 
@@ -129,10 +129,10 @@ class Board:
         Raises:
             OSError: there is not enough memory.
         """
-        descriptor = _memory()
+        descriptor = new_memory()
         try:
             os.posix_fallocate(descriptor, 0, ranks * _REGION)
-            _seal(descriptor, "F_SEAL_SHRINK", "F_SEAL_GROW")
+            seal(descriptor, "F_SEAL_SHRINK", "F_SEAL_GROW")
             return cls(descriptor, ranks), descriptor
         except OSError:
             os.close(descriptor)
@@ -153,7 +153,7 @@ class Board:
     def begin(self, rank: int, epoch: int) -> None:
         """Rank `rank` starts case number `epoch`; what it posted before no longer counts."""
         header = self._header(rank)
-        header["count"], header["state"] = 0, RUNNING
+        header["count"], header["turns"], header["state"] = 0, 0, RUNNING
         header["epoch"] = epoch
 
     def built(self, rank: int) -> None:
@@ -163,6 +163,10 @@ class Board:
     def done(self, rank: int) -> None:
         """Rank `rank` has come to the end of its case."""
         self._header(rank)["state"] = DONE
+
+    def turn(self, rank: int) -> None:
+        """An interpreted kernel of rank `rank` begins its next program."""
+        self._header(rank)["turns"] += 1
 
     def post(self, rank: int, epoch: int, post: Post) -> None:
         """Announces a collective; the caller enters it afterwards."""
@@ -203,6 +207,11 @@ class Board:
         """How many collectives `rank` has entered in this case."""
         header = self._header(rank)
         return int(header["count"][0]) if int(header["epoch"][0]) == epoch else 0
+
+    def turns(self, rank: int, epoch: int) -> int:
+        """How many programs of interpreted kernels `rank` has begun in this case."""
+        header = self._header(rank)
+        return int(header["turns"][0]) if int(header["epoch"][0]) == epoch else 0
 
     def is_done(self, rank: int, epoch: int) -> bool:
         """Whether `rank` has come to the end of this case."""
@@ -270,23 +279,6 @@ class Board:
             and self.find(peer, epoch, post.group, post.step) is None
             for post in self.last(rank, epoch, 1)
         )
-
-
-def _memory() -> int:
-    """A file in memory that has no name; where the system has none of these, one that has lost
-    it."""
-    try:
-        return os.memfd_create("tpcheck-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    except (AttributeError, OSError):
-        with tempfile.TemporaryFile() as file:
-            return os.dup(file.fileno())
-
-
-def _seal(descriptor: int, *names: str) -> None:
-    """Nobody changes the size of the memory under whoever has mapped it."""
-    with contextlib.suppress(OSError, AttributeError):
-        seals = sum(getattr(fcntl, name) for name in names)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
 
 
 def _mask(ranks: tuple[int, ...]) -> int:

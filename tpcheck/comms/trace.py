@@ -106,6 +106,11 @@ class Recorder(TorchDispatchMode):
         if self.announcer is not None:
             self.announcer.board.built(self.rank)
 
+    def turn(self) -> None:
+        """Says on the board that an interpreted kernel begins its next program."""
+        if self.announcer is not None:
+            self.announcer.board.turn(self.rank)
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

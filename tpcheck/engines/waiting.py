@@ -27,6 +27,10 @@ STALL = 5.0
 #: framework for the first time, which takes minutes on a busy machine. Shorter would call that
 #: undecided; longer is waited for by whoever waits for a build that does not end.
 BUILD_LIMIT = 120.0
+#: How many time limits a case may take whose interpreted kernels go on, program by program. Fewer
+#: would call a case of many programs a hang on a slow machine; more is waited for by whoever
+#: launches kernels for ever.
+LIMITS = 20
 #: Seconds between two looks at ranks that are well, and once one has answered.
 LOOK, LOOK_CLOSELY = 0.2, 0.02
 
@@ -51,6 +55,8 @@ class Collection:
         self.dead: set[int] = set()
         self.deadline: float | None = None  # once all ranks have built
         self._delays: list[Delay] | None = None  # of the hosts, from soon after that
+        self._latest = 0.0  # later than this the deadline is never set
+        self._turns = 0
         self._build_limit = max(BUILD_LIMIT, time_limit)
         self._build_by = time.monotonic() + self._build_limit
         self._grace: float | None = None
@@ -154,10 +160,15 @@ class Collection:
         return self._late(now) or self._stalled(now)
 
     def _late(self, now: float) -> Stuck | None:
-        """Whether the ranks have used up their time: that of a case runs once all have built, and
-        stands still while other processes have the processors."""
+        """Whether the ranks have used up their time: that of a case runs once all have built, anew
+        with each program of an interpreted kernel, and stands still while other processes have the
+        processors."""
         if self.deadline is None and all(map(self._has_built, range(self.size))):
             self.deadline = now + self.time_limit
+            self._latest = now + LIMITS * self.time_limit
+        elif self.deadline is not None and self._goes_on():
+            self.deadline = min(now + self.time_limit, self._latest)
+            self._delays = None
         elif self.deadline is not None and self._delays is None:  # few cases come to a second look
             self._delays = [Delay(process=host.pid) for host in set(self.host_of.values())]
         if self.deadline is not None:
@@ -165,6 +176,12 @@ class Collection:
             return Stuck(Impasse.TOO_LONG, seconds=self.time_limit) if late else None
         late = now > self._build_by
         return Stuck(Impasse.STILL_BUILDING, seconds=self._build_limit) if late else None
+
+    def _goes_on(self) -> bool:
+        """Whether interpreted kernels have begun programs since this was asked."""
+        before = self._turns
+        self._turns = sum(self.board.turns(r, self.work.epoch) for r in range(self.size))
+        return self._turns != before
 
     def _delayed(self) -> float:
         """Seconds that the ranks have waited for a processor: those of the one that has longest."""

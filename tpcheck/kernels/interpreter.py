@@ -240,6 +240,13 @@ class _Faithful:
                     orders.reverse(self.module.interpreter_builder, first.changes, again, run)
 
         executor.__call__ = watched
+        place = self.builder.set_grid_idx
+
+        def begun(builder: Any, *index: int) -> None:
+            watch.turn()
+            place(builder, *index)
+
+        self.builder.set_grid_idx = begun
 
 
 def _patched_once(module: Any, launch: Callable[..., None]) -> Callable[..., None]:

@@ -47,10 +47,18 @@ class _Current(threading.local):
 _current = _Current()
 
 
+def _nothing() -> None:
+    """Nobody waits for programs."""
+
+
 @contextmanager
-def watching(own: Mapping[str, Tensor]) -> Iterator[Watch]:
-    """Notes what kernels do in the block, which is given these tensors."""
-    _current.watches.append(Watch(own))
+def watching(own: Mapping[str, Tensor], turn: Callable[[], None] = _nothing) -> Iterator[Watch]:
+    """Notes what kernels do in the block, which is given these tensors.
+
+    Args:
+        turn: called as each program begins.
+    """
+    _current.watches.append(Watch(own, turn))
     try:
         yield _current.watches[-1]
     finally:
@@ -86,6 +94,12 @@ def access(
         _current.watches[-1].access(what, program, pointers, size, mask, values)
 
 
+def turn() -> None:
+    """A program begins."""
+    if _current.watches:
+        _current.watches[-1].turn()
+
+
 def changes() -> list[Held] | None:
     """What the launch that runs has changed; None where nothing is watched."""
     now = _current.watches[-1].now if _current.watches else None
@@ -111,9 +125,11 @@ class Watch:
             memory around them; of any other all of its storage is allowed.
         races: what was found; an access outside of all is raised.
         masks: of each line that accesses memory, whether none, some or all lanes did.
+        turn: called as each program begins.
     """
 
-    def __init__(self, own: Mapping[str, Tensor]) -> None:
+    def __init__(self, own: Mapping[str, Tensor], turn: Callable[[], None] = _nothing) -> None:
+        self.turn = turn
         self.own = {_storage(t): View.of(name, t) for name, t in own.items() if t.numel()}
         self.races: list[Race] = []
         self.masks: set[str] = set()

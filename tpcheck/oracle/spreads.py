@@ -43,8 +43,9 @@ def spreads_of(
     passes: Passes, i: int, values: Values, errors: Errors, effort: Effort
 ) -> dict[Key, Spread]:
     """How far rounding may move each tensor of problem `i`."""
-    expanded = passes.case.memory == "expanded"
-    repeats = projection.repeats_of(passes.problems[i].inputs[0], expanded=expanded)
+    expanded, equal = passes.case.memory == "expanded", passes.case.family == "equal"
+    inputs = passes.problems[i].inputs[0]
+    repeats = projection.repeats_of(inputs, expanded=expanded, equal=equal)
     dtype = torch_dtype(passes.case)
     # formulas of one function differ in what they make of ∞ itself, and in no other row
     given = passes.case.family != "infinite" and any(map(_has_not_finite, passes.problems))
@@ -91,7 +92,9 @@ def _spread(
     if given:
         same = (low.double() == value) | (low.isnan() & value.isnan())
         sigma = torch.where(same & ~finite, 0.0, sigma)
-    found = replace(found, sigma=sigma)
+    # equal numbers are rounded alike, which the noise does not know
+    independent = min(found.independent, max(1.0, value.numel() / repeats))
+    found = replace(found, sigma=sigma, independent=independent)
     if key[0] == Shelf.BORDER or not Kind(key[0]).is_reduced or not value.numel():
         return found
     scale, samples = projection.scale(value, sigma, noisy, own, strained, repeats=repeats)

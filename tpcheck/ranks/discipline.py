@@ -32,7 +32,9 @@ SPARSE = 2**30
 
 
 @contextmanager
-def observed(own: Tensors, report: RankReport, configuration: int) -> Iterator[None]:
+def observed(
+    own: Tensors, report: RankReport, configuration: int, turn: Callable[[], None]
+) -> Iterator[None]:
     """Kernels that run meanwhile in Triton's interpreter compute as on a GPU, and touch what is
     theirs.
 
@@ -40,12 +42,13 @@ def observed(own: Tensors, report: RankReport, configuration: int) -> Iterator[N
         own: tensors of which they may touch nothing but the elements.
         report: is given their races, and what is seen of them; what else they do is raised.
         configuration: the index of that in which autotuned ones run.
+        turn: called as each program begins.
     """
     if not interpreter.interprets():
         yield
         return
     interpreter.install_once_imported()
-    with watching(own) as watch, chosen(configuration) as choice:
+    with watching(own, turn) as watch, chosen(configuration) as choice:
         yield
     races = (Mismatch(race.tensor, Kind.RACE, report.rank, detail=race) for race in watch.races)
     report.mismatches += races

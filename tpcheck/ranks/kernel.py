@@ -74,7 +74,8 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
     if run.case.world_size > 1:
         run.recorder.make_late()
     before, own = compiled.graphs(), {n: t for one in calls for n, t in one.own.items()}
-    with observed(own, run.report, run.work.of_kernels), compiled.within_limits():
+    kernels = observed(own, run.report, run.work.of_kernels, run.recorder.turn)
+    with kernels, compiled.within_limits():
         kept = [(Kept(one.leaves), Kept(one.seeds)) for one in calls]
         run.recorder.phase = Phase.FORWARD
         for one in calls:

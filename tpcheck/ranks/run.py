@@ -138,7 +138,7 @@ class RankRun:
         self.report.left += poison.spread()
         if (rules := self.parts.get("kernel")) is not None:
             return run_kernel(self, module, rules)
-        with observed({}, self.report, self.work.of_kernels):
+        with observed({}, self.report, self.work.of_kernels, self.recorder.turn):
             if not (self._scheduled if self.parts.get("schedule") else self._passes)(module):
                 return
             self._read_gradients(module)

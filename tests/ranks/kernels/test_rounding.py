@@ -9,9 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from properties._kernels import ours
 from tests.ranks.kernels.test_kernel_check import OPTIONS, SHAPES, code
 from tpcheck import Argument, InvalidArgument, kernel_check
+from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
+from tpcheck.runner.runner import Runner
 from tpcheck.search.search import Search
 from tpcheck.verdict import Verdict
 
@@ -70,3 +73,25 @@ def test_what_is_only_less_exact_is_not_blamed_on_strides_or_upstream_gradients(
     options = replace(OPTIONS, dtypes=("bfloat16",), examples=100)
     check = kernel_check(in_steps, name="subject", reference=at_once, arguments=SHAPES)
     assert code(Search(check, gloo, options).run()) == "precision-loss"
+
+
+#: Right kernels on rows of equal numbers, whose rounding errors are equal, too: called wrong once,
+#: by the norm of a gradient that one mean moves, and by a common scale error.
+ALIKE = {
+    "one mean": (
+        ours.layer_norm_kernel,
+        Case({"rows": 1, "width": 1023}, "float32", {"tp": 1}, 1, 2, family="equal"),
+    ),
+    "rows alike": (
+        ours.swiglu_kernel,
+        Case({"rows": 5, "width": 1025}, "bfloat16", {"tp": 1}, 757, memory="aliased",
+             family="equal"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ALIKE)
+def test_equal_numbers_are_rounded_alike(what: str, gloo: Engine) -> None:
+    check, case = ALIKE[what]
+    result = Runner(check, gloo).run(case)
+    assert result.verdict is Verdict.PASS, result.mismatches

@@ -116,6 +116,10 @@ def test_equal_numbers_in_the_inputs_are_counted() -> None:
     assert projection.repeats_of({"ids": ids, "x": x}, expanded=False) == 3
     assert projection.repeats_of({"ids": ids, "x": x}, expanded=True) == 5
     assert projection.repeats_of({"x": x}, expanded=False) == 1
+    width = x.shape[-1]
+    assert projection.repeats_of({"x": x}, expanded=False, equal=True) == width
+    assert projection.repeats_of({"x": x}, expanded=True, equal=True) == 5 * width
+    assert projection.repeats_of({"bias": x[0]}, expanded=True, equal=True) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
