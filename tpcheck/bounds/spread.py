@@ -177,7 +177,11 @@ def _independent(deviations: Tensor) -> float:
     products = (deviations @ deviations.T).tolist()
     squares = [row[k] for k, row in enumerate(products)]
     some = [k for k, square in enumerate(squares) if square > 0]
-    alike = [products[a][b] ** 2 / (squares[a] * squares[b]) for a, b in combinations(some, 2)]
+    # each divided by itself: a product of two squares may be zero
+    alike = [
+        (products[a][b] / squares[a]) * (products[a][b] / squares[b])
+        for a, b in combinations(some, 2)
+    ]
     return len(alike) / sum(alike) if any(alike) else math.inf
 
 

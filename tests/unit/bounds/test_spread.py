@@ -95,3 +95,5 @@ def test_errors_that_are_independent_are_counted_each() -> None:
     assert once.independent == float("inf"), "one run shows nothing of it"
     silent = spread([0 * d for d in drawn], torch.zeros(1000, dtype=F64), dtype=torch.float32)
     assert silent.norm_limit(1000) < 3
+    faint = spread([1e-100 * d for d in drawn], torch.zeros(1000, dtype=F64), dtype=torch.float32)
+    assert faint.independent == pytest.approx(found.independent)
