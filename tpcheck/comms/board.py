@@ -9,8 +9,6 @@ per rank, one writer per region, so no locks.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import mmap
 import os
 import zlib
@@ -33,9 +31,6 @@ WRAP = 2**32
 
 #: What a rank is at, in the order in which it comes.
 RUNNING, BUILT, DONE = 1, 2, 3
-#: `F_SEAL_FUTURE_WRITE` of Linux: from then on nobody writes to the file, and who has mapped it
-#: goes on. Candidates that write to every descriptor they find then write to no board.
-_SEAL_FUTURE_WRITE = 0x10
 
 _RECORD = np.dtype(
     [
@@ -132,17 +127,11 @@ class Board:
         descriptor = new_memory()
         try:
             os.posix_fallocate(descriptor, 0, ranks * _REGION)
-            seal(descriptor, "F_SEAL_SHRINK", "F_SEAL_GROW")
+            seal(descriptor)
             return cls(descriptor, ranks), descriptor
         except OSError:
             os.close(descriptor)
             raise
-
-    @staticmethod
-    def close_to_others(descriptor: int) -> None:
-        """From now on only who has mapped the memory writes to it."""
-        with contextlib.suppress(OSError, AttributeError):
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
 
     def _header(self, rank: int) -> np.ndarray:
         return self._bytes[rank, : _HEADER.itemsize].view(_HEADER)

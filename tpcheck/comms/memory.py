@@ -7,6 +7,11 @@ import fcntl
 import os
 import tempfile
 
+#: `F_SEAL_FUTURE_WRITE` of Linux, which Python does not name: from then on nobody writes to the
+#: file, and who has mapped it goes on. Candidates that write to every descriptor they find then
+#: write to no board.
+_FUTURE_WRITE = 0x10
+
 
 def new_memory() -> int:
     """A file in memory that has no name; where the system has none of these, one that has lost
@@ -18,8 +23,17 @@ def new_memory() -> int:
             return os.dup(file.fileno())
 
 
-def seal(descriptor: int, *names: str) -> None:
+def seal(descriptor: int) -> None:
     """Nobody changes the size of the memory under whoever has mapped it."""
+    _add(descriptor, "F_SEAL_SHRINK", "F_SEAL_GROW")
+
+
+def close_to_others(descriptor: int) -> None:
+    """From now on only who has mapped the memory writes to it."""
+    _add(descriptor, _FUTURE_WRITE)
+
+
+def _add(descriptor: int, *seals: str | int) -> None:
     with contextlib.suppress(OSError, AttributeError):
-        seals = sum(getattr(fcntl, name) for name in names)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        numbers = [getattr(fcntl, one) if isinstance(one, str) else one for one in seals]
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, sum(numbers))

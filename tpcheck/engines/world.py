@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tpcheck.comms.board import Board
+from tpcheck.comms.memory import close_to_others
 from tpcheck.engines import Kind
 from tpcheck.engines.folder import RunFolder
 from tpcheck.engines.forks import START_LIMIT, Forks
@@ -167,7 +168,7 @@ class World:
             for host in self.hosts:
                 self.expect(host, Ready, deadline, "start")
             assert self._memory is not None, "it is kept from `_begin` on"
-            Board.close_to_others(self._memory)
+            close_to_others(self._memory)
             self._forget_memory()
             if not self.kind.processes:
                 self._store = None  # they meet in their own memory

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tpcheck.comms.board import SLOTS, TEXT, Board, Post, digest
+from tpcheck.comms.memory import close_to_others
 from tpcheck.evidence import Uneven
 
 EPOCH = 7
@@ -81,7 +82,7 @@ def test_nobody_takes_the_memory_from_under_a_board(memory: int) -> None:
 
 def test_who_writes_to_every_descriptor_writes_to_no_board(memory: int) -> None:
     board = Board(memory, 1)
-    Board.close_to_others(memory)
+    close_to_others(memory)
     with pytest.raises(OSError):
         os.pwrite(memory, b"scribbled", 0)
     board.post(0, EPOCH, post(0))  # who had mapped it goes on
