@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 
@@ -16,12 +17,15 @@ class Aspect:
         read: its value now, cheap enough for every case, comparable with `==`.
         write: puts a value back; None where nobody can.
         of_thread: whether each thread has its own.
+        kept: of the value before and modules that were imported since, the value that holds from
+            then on: libraries set things for good when they are loaded, and would not do so again.
     """
 
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], object] | None = None
     of_thread: bool = False
+    kept: Callable[[Any, Iterable[ModuleType]], Any] = lambda before, _: before
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 from tpcheck.process.aspects import Aspect, Left
-from tpcheck.process.loaded import packages_since
+from tpcheck.process.loaded import modules_since, package
 from tpcheck.process.modes import of_torch
 from tpcheck.process.patches import Builtins, namespaces
 from tpcheck.process.registrations import operators
-from tpcheck.process.surroundings import ENVIRONMENT, imported, interpreter, resources, settings
+from tpcheck.process.surroundings import imported, interpreter, resources, settings
 
 #: What is named where the state can't even be read.
 UNREADABLE = "the state of the process"
@@ -26,9 +26,8 @@ class Guard:
         aspects: those to look after.
         functions: whether the functions of torch must stay what they are, too.
 
-    Where modules were imported, what they have put in the place of functions is kept, and all that
-    changed of the environment: libraries set both for good when they are loaded, and would not do
-    so again.
+    Where modules were imported, what they have put in the place of functions is kept, and what
+    aspects say of theirs.
     """
 
     def __init__(self, aspects: Iterable[Aspect], *, functions: bool = False) -> None:
@@ -52,13 +51,14 @@ class Guard:
         try:
             spaces = self._spaces
             builtins = {} if spaces is None else self._builtins.put_back()
-            new = packages_since(self._imported) - own
+            modules = modules_since(self._imported)
+            new = frozenset(map(package, modules)) - own
             if spaces is not None:
                 left = [*self._builtins.restore(builtins, new), *spaces.restore(new)]
             if sys.modules.__len__() != self._imported:
                 self._know()
-                kept = {ENVIRONMENT.name: ENVIRONMENT.read()}
-                self._before = [(one, kept.get(one.name, old)) for one, old in self._before]
+                foreign = [module for name, module in modules.items() if package(name) not in own]
+                self._before = [(one, one.kept(old, foreign)) for one, old in self._before]
             now = [(aspect, old, aspect.read()) for aspect, old in self._before]
             changed = [one for one in now if one[1] != one[2]]
             return left + [_restored(*one) for one in changed]

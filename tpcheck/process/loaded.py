@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
+from types import ModuleType
 
 #: How many modules it was forked with. It does not look at those: it would write to each name's
 #: count of references, and so copy that memory.
@@ -24,10 +25,14 @@ def parts_of_torch() -> list[str]:
     return _parts(_inherited, len(sys.modules))
 
 
-def packages_since(count: int) -> frozenset[str]:
-    """Those of which modules were loaded since there were so many."""
-    new = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - count))
-    return frozenset(name.partition(".")[0] for name in new)
+def modules_since(count: int) -> dict[str, ModuleType]:
+    """Those that were loaded since there were so many, by name."""
+    return dict(itertools.islice(reversed(sys.modules.items()), max(0, len(sys.modules) - count)))
+
+
+def package(name: str) -> str:
+    """The outermost package of a module."""
+    return name.partition(".")[0]
 
 
 @functools.lru_cache(1)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -14,7 +17,7 @@ _OWN = ("aten", "prims", "c10d", "_c10d_functional")
 
 def operators() -> Aspect:
     """Of which operators, on which device, another kernel is registered: `aten/mm/CPU`."""
-    return Aspect("torch.library.Library.impl", _registered, _unregister)
+    return Aspect("torch.library.Library.impl", _registered, _unregister, kept=_with_those_of)
 
 
 def _registered() -> dict[str, bool]:
@@ -28,3 +31,18 @@ def _unregister(before: dict[str, bool]) -> None:
     for held in gc.get_objects():
         if type(held) is torch.library.Library and new & held._op_impls:
             held._destroy()
+
+
+def _with_those_of(before: dict[str, bool], modules: Iterable[ModuleType]) -> dict[str, bool]:
+    """With what modules have registered when they were imported: they hold the library, but that
+    torch's own leave it to torch for operators outside of aten."""
+    found = list(modules)
+    own = {key for module in found for held in _libraries(module) for key in held._op_impls}
+    if any(getattr(module, "__name__", "").startswith("torch.") for module in found):
+        own |= {key for key in _registered() if not key.startswith("aten/")}
+    return before | {key: True for key in _registered() if key in own}
+
+
+def _libraries(module: ModuleType) -> Iterator[torch.library.Library]:
+    values: list[Any] = list(getattr(module, "__dict__", {}).values())
+    yield from (value for value in values if type(value) is torch.library.Library)

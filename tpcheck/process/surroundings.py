@@ -124,13 +124,15 @@ def _collecting(value: bool) -> None:
 
 
 _RECURSION = Aspect("sys.getrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit)
-ENVIRONMENT = Aspect("os.environ", _environment, _set_environment)
+_ENVIRONMENT = Aspect(
+    "os.environ", _environment, _set_environment, kept=lambda before, modules: _environment()
+)
 
 
 def settings() -> list[Aspect]:
     """What code of a library may set in a process that is not its own."""
     return [
-        ENVIRONMENT,
+        _ENVIRONMENT,
         Aspect("os.getcwd", _folder, _set_folder),
         Aspect("os.umask", _umask, os.umask),
     ]
