@@ -97,6 +97,15 @@ class OneRankRaises(Row):
         raise ValueError("deliberate: one rank raises")
 
 
+class OneRankRaisesWhileItsPeersCompute(OneRankRaises):
+    def sum_output(self, partial: torch.Tensor) -> torch.Tensor:
+        if self.rank != self.degree - 1:
+            begun = time.process_time()
+            while time.process_time() < begun + 1.5:
+                pass
+        return super().sum_output(partial)
+
+
 class OneRankIsKilled(Row):
     def misbehave(self, partial: torch.Tensor) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -8,17 +8,18 @@ from dataclasses import replace
 
 from tpcheck.comms.board import Board
 from tpcheck.engines.hosts import Host, stacks, watch
+from tpcheck.engines.standstill import Standstill
 from tpcheck.evidence import Died, Raised, Scene, Stuck
 from tpcheck.process.delays import Delay
 from tpcheck.protocol.messages import Ended, RankReport, Work
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Impasse, Kind, Lost
 
-#: Seconds that the peers of a rank that failed have to finish by themselves. Longer delays every
-#: failure; shorter gives up ranks that were about to report what they saw.
+#: Seconds for which the peers of a rank that failed may stand still without a word. Longer delays
+#: every failure; shorter gives up ranks that were about to report what they saw.
 GRACE = 0.5
-#: Seconds that a rank must wait in vain before it is given up: a peer that has seen a mismatch may
-#: be about to say so, and says more.
+#: Seconds of standing still until a rank that waits in vain is given up: a peer that has seen a
+#: mismatch may be about to say so, and says more.
 SETTLE = 0.1
 #: Seconds after which ranks that all wait for one another are given up. Only the report waits: a
 #: deadlock stays one. Shorter would take ranks for stuck that a busy machine has not yet resumed.
@@ -59,14 +60,14 @@ class Collection:
         self._turns = 0
         self._build_limit = max(BUILD_LIMIT, time_limit)
         self._build_by = time.monotonic() + self._build_limit
-        self._grace: float | None = None
-        self._gone: float | None = None
+        self._since_failed: Standstill | None = None
+        self._since_gone: Standstill | None = None
         self._still: tuple[tuple[int, ...], float] = ((), 0.0)
 
     def outcomes(self) -> list[RankReport | Mismatch]:
         """One per rank, whatever happened to it."""
         while self._pending():
-            self._receive(LOOK_CLOSELY if self._grace or self.found else LOOK)
+            self._receive(LOOK_CLOSELY if self.found else LOOK)
             impasse = self._give_up() if self._pending() else None
             if impasse:
                 self._abandon(impasse)
@@ -146,18 +147,21 @@ class Collection:
             gone = [r for r in self._absent(rank) if r in self.found]
             if gone and not failed:
                 # a peer that has seen a mismatch may be about to say so, and says more
-                self._gone = self._gone or now
-                if now < self._gone + SETTLE:
+                self._since_gone = self._since_gone or self._standstill()
+                if self._since_gone.seconds() < SETTLE:
                     return None
                 return Stuck(Impasse.PEER_FINISHED, peer=gone[0])
         if failed:
-            self._grace = self._grace or now + GRACE
+            self._since_failed = self._since_failed or self._standstill()
             lost = all(failed & set(self._absent(rank)) for rank in self._pending())
             # a rank that refuses a collective strands the peers that have entered it
-            refused = self._refused() and now > self._grace - GRACE + SETTLE
-            over = lost or refused or now > self._grace
+            over = lost or self._since_failed.seconds() > (SETTLE if self._refused() else GRACE)
             return Stuck(Impasse.PEER_FAILED) if over else None
         return self._late(now) or self._stalled(now)
+
+    def _standstill(self) -> Standstill:
+        """Of the ranks that may still say something, from now on."""
+        return Standstill({self.host_of[rank] for rank in self._pending()})
 
     def _late(self, now: float) -> Stuck | None:
         """Whether the ranks have used up their time: that of a case runs once all have built, anew

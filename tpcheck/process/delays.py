@@ -21,11 +21,14 @@ class Delay:
     Args:
         thread: the number that the system has for one of this process.
         process: that of a process, in place of that: of all its threads.
+        running: whether the time for which they ran counts, too.
     """
 
-    def __init__(self, thread: int | None = None, *, process: int | None = None) -> None:
+    def __init__(
+        self, thread: int | None = None, *, process: int | None = None, running: bool = False
+    ) -> None:
         self._tasks = Path(f"/proc/{getpid() if process is None else process}/task")
-        self._thread = thread
+        self._thread, self._running = thread, running
         self._before = self._counted()
         self._told = 0.0
 
@@ -48,6 +51,8 @@ class Delay:
         with contextlib.suppress(OSError):
             for thread in os.listdir(self._tasks) if self._thread is None else [str(self._thread)]:
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    # time on a processor, time waiting for one, turns
-                    found[thread] = int((self._tasks / thread / "schedstat").read_text().split()[1])
+                    ran, waited, _ = map(
+                        int, (self._tasks / thread / "schedstat").read_text().split()
+                    )
+                    found[thread] = waited + ran * self._running
         return found

@@ -74,6 +74,11 @@ def test_one_rank_raises(gloo: Engine) -> None:
     assert "all_reduce(sum)" in detail(cause)["peers"]["0"][-1]  # what its peer was in
 
 
+def test_what_its_peers_come_to_is_heard_however_long_they_compute(gloo: Engine) -> None:
+    (cause,) = run(gloo, candidates.OneRankRaisesWhileItsPeersCompute).mismatches
+    assert "all_reduce(sum)" in detail(cause)["peers"]["0"][-1]
+
+
 def test_one_rank_is_killed(gloo: Engine) -> None:
     result = run(gloo, candidates.OneRankIsKilled)
     crash = next(m for m in result.mismatches if m.kind == "crash")
