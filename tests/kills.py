@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tpcheck.causes.structure import DiagnosisFailed
 from tpcheck.engines.engine import Engine
 from tpcheck.mutant import Mutant
 from tpcheck.mutation import matrix
 from tpcheck.search.search import Search
-from tpcheck.verdict import Counterexample
+from tpcheck.verdict import CaseResult, Counterexample
 
 #: Those of `tpcheck mutants`.
 OPTIONS = matrix.options(examples=100)
+
+
+def dies(mutant: Mutant, engine: Engine) -> CaseResult:
+    """The first case that fails, neither made smaller nor named; fails where there is none, or not
+    by the evidence that the mutant says of itself."""
+    options = replace(OPTIONS, shrink_cases=0)
+    found = Search(mutant.check, engine, options).hunt.run(None)
+    assert found is not None, f"{mutant.name} survived"
+    kinds = {m.kind for m in found.mismatches}
+    assert kinds & set(mutant.shows_in), (kinds, found.mismatches[0])
+    return found
 
 
 def killed(mutant: Mutant, engine: Engine) -> Counterexample:

@@ -104,7 +104,15 @@ def test_torch_is_silent_or_only_warns_where_the_audit_has_a_name(broken: Broken
     assert table()[f"`{broken.name}`"] == measured
 
 
-@each
+#: Of each code those whose values are right, and wrong, first.
+FIRST = {(b.code, b.name in RIGHT_IN_EVERY_VALUE): b.name for b in reversed(BROKEN)}.values()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [b if b.name in FIRST else pytest.param(b, marks=pytest.mark.sweep) for b in BROKEN],
+    ids=lambda broken: broken.name,
+)
 def test_the_check_has_the_same_name_on_real_ranks(gloo: Engine, broken: BrokenPlan) -> None:
     found = killed(broken.mutant, gloo)
     first = found.mismatches[0]

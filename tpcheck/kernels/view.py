@@ -71,8 +71,19 @@ class View:
             rest = rest - index * stride
         return inside & (rest == 0)
 
+    def covers_all(self, addresses: Addresses, low: int, high: int, size: int) -> bool:
+        """Whether this number of bytes at each of the addresses are its elements'; `low` and `high`
+        are the first and the last of them. Most accesses are to one run of elements, where it takes
+        a tenth of the time of `covers`."""
+        if self.strides not in ((), (1,)) or size != self.itemsize:
+            return bool(self.covers(addresses, size=size).all())
+        aligned = (low - self.first) % size == 0 and not ((addresses - low) % size).any()
+        return aligned and low >= self.first and high + size <= self.end
+
     def covers(self, addresses: Addresses, *, size: int) -> NDArray[np.bool_]:
         """At which of the addresses this number of bytes are its elements'."""
+        if size == self.itemsize:
+            return self.holds(addresses)
         if size < self.itemsize:
             within = (addresses - self.first) % self.itemsize
             return self.holds(addresses - within) & (within + size <= self.itemsize)

@@ -4,6 +4,7 @@ the tensors that the launch was given, and each program's accesses against the o
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -166,22 +167,25 @@ class Watch:
         launch = self.now
         if launch is None:
             return
-        active = np.broadcast_to(mask, pointers.shape).astype(bool)
-        addresses = pointers.astype(np.int64)[active]
+        active = _broadcast(np.asarray(mask, bool), pointers.shape)
+        whole = bool(active.all())
+        addresses = pointers.astype(np.int64)
+        addresses = addresses.reshape(-1) if whole else addresses[active]
         line = _line_of_the_kernel()
-        lanes = "all" if active.all() else "some" if active.any() else "none"
+        lanes = "all" if whole else "some" if addresses.size else "none"
         self.masks.add(f"{launch.kernel}:{line} {lanes}")
         if not addresses.size:
             return
-        outside = np.ones(addresses.shape, bool)
         low, high = int(addresses.min()), int(addresses.max())
-        for view in launch.views:
-            if view.first <= high and low < view.end and outside.any():
+        near = [view for view in launch.views if view.first <= high and low < view.end]
+        if not any(view.covers_all(addresses, low, high, size) for view in near):
+            outside = np.ones(addresses.shape, bool)
+            for view in near:
                 outside &= ~view.covers(addresses, size=size)
-        if outside.any():
-            raise Stopped(_stray(launch, what, program, line, addresses[outside]))
+            if outside.any():
+                raise Stopped(_stray(launch, what, program, line, addresses[outside]))
         if values is not None:
-            values = np.broadcast_to(values, pointers.shape)[active].reshape(-1, 1).view(np.uint8)
+            values = _broadcast(values, pointers.shape)[active].reshape(-1, 1).view(np.uint8)
         stamp = launch.clocks.now(program)
         launch.accesses.append(Seen(what, program, line, addresses, size, stamp, values))
 
@@ -234,11 +238,21 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _line_of_the_kernel() -> int:
-    """Of the innermost frame that is neither Triton's nor this package's."""
+def _broadcast(given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    return given if given.shape == shape else np.broadcast_to(given, shape)
+
+
+@functools.cache
+def _not_of_kernels() -> tuple[str, str]:
+    """Where the code of Triton is, and of this package."""
     import triton
 
-    skipped = (os.path.dirname(triton.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+    return os.path.dirname(triton.__file__) + os.sep, os.path.dirname(__file__) + os.sep
+
+
+def _line_of_the_kernel() -> int:
+    """Of the innermost frame that is neither Triton's nor this package's."""
+    skipped = _not_of_kernels()
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(skipped):
         frame = frame.f_back  # type: ignore[assignment]

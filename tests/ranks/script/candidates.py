@@ -7,6 +7,7 @@ from functools import partial
 import torch
 import triton
 import triton.language as tl
+from hypothesis import strategies as st
 
 import tpcheck
 from tpcheck import Argument
@@ -207,7 +208,12 @@ with_options = tpcheck.kernel_check(
     options={"scale": 0.5},
 )
 out_of_bounds = tpcheck.kernel_check(Scale.apply, reference=lambda x: 2 * x, arguments=one)
-race = tpcheck.kernel_check(Thrice.apply, reference=lambda x: 3 * x, arguments={"x": Argument("n")})
+race = tpcheck.kernel_check(
+    Thrice.apply,
+    reference=lambda x: 3 * x,
+    arguments={"x": Argument("n")},
+    sizes={"n": st.integers(0, 40)},
+)
 calls = check(caches)
 inference = check(infers)
 half = partial(scaled, scale=0.5)

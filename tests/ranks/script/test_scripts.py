@@ -73,26 +73,25 @@ OF_KERNELS = {
 }
 
 
-@pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working folder in which every check has failed."""
-    folder = tmp_path_factory.mktemp("work")
-    (folder / "alone").mkdir()
-    (folder / "alone" / "sitecustomize.py").write_text(ALONE)
-    (folder / "each.py").write_text(EACH)
-    (folder / "kernels.py").write_text(KERNELS)
-    (folder / "models.py").write_text(MODELS)
-    command = [sys.executable, "-m", "tpcheck", "verify", "kernels.py", "models.py"]
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working folder."""
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "sitecustomize.py").write_text(ALONE)
+    (tmp_path / "each.py").write_text(EACH)
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    (tmp_path / "models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+
+
+def fail(file: str, *checks: str) -> None:
+    """Runs checks, each of which fails."""
+    command = [sys.executable, "-m", "tpcheck", "verify", *(f"{file}::{name}" for name in checks)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     options = ["--examples", "16", "--tp", "2"]
-    done = subprocess.run([*command, *options], cwd=folder, env=environment, capture_output=True)
-    assert done.stdout.count(b"\nFAIL  ") >= 18, done.stdout.decode() + done.stderr.decode()
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def inside(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(work)
+    done = subprocess.run([*command, *options], env=environment, capture_output=True)
+    told = done.stdout.decode()
+    assert len(re.findall("^FAIL  +[a-z_]+  +", told, re.MULTILINE)) == len(checks), told
 
 
 def identity(file: str, check: str) -> str:
@@ -134,6 +133,7 @@ def shown_when_fixed(file: str, *command: str) -> tuple[int, str]:
 def test_scripts_of_kernels_show_the_fault_until_it_is_fixed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    fail("kernels.py", *OF_KERNELS)
     paths = [script("kernels.py", check, capsys) for check in OF_KERNELS]
     _, told = shown("each.py", *paths)
     each = re.split(r"^exit (.*)\n", told, flags=re.MULTILINE)
@@ -155,6 +155,7 @@ def test_scripts_of_kernels_show_the_fault_until_it_is_fixed(
 def test_the_script_of_a_model_shows_the_fault_until_it_is_fixed(
     check: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    fail("models.py", check)
     path = script("models.py", check, capsys)
     status, told = shown(path)
     assert status == 1 and re.search(says, told), told
@@ -163,12 +164,14 @@ def test_the_script_of_a_model_shows_the_fault_until_it_is_fixed(
 
 
 def test_torchrun_runs_the_script_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    fail("models.py", "row")
     path = script("models.py", "row", capsys)
     status, told = shown("-m", "torch.distributed.run", "--nproc-per-node", "2", path)
     assert status == 1 and told.count("WRONG: output output on rank 0") == 1, told
 
 
 def test_what_a_script_can_not_show_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    fail("kernels.py", "unreachable")
     case = identity("kernels.py", "unreachable")
     assert run("replay", case, "--script") == 2  # imports the file, which prints
     said = complaint(capsys, "replay", case, "--script")
