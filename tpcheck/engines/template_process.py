@@ -1,4 +1,4 @@
-"""The template of a candidate as the driver sees it: what its ranks are forked from."""
+"""The template for candidates as the driver sees it: what their ranks are forked from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -23,27 +24,27 @@ PARTS_LIMIT = 180.0
 
 
 class TemplateProcess(Forks):
-    """Has a template (`ranks/template.py`) load the candidate, without waiting for it.
+    """Has a template (`ranks/template.py`) import what a candidate imports; does not wait for it.
 
     Args:
         of: its name, for the zygote.
 
     Raises:
         EngineUnavailable: the zygote is gone.
-        OSError: there is no memory for the candidate.
+        OSError: there is no memory for what it is told.
     """
 
     def __init__(self, zygote: ZygoteProcess, candidate: Teach, of: str) -> None:
         mine, theirs = ends.pair()
         super().__init__(zygote.engine, mine)
-        self.key, self._zygote, self._of = candidate.key, zygote, of
+        self.imports, self._zygote, self._of = candidate.imports, zygote, of
         reads, writes = os.pipe()
         self._log = Log(reads)
         self.pid: int | None = None  # once it is known
         self._process: int | None = None
         self._fit: bool | None = None
         try:
-            memory = _written(cloudpickle.dumps(candidate))
+            memory = _written(cloudpickle.dumps(replace(candidate, blob=b"")))
             request = {"template": zygote.engine, "of": of}
             try:
                 self._number = zygote.request(request, theirs.fileno(), writes, memory)
@@ -62,16 +63,15 @@ class TemplateProcess(Forks):
         return not self._gone and not ended
 
     def fit(self) -> bool:
-        """Waits until the candidate is loaded; whether ranks can be forked from here."""
+        """Waits until all is imported; whether ranks can be forked from here."""
         if self._fit is None:
             self._fit = self._comes_up()
         return self._fit and self.alive
 
     def host(self, awaited: Awaited, deadline: float) -> Host:
-        """As `Forks.host`; it has the candidate, and what was printed when that was imported."""
+        """As `Forks.host`; its log begins with what was printed by the imports."""
         host = super().host(awaited, deadline)
         host.log.follow(self._log)
-        host.parts.add(self.key)
         return host
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The template of the candidate that is under check: one at a time."""
+"""The template for the candidate that is under check: one at a time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tpcheck.protocol.messages import Teach
 
 
 class Templates:
-    """Begins the template of a candidate, keeps it until there is another candidate, and knows the
-    candidates of which none can be used.
+    """Begins the template for a candidate, keeps it until there is one that imports something else,
+    and knows the imports for which none can be used.
 
     Args:
         kind: of engine.
@@ -32,17 +32,22 @@ class Templates:
 
     def possible(self, candidate: Teach | None) -> bool:
         """Whether the candidate may have one, as far as is known."""
-        return self._here and candidate is not None and candidate.key not in self._refused
+        return self._here and candidate is not None and candidate.imports not in self._refused
 
     def of(self, candidate: Teach | None) -> TemplateProcess | None:
-        """The one of this candidate, where there is one."""
+        """The one for this candidate, where there is one."""
         found = self._current
-        if found is None or candidate is None or found.key != candidate.key or not found.alive:
+        if (
+            found is None
+            or candidate is None
+            or found.imports != candidate.imports
+            or not found.alive
+        ):
             return None
         return found
 
     def begun(self, zygote: ZygoteProcess, candidate: Teach | None) -> TemplateProcess | None:
-        """The one of this candidate, which may still be loading it; None where none can be used.
+        """The one for this candidate, which may still be importing; None where none can be used.
 
         Raises:
             EngineUnavailable: the zygote is gone.
@@ -54,15 +59,15 @@ class Templates:
             self.end()
             self._begun += 1
             try:
-                found = TemplateProcess(zygote, candidate, f"candidate {self._begun}")
+                found = TemplateProcess(zygote, candidate, f"template {self._begun}")
             except OSError:  # the ranks are told of it
                 return None
             self._current = found
         return found
 
     def refuse(self, template: TemplateProcess) -> None:
-        """Ends one that can't be used; its candidate gets no other."""
-        self._refused.add(template.key)
+        """Ends one that can't be used; candidates with its imports get no other."""
+        self._refused.add(template.imports)
         if template is self._current:
             self.end()
 

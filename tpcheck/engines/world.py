@@ -102,9 +102,8 @@ class World:
             self._meet()
 
     def renew(self, candidate: Teach | None = None, ranks: int | None = None) -> None:
-        """Has the next case run on ranks on which nothing has run, nor been loaded but the
-        candidate. Forks them, where these are not such, without waiting until they have met: the
-        next case's numbers are drawn meanwhile.
+        """Has the next case run on ranks on which nothing ran, nor was loaded but the candidate.
+        Forks them, where these are not such, without waiting: its numbers are drawn meanwhile.
 
         Args:
             ranks: how many to fork, where the next cases are likely to need no more.
@@ -121,9 +120,10 @@ class World:
             return False
         if not (self._muster.open or self.hosts):
             return candidate is None
-        if self.templates.possible(candidate):
-            return self._muster.source is self.templates.of(candidate)
-        return self._muster.source is self._zygote and not any(host.parts for host in self.hosts)
+        own = self.templates.possible(candidate)
+        source = self.templates.of(candidate) if own else self._zygote
+        known = {candidate.key if candidate else None}
+        return self._muster.source is source and all(h.parts <= known for h in self.hosts)
 
     def _move(self) -> None:
         """To another folder, where the disk of this one is full."""

@@ -5,6 +5,7 @@ To a host: `Teach`, `RunCase`, `Asked`. From it: `Ready`, `Learned`, `Ended`, `A
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,12 +86,20 @@ class Teach:
         blob: cloudpickled.
         paths: the driver's `sys.path`.
         files: modules of the driver that no path leads to, name → file.
+        modules: those that are imported when it is unpickled.
     """
 
     key: str
     blob: bytes
     paths: list[str]
     files: dict[str, str]
+    modules: tuple[str, ...] = ()
+
+    @property
+    def imports(self) -> str:
+        """A name for what its ranks import: the same for candidates for which it is the same."""
+        told = repr((self.modules, self.paths, sorted(self.files.items())))
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import importlib
 import io
+import pickletools
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +24,11 @@ from tpcheck.tensors.ops import is_compiled, name_of
 
 Place = tuple[str, str]  # a module's name, and a variable in it
 
+#: Packages that a rank has anyway, or loads in no time.
+_THERE = sys.stdlib_module_names | {"torch", "tpcheck", "cloudpickle", "numpy"}
+#: Functions of a pickle whose first argument is the name of a module that they import.
+_IMPORTING = {"subimport", "_op", "_of_module", "_of_check"}
+
 
 def sent(parts: Any, check: Check) -> bytes:
     """What `cloudpickle.loads` makes again on a rank.
@@ -35,6 +42,38 @@ def sent(parts: Any, check: Check) -> bytes:
     file = io.BytesIO()
     _Pickler(file, check).dump(parts)
     return file.getvalue()
+
+
+def modules_of(blob: bytes) -> tuple[str, ...]:
+    """The modules that are imported where it is unpickled, sorted, but for those that every rank
+    has. Read off the pickle, of which nothing is run."""
+    found: set[str] = set()
+    memo: list[str | _Named | None] = []
+    before: str | _Named | None = None  # what was pushed last but one, and last; None: another
+    last: str | _Named | None = None
+    for opcode, given, _ in pickletools.genops(blob):
+        if opcode.name == "MEMOIZE":
+            memo.append(last)
+            continue
+        pushed: str | _Named | None = None
+        if opcode.name == "STACK_GLOBAL":
+            found.add(str(before))
+            pushed = _Named(str(last))
+        elif "UNICODE" in opcode.name:
+            pushed = str(given)
+        elif "BINGET" in opcode.name and isinstance(given, int):
+            pushed = memo[given]
+        if isinstance(last, _Named) and last.name in _IMPORTING and isinstance(pushed, str):
+            found.add(pushed)
+        before, last = last, pushed
+    return tuple(sorted(name for name in found if name.partition(".")[0] not in _THERE))
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What is found by a name."""
+
+    name: str
 
 
 class _Pickler(cloudpickle.Pickler):

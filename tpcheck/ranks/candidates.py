@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.util
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -39,10 +40,19 @@ class Candidates:
 
     def learn(self, given: Teach) -> str | None:
         """Unpickles a candidate and its spec's callables; an error becomes a line."""
+        return self._done(
+            given, lambda: self.parts.update({given.key: cloudpickle.loads(given.blob)})
+        )
+
+    def find(self, given: Teach) -> str | None:
+        """Imports the modules that a candidate needs; an error becomes a line."""
+        return self._done(given, lambda: [*map(importlib.import_module, given.modules)])
+
+    def _done(self, given: Teach, load: Callable[[], object]) -> str | None:
         sys.path[:] = given.paths
         self._finder.files.update(given.files)
         try:
-            self.parts[given.key] = cloudpickle.loads(given.blob)
+            load()
         except Exception as error:
             traceback.print_exc()
             return f"{type(error).__name__}: {error}".split("\n")[0]

@@ -1,9 +1,10 @@
-"""A process that has loaded one candidate, and that its ranks are forked from: one import for all
-of them, and for those that replace them.
+"""A process that has imported the modules of a candidate, and that ranks are forked from: one
+import for all of them, for those that replace them, and for the ranks of other candidates of the
+same modules. It imports and does nothing else; a rank then unpickles its candidate.
 
-The zygote forks one per check, so that what a candidate does when it is imported reaches no other.
-Where ranks would not be what they are when each imports the candidate by itself, it says so and
-ends, and they are forked from the zygote.
+The zygote forks another where the modules differ, so that what is done when they are imported
+reaches nobody who does not import them. Where ranks would not be what they are when each imports by
+itself, it says so and ends, and they are forked from the zygote.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tpcheck.ranks.worlds import asked_for_the_world
 
 
 class Template(Forker):
-    """Forks hosts that have the candidate until the driver or the zygote is gone."""
+    """Forks hosts that have the modules until the driver or the zygote is gone."""
 
     def __init__(self, control: socket.socket, zygote: int, candidates: Candidates) -> None:
         super().__init__(control, zygote)
@@ -41,18 +42,18 @@ class Template(Forker):
 
 
 def serve_template(control: int, memory: int, engine: str) -> None:
-    """Entry of the process: loads the candidate, says whether ranks can be forked, forks them.
+    """Entry of the process: imports, says whether ranks can be forked, forks them.
 
     Args:
         control: the descriptor of its socket to the driver.
-        memory: that of a file with a `Teach`, pickled.
+        memory: that of a file with a `Teach` without its candidate, pickled.
     """
     zygote, talks = getppid(), ends.taken_over(control)
     take_orphans()
     candidates = prepare(engine)
     given: Teach = cloudpickle.loads(Path(f"/proc/self/fd/{memory}").read_bytes())
     os.close(memory)
-    unfit = _loaded(candidates, given)
+    unfit = _imported(candidates, given)
     guard.read_ahead()
     compiled.forget_rules()
     _print_nowhere()
@@ -65,11 +66,11 @@ def serve_template(control: int, memory: int, engine: str) -> None:
         template.end_children()
 
 
-def _loaded(candidates: Candidates, given: Teach) -> list[str]:
-    """Loads the candidate; what keeps its ranks from being forked from here."""
+def _imported(candidates: Candidates, given: Teach) -> list[str]:
+    """Imports the modules; what keeps ranks from being forked from here."""
     before = not_inherited()
     with asked_for_the_world() as asked:
-        error = candidates.learn(given)
+        error = candidates.find(given)
     after = not_inherited()
     unfit = [name for name in before if before[name] != after[name]]
     return [*unfit, *(["an error"] if error else []), *(["the world"] if asked else [])]

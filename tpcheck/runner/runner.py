@@ -23,7 +23,7 @@ from tpcheck.plan.findings import mismatches
 from tpcheck.process import guard
 from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport, Teach, Work
-from tpcheck.protocol.pickled import sent
+from tpcheck.protocol.pickled import modules_of, sent
 from tpcheck.report import reasons
 from tpcheck.runner.files import written
 from tpcheck.runner.judge import (
@@ -64,7 +64,7 @@ class Runner:
                 "over nothing that can't be pickled"
             ) from None
         self._key = hashlib.sha256(blob).hexdigest()[:16]
-        self._taught = Teach(self._key, blob, list(sys.path), _own_modules())
+        self._taught = _taught(self._key, blob)
         self._plans: dict[str, Planned | None] = {}
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)
@@ -265,6 +265,10 @@ def _noted(allowed: Budget | None) -> dict[str, Any]:
     if allowed is None:
         return {}
     return {"saved": allowed.saved is not None, "witnesses": allowed.witnesses}
+
+
+def _taught(key: str, blob: bytes) -> Teach:
+    return Teach(key, blob, list(sys.path), _own_modules(), modules_of(blob))
 
 
 def _own_modules() -> dict[str, str]:

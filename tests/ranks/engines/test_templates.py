@@ -8,6 +8,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,18 @@ if "TPCHECK_INSIDE_A_RANK" in os.environ:
 def build(case, mesh):
 {built}
     return candidates.linear(candidates.Row)(case, mesh)
+
+class Mark:  # leaves something in the process in which it is unpickled
+    def __reduce__(self):
+        return exec, ("import os; os.environ['TPCHECK_MARK'] = 'there'",)
+
+def with_a_mark(mark, case, mesh):
+    assert os.environ.pop("TPCHECK_MARK") == "there"
+    return build(case, mesh)
+
+def without_a_mark(case, mesh):
+    assert "TPCHECK_MARK" not in os.environ
+    return build(case, mesh)
 """
 
 Make = Callable[..., Check]
@@ -92,6 +105,20 @@ def test_a_check_is_imported_once_for_all_its_ranks(engine: Engine, make: Make) 
         assert run(check, engine).verdict is Verdict.PASS
         assert engine.starts == starts + 1
         assert parents(engine) == set(imports(check)) and len(imports(check)) == 1
+
+
+def test_candidates_of_one_module_share_its_import_and_no_rank(engine: Engine, make: Make) -> None:
+    first = make()
+    module = sys.modules[first.title]
+    marks = partial(module.with_a_mark, module.Mark())
+    pids: set[int] = set()
+    for build in (module.build, marks, module.without_a_mark):
+        check = Check(first.spec, build, name=f"{build}")
+        assert run(check, engine).verdict is Verdict.PASS
+        assert parents(engine) == set(imports(first))
+        assert not pids & {host.pid for host in engine.hosts}
+        pids |= {host.pid for host in engine.hosts}
+    assert len(imports(first)) == 1
 
 
 def test_a_rank_that_fails_does_not_cost_an_import(engine: Engine, make: Make) -> None:

@@ -4,12 +4,14 @@ from functools import partial
 from typing import Any
 
 import cloudpickle
+import hypothesis.strategies
+import pluggy
 import pytest
 import torch
 from torch import Tensor
 
 from tpcheck import Argument, Check, kernel_check
-from tpcheck.protocol.pickled import sent
+from tpcheck.protocol.pickled import modules_of, sent
 
 LIBRARY = "tpcheck_sent_ops"
 
@@ -64,3 +66,24 @@ def test_what_is_registered_in_main_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(twice._init_fn, "__module__", "__main__")
     with pytest.raises(TypeError, match="registered in __main__"):
         sent(twice, check(plain))
+
+
+# ---- which modules are imported on a rank
+
+
+def of(thing: Any) -> set[str]:
+    return set(modules_of(sent(thing, check(plain))))
+
+
+def test_modules_are_read_off_what_is_sent() -> None:
+    own = plain.__module__
+    assert of({"by name": plain, "no module": "pluggy", "of torch": torch.relu}) == {own}
+    assert of([twice, fast]) == {own}, "ops and compiled functions are imported by their module"
+    assert of([plain, plain, pluggy.PluginManager]) == {own, "pluggy._manager"}
+    assert of(hypothesis.strategies) == {"hypothesis.strategies"}
+    assert of([1.5, "text", None]) == set()
+
+
+def test_modules_that_a_function_sent_by_value_names_are_read_off_it() -> None:
+    inside = cloudpickle.dumps(lambda: (pluggy.PluginManager, hypothesis.strategies.integers))
+    assert {"pluggy", "hypothesis"} <= set(modules_of(inside))
