@@ -1,9 +1,10 @@
-"""The tensor-parallel MLP and block with Triton kernels equal the plain ones."""
+"""The tensor-parallel MLP, block and cross-entropy with Triton kernels equal the plain ones."""
 
 from typing import Any
 
 from fixtures.kernels.candidates import (
     KernelBlock,
+    KernelCrossEntropy,
     KernelFusedColumnLinear,
     KernelFusedRowLinear,
     KernelMLP,
@@ -38,6 +39,14 @@ def _block(*, sequence_parallel: bool) -> Any:
     return build
 
 
+def _loss(*, upcast: bool) -> Any:
+    def build(case: Case, mesh: Any) -> KernelCrossEntropy:
+        dims = {name: case[name] for name in ("vocab", "width", "reduction")}
+        return KernelCrossEntropy(**dims, upcast=upcast, group=mesh["tp"].get_group())
+
+    return build
+
+
 mlp_kernels = Check(specs.mlp(), _mlp(sequence_parallel=False), communication=True)
 mlp_kernels_sp = Check(
     specs.mlp(sequence_parallel=True), _mlp(sequence_parallel=True), communication=True
@@ -45,6 +54,12 @@ mlp_kernels_sp = Check(
 block_kernels = Check(specs.block(), _block(sequence_parallel=False), communication=True)
 block_kernels_sp = Check(
     specs.block(sequence_parallel=True), _block(sequence_parallel=True), communication=True
+)
+cross_entropy_kernels = Check(
+    specs.cross_entropy(padded=True), _loss(upcast=False), communication=True
+)
+cross_entropy_kernels_upcast = Check(
+    specs.cross_entropy(upcast=True), _loss(upcast=True), communication=True
 )
 
 

@@ -8,8 +8,10 @@ Letters: B batch, S sequence, H hidden, I intermediate, V vocabulary, K in, N ou
 
 from tpcheck.specs.attention import attention
 from tpcheck.specs.block import block, stack
+from tpcheck.specs.cross_entropy import cross_entropy
 from tpcheck.specs.embedding import embedding
 from tpcheck.specs.fused import all_gather_linear, linear_reduce_scatter
+from tpcheck.specs.head import head
 from tpcheck.specs.linear import column_linear, row_linear
 from tpcheck.specs.mlp import mlp
 from tpcheck.specs.model import causal_lm
@@ -20,7 +22,9 @@ __all__ = [
     "block",
     "causal_lm",
     "column_linear",
+    "cross_entropy",
     "embedding",
+    "head",
     "linear_reduce_scatter",
     "mlp",
     "row_linear",

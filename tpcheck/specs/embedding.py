@@ -13,6 +13,7 @@ from tpcheck.configurations import Models
 from tpcheck.placement import Layout, Replicate, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference, scaled
+from tpcheck.specs.edges import edge_ids
 from tpcheck.specs.tokens import residual_stream, token_dims
 
 
@@ -46,7 +47,7 @@ def embedding(*, sequence_parallel: bool = False, even: bool = False, models: Mo
         linear=True,
         cases=cases,
         reference=lambda case: reference.Embedding(case["vocab"], case["hidden"]),
-        inputs=edge_tokens,
+        inputs=_tokens,
         layout=layout,
         budget=lambda case: linear_out(
             case["batch"] * case["seq"] * case["hidden"], sequence_parallel=sequence_parallel
@@ -54,18 +55,5 @@ def embedding(*, sequence_parallel: bool = False, even: bool = False, models: Mo
     )
 
 
-def edge_tokens(case: Case, draw: Any) -> Mapping[str, Tensor]:
-    """ids [B, S]: random tokens, the first and last of each rank's range among them."""
-    vocab, tp = case["vocab"], case.tp
-    ids = draw.integers("ids", 0, vocab, case["batch"], case["seq"])
-    borders = sorted({i for r in range(tp) for i in _range(vocab, tp, r)})
-    flat = ids.view(-1)
-    start = int(draw.integers("first border", 0, len(borders), 1))
-    for slot in range(0, flat.numel(), 2):
-        flat[slot] = borders[(start + slot // 2) % len(borders)]
-    return {"ids": ids}
-
-
-def _range(vocab: int, tp: int, rank: int) -> tuple[int, ...]:
-    held = Shard(0).indices(vocab, tp, rank)
-    return (held[0], held[-1]) if held else ()
+def _tokens(case: Case, draw: Any) -> Mapping[str, Tensor]:
+    return {"ids": edge_ids("ids", case, draw, case["vocab"])}
