@@ -59,11 +59,21 @@ class Interrupted(KeyboardInterrupt):
 
 
 def let_through(error: BaseException) -> None:
-    """Raises it again where a signal has raised it, as far as can be told: while Python's own
-    handler of Ctrl-C is set, every `KeyboardInterrupt` may be of that. Any other is code's own."""
+    """Raises what a signal has raised again, as far as can be told: while Python's own handler of
+    Ctrl-C is set, every `KeyboardInterrupt` may be of that. Any other is code's own. It may have
+    come up on the way of another error: Hypothesis' engine asserts what an interrupt leaves undone.
+    """
     unknown = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if isinstance(error, Interrupted) or (isinstance(error, KeyboardInterrupt) and unknown):
-        raise error
+    seen: BaseException | None = error
+    for _ in range(LONGEST):
+        if isinstance(seen, Interrupted) or (isinstance(seen, KeyboardInterrupt) and unknown):
+            raise seen
+        seen = None if seen is None else seen.__context__
+
+
+#: Errors, at most, each of which came up while the one before it was handled. An interrupt is among
+#: the last of them; such chains may be circles.
+LONGEST = 50
 
 
 #: Characters of a value that are shown. More, and a value from a file fills the terminal.

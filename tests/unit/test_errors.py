@@ -7,10 +7,12 @@ import signal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture.engine import ConjectureRunner
 
 from tpcheck import errors
 from tpcheck.cli import signals
 from tpcheck.errors import InvalidArgument, TpcheckError, did_you_mean
+from tpcheck.search import drawing
 from tpcheck.verdict import CheckFailed
 
 
@@ -69,3 +71,23 @@ def test_under_pythons_own_handler_an_interrupt_may_be_ctrl_c() -> None:
         errors.let_through(SystemExit())
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_on_whose_way_another_error_came_up_is_let_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise errors.Interrupted
+
+    monkeypatch.setattr(ConjectureRunner, "__init__", interrupted)
+    with signals.heard(), pytest.raises(errors.Interrupted):
+        try:
+            drawing.each(st.integers(), 1, "k", print)
+        except AssertionError as error:  # of Hypothesis
+            errors.let_through(error)
+
+
+def test_an_error_of_a_circle_of_errors_is_not_looked_at_for_ever() -> None:
+    first, second = ValueError(), ValueError()
+    first.__context__, second.__context__ = second, first
+    errors.let_through(first)

@@ -24,10 +24,14 @@ from tpcheck.tensors.ops import is_compiled, name_of
 
 Place = tuple[str, str]  # a module's name, and a variable in it
 
-#: Packages that a rank has anyway, or loads in no time.
+#: Packages that a rank has anyway, or loads in no time; of tpcheck's, all but the adapters.
 _THERE = sys.stdlib_module_names | {"torch", "tpcheck", "cloudpickle", "numpy"}
+_ADAPTERS = "tpcheck.adapters."
 #: Functions of a pickle whose first argument is the name of a module that they import.
-_IMPORTING = {"subimport", "_op", "_of_module", "_of_check"}
+_IMPORTING = {
+    ("cloudpickle.cloudpickle", "subimport"),
+    *((__name__, name) for name in ("_op", "_of_module", "_of_check")),
+}
 
 
 def sent(parts: Any, check: Check) -> bytes:
@@ -58,22 +62,31 @@ def modules_of(blob: bytes) -> tuple[str, ...]:
         pushed: str | _Named | None = None
         if opcode.name == "STACK_GLOBAL":
             found.add(str(before))
-            pushed = _Named(str(last))
+            pushed = _Named(str(before), str(last))
         elif "UNICODE" in opcode.name:
             pushed = str(given)
         elif "BINGET" in opcode.name and isinstance(given, int):
             pushed = memo[given]
-        if isinstance(last, _Named) and last.name in _IMPORTING and isinstance(pushed, str):
+        if isinstance(last, _Named) and isinstance(pushed, str) and last.imports:
             found.add(pushed)
         before, last = last, pushed
-    return tuple(sorted(name for name in found if name.partition(".")[0] not in _THERE))
+    return tuple(sorted(filter(_takes_time, found)))
+
+
+def _takes_time(module: str) -> bool:
+    return module.partition(".")[0] not in _THERE or module.startswith(_ADAPTERS)
 
 
 @dataclass(frozen=True)
 class _Named:
-    """What is found by a name."""
+    """What is found by a name, in a module."""
 
+    module: str
     name: str
+
+    @property
+    def imports(self) -> bool:
+        return (self.module, self.name) in _IMPORTING
 
 
 class _Pickler(cloudpickle.Pickler):

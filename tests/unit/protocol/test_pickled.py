@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tpcheck import Argument, Check, kernel_check
+from tpcheck.adapters import dtensor
 from tpcheck.protocol.pickled import modules_of, sent
 
 LIBRARY = "tpcheck_sent_ops"
@@ -82,6 +83,7 @@ def test_modules_are_read_off_what_is_sent() -> None:
     assert of([plain, plain, pluggy.PluginManager]) == {own, "pluggy._manager"}
     assert of(hypothesis.strategies) == {"hypothesis.strategies"}
     assert of([1.5, "text", None]) == set()
+    assert of([dtensor.candidate, Check]) == {"tpcheck.adapters.dtensor"}
 
 
 def test_modules_that_a_function_sent_by_value_names_are_read_off_it() -> None:
