@@ -187,6 +187,14 @@ class Habit(StrEnum):
     SHARED_INPUT = "shared-input"  # where its input goes elsewhere, too: other gradients, or raises
 
 
+class Statistic(StrEnum):
+    """A number of each token's logits that crosses ranks on the way to a loss."""
+
+    LARGEST = "largest"
+    SUM = "sum"
+    SUM_OF_EXPONENTIALS = "sum-of-exponentials"
+
+
 class OpTest(StrEnum):
     """The tests of `torch.library.opcheck`, in their order, by its own names."""
 

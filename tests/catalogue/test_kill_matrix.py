@@ -39,6 +39,7 @@ DULLEST: dict[str, tuple[str, dict[str, Any]]] = {
     "all_reduce_overwrites_its_input": ("param_grad", {"batch": 1}),
     "last_chunk_dropped": ("output", {"batch": 1}),
     "qk_norm_gradient_not_reduced": ("param_grad", {"batch": 1, "qk_norm": True}),
+    "loss_target_not_masked": ("loss", {"batch": 1}),
 }
 
 

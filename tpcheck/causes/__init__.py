@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tpcheck.causes.altered import OfAltered, RowsMixed
 from tpcheck.causes.evident import OfEvidence
 from tpcheck.causes.loaded import OfLoading
+from tpcheck.causes.losses import OfLosses
 from tpcheck.causes.microbatches import FirstPassRepeated, OfMicrobatches
 from tpcheck.causes.reruns import OfReruns
 from tpcheck.causes.rows import OfRows
@@ -23,6 +24,7 @@ from tpcheck.causes.several import (
     ScaledOverData,
 )
 from tpcheck.causes.structure import OfStructure
+from tpcheck.causes.targets import OfTargets
 from tpcheck.causes.tensor import BiasRepeated, OfTensor, Scaled
 from tpcheck.causes.terms import OfTerms
 
@@ -35,6 +37,8 @@ InAnyDtype = (
     | OfSeveral
     | OfAltered
     | OfTerms
+    | OfLosses
+    | OfTargets
     | OfMicrobatches
     | OfReruns
 )

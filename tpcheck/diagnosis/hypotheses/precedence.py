@@ -9,10 +9,12 @@ from tpcheck.diagnosis.hypotheses import (
     altered,
     evident,
     loaded,
+    losses,
     microbatches,
     reruns,
     rows,
     several,
+    targets,
     tensor,
     terms,
 )
@@ -52,6 +54,10 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     terms.own_terms_only,
     # before orders: a row that is empty, or another token's, is not a permutation
     rows.lookups,
+    # of each token's columns: a loss whose ranks are off by what theirs alone would give
+    losses.statistics,
+    # before rows and parts: one element of each row, by as much as the target's own
+    targets.target_columns,
     # before other terms: one way of gathering explains all ranks at once
     altered.regathered,
     # any choice of terms that is the only one to fit
@@ -76,7 +82,10 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     several.missing_collective,
     # runs the reference up to a hundred times
     altered.exchanged_pieces,
+    # runs the reference once per target
+    targets.other_targets,
     # runs the candidate again, on other inputs
+    targets.foreign_targets,
     altered.mixed_rows,
 )
 

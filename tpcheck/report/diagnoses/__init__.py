@@ -9,21 +9,25 @@ from tpcheck.causes import Cause, OnlyInDtype
 from tpcheck.causes.altered import OfAltered
 from tpcheck.causes.evident import OfEvidence
 from tpcheck.causes.loaded import OfLoading
+from tpcheck.causes.losses import OfLosses
 from tpcheck.causes.microbatches import OfMicrobatches
 from tpcheck.causes.rows import OfRows
 from tpcheck.causes.several import OfSeveral
 from tpcheck.causes.structure import OfStructure
+from tpcheck.causes.targets import OfTargets
 from tpcheck.causes.tensor import OfTensor
 from tpcheck.causes.terms import OfTerms
 from tpcheck.report.diagnoses import (
     altered,
     evident,
     loaded,
+    losses,
     microbatches,
     reruns,
     rows,
     several,
     structure,
+    targets,
     tensor,
     terms,
 )
@@ -47,6 +51,10 @@ def sentence(cause: Cause) -> str:
         return several.sentence(cause)
     if isinstance(cause, OfTerms):
         return terms.sentence(cause)
+    if isinstance(cause, OfLosses):
+        return losses.sentence(cause)
+    if isinstance(cause, OfTargets):
+        return targets.sentence(cause)
     if isinstance(cause, OfAltered):
         return altered.sentence(cause)
     if isinstance(cause, OfMicrobatches):

@@ -16,7 +16,8 @@ MEANING = {
     Code.BIAS_PER_RANK: "a bias is added on every rank before the sum, or on some ranks only",
     Code.GRADIENT_DROPPED: "a gradient does not arrive",
     Code.WRONG_GROUP: "a collective runs over the wrong group of ranks",
-    Code.VOCAB_MASK: "tokens at the edge of a rank's vocabulary range go wrong",
+    Code.VOCAB_MASK: "tokens of another rank's vocabulary range, or at the edge of one's own, go "
+    "wrong",
     Code.RNG_NOT_COORDINATED: "random masks agree where they must differ, or differ where not",
     Code.SCALE_NOT_SHARED: "a scale is computed from one shard where the whole is meant",
     Code.PRECISION_LOSS: "the computation is right, but in too low a precision",

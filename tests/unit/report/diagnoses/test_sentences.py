@@ -13,11 +13,13 @@ from tests.unit.report.diagnoses.said import (
     altered,
     evident,
     loaded,
+    losses,
     microbatches,
     reruns,
     rows,
     several,
     structure,
+    targets,
     tensor,
     terms,
 )
@@ -49,6 +51,8 @@ SAID: list[Said] = [
     *terms.SAID,
     *microbatches.SAID,
     *reruns.SAID,
+    *losses.SAID,
+    *targets.SAID,
     (
         OnlyInDtype(Scaled(OUT, 2.0, (0, 1), world=True), "bfloat16"),
         "output: every element is world_size × the reference; so in bfloat16, right in float64",

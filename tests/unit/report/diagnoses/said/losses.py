@@ -1,0 +1,39 @@
+"""The sentences of `tpcheck/causes/losses.py`."""
+
+from __future__ import annotations
+
+from tests.unit.report.diagnoses.said import OUT, Said
+from tpcheck.causes.losses import CountedOnEachRank, PaddingCounted, StatisticOfOwnPart
+from tpcheck.vocabulary import Statistic
+
+SAID: list[Said] = [
+    (
+        StatisticOfOwnPart(OUT, "logits", Statistic.LARGEST),
+        "output: the largest logit is that of each rank's own columns of logits: it was not "
+        "reduced over the ranks",
+        {"statistic": "largest", "logits": "logits"},
+    ),
+    (
+        StatisticOfOwnPart(OUT, "logits", Statistic.SUM),
+        "output: the sum of logits is that of each rank's own columns of logits: it was not "
+        "reduced over the ranks",
+        {"statistic": "sum"},
+    ),
+    (
+        StatisticOfOwnPart(OUT, "logits", Statistic.SUM_OF_EXPONENTIALS),
+        "output: the sum of exponentials is that of each rank's own columns of logits: it was not "
+        "reduced over the ranks",
+        {"statistic": "sum-of-exponentials"},
+    ),
+    (
+        CountedOnEachRank(OUT, 4),
+        "output is off by log 4: the sum of exponentials was added up over ranks that all have it "
+        "whole",
+        {"ranks": 4},
+    ),
+    (
+        PaddingCounted(OUT, "logits", 3),
+        "output: the sum of exponentials has 3 columns of logits that belong to no id",
+        {"columns": 3},
+    ),
+]  # fmt: skip

@@ -1,0 +1,109 @@
+"""Hypotheses about what a loss of sharded logits is computed from: statistics of each token's
+columns, which cross ranks. They hold for whatever loss the reference has: nothing here knows its
+formula.
+
+Legend: T tokens, W columns, R degree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tpcheck.causes.losses import CountedOnEachRank, PaddingCounted, StatisticOfOwnPart
+from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.hypotheses.labelled import Labelled, labelled
+from tpcheck.verdict import Diagnosis
+from tpcheck.vocabulary import Code, Statistic
+
+STATISTICS: Mapping[Statistic, Callable[[Tensor], Tensor]] = {
+    Statistic.SUM_OF_EXPONENTIALS: partial(torch.logsumexp, dim=-1),
+    Statistic.SUM: partial(torch.sum, dim=-1),
+    Statistic.LARGEST: partial(torch.amax, dim=-1),
+}
+
+
+def statistics(facts: Facts, local: Local) -> Diagnosis | None:
+    """Each rank is off as it would be with a statistic of its own columns; or all are as if Σ exp
+    had every column R times, or columns that belong to no id."""
+    found = labelled(facts, local) if local.kind.is_output else None
+    if found is None:
+        return None
+    for reduced in _reductions(local, found):
+        named = _of_own_part(local, found, reduced) or _of_too_many(local, found, reduced)
+        if named is not None:
+            return named
+    return None
+
+
+Reduced = Callable[[Tensor], Tensor]  # one number per token [T] → of the loss's shape
+
+
+def _reductions(local: Local, found: Labelled) -> Iterator[Reduced]:
+    """The ways in which numbers of tokens may have become the loss: each its own, or the sum, or
+    the mean over those that count."""
+    shape, counted = local.target.value.shape, found.counted
+    if shape.numel() == counted.numel():
+        yield lambda each: (each * counted).reshape(shape)
+    if shape.numel() == 1 < counted.numel():
+        yield lambda each: (each * counted).sum().reshape(shape)
+        yield lambda each: ((each * counted).sum() / counted.sum()).reshape(shape)
+
+
+def _of_own_part(local: Local, found: Labelled, reduced: Reduced) -> Diagnosis | None:
+    columns = {r: own[found.used[own]] for r, own in found.held.items()}
+    if any(not own.numel() for own in columns.values()):
+        return None
+    for statistic, of in STATISTICS.items():
+        whole = of(found.logits[:, found.used])
+        off = {r: reduced(of(found.logits[:, own]) - whole) for r, own in columns.items()}
+        if _explained(local, _scaled(local, off, statistic)):
+            cause = StatisticOfOwnPart(local.subject, found.name, statistic)
+            return Diagnosis(Code.MISSING_ALL_REDUCE, cause)
+    return None
+
+
+def _scaled(local: Local, off: Mapping[int, Tensor], statistic: Statistic) -> Mapping[int, Tensor]:
+    """What the ranks would be off by. A sum joins the loss with a weight, one for all ranks; what
+    is subtracted before the exponentials leaves the ranks apart by its own differences, and all of
+    them off by something else besides."""
+    apart = torch.stack(list(off.values()))
+    gaps = torch.stack([local.actual[r] - local.expected[r] for r in off])
+    match statistic:
+        case Statistic.SUM:
+            weight = (apart * gaps).sum() / (apart * apart).sum().clamp_min(1e-300)
+            return {r: weight * one for r, one in off.items()}
+        case Statistic.LARGEST:
+            common = (gaps - apart).mean(0)
+            return {r: one + common for r, one in off.items()}
+        case Statistic.SUM_OF_EXPONENTIALS:
+            return off
+
+
+def _explained(local: Local, off: Mapping[int, Tensor]) -> bool:
+    """Whether the ranks are off by this, which is not the same for all of them."""
+    first, *others = off.values()
+    differ = any(not torch.equal(first, one) for one in others)
+    return differ and all(
+        bool(one.isfinite().all())
+        and local.fits(local.actual[r], r, expected=local.expected[r] + one)
+        for r, one in off.items()
+    )
+
+
+def _of_too_many(local: Local, found: Labelled, reduced: Reduced) -> Diagnosis | None:
+    tp, wrong = local.case.tp, local.wrong()
+    every_rank = reduced(torch.full(found.ids.shape, float(tp), dtype=torch.float64).log())
+    if all(local.fits(local.actual[r], r, expected=local.expected[r] + every_rank) for r in wrong):
+        return Diagnosis(Code.SUMMED_TWICE, CountedOnEachRank(local.subject, tp))
+    padding = int((~found.used).sum())
+    of = STATISTICS[Statistic.SUM_OF_EXPONENTIALS]
+    more = reduced(of(found.logits) - of(found.logits[:, found.used]))
+    if padding and all(
+        local.fits(local.actual[r], r, expected=local.expected[r] + more) for r in wrong
+    ):
+        return Diagnosis(Code.VOCAB_MASK, PaddingCounted(local.subject, found.name, padding))
+    return None
