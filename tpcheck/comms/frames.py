@@ -46,11 +46,13 @@ def users(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def through(error: BaseException) -> list[str]:
-    """The modules of tpcheck (`oracle.passes`) that were left by `error`, the outermost first."""
+    """The modules of tpcheck (`oracle.passes`) that were left by `error`, the outermost first;
+    without the one that raises it in the place of what would end the process."""
     package = Path(__file__).parent.parent
     files = [Path(f.filename) for f in traceback.extract_tb(error.__traceback__)]
     inside = [file.relative_to(package) for file in files if file.is_relative_to(package)]
-    return [".".join(file.with_suffix("").parts) for file in inside]
+    found = [".".join(file.with_suffix("").parts) for file in inside]
+    return [name for name in found if name != "process.exits"]
 
 
 def text_of(error: BaseException) -> str:
@@ -61,13 +63,18 @@ def text_of(error: BaseException) -> str:
         return "(its text can't be shown)"
 
 
+def kind_of(error: BaseException) -> str:
+    """The name of its class, in one line whatever a user's class is called."""
+    return " ".join(type(error).__name__.split())
+
+
 def in_a_line(error: BaseException) -> str:
     """`raised ValueError: no such size at my_checks.py:12`: the error of a callable of the user's,
     with the line that raised it."""
     own = users(error)
     at = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
     text = " ".join(text_of(error).split())[:SHOWN]
-    return f"raised {type(error).__name__}: {text}{at}"
+    return f"raised {kind_of(error)}: {text}{at}"
 
 
 def stack(error: BaseException) -> str:

@@ -29,6 +29,7 @@ from tpcheck.oracle.reference import (
 )
 from tpcheck.oracle.spreads import Key
 from tpcheck.placement import Entry, Layout, Replicate
+from tpcheck.process.surroundings import same_filters
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.spec import Spec
 from tpcheck.tensors.forms import as_int64
@@ -125,9 +126,10 @@ def pose(
 
 @contextlib.contextmanager
 def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
-    """Nothing in the block runs for ever, or ends the driver: either is the spec's trouble."""
+    """Nothing in the block runs for ever, or ends the driver: either is the spec's trouble; nor
+    does it make errors of others' warnings."""
     try:
-        with within(seconds):
+        with same_filters(), within(seconds):
             yield
     except TimeUp:
         raise InvalidArgument(

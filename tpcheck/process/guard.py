@@ -6,12 +6,20 @@ import sys
 from collections.abc import Iterable, Set
 from typing import Any
 
+from tpcheck.process import environment
 from tpcheck.process.aspects import Aspect, Left
 from tpcheck.process.loaded import modules_since, package
 from tpcheck.process.modes import of_torch
 from tpcheck.process.patches import Builtins, namespaces
 from tpcheck.process.registrations import operators
-from tpcheck.process.surroundings import imported, interpreter, resources, settings
+from tpcheck.process.surroundings import (
+    imported,
+    interpreter,
+    keep_streams,
+    resources,
+    settings,
+    streams,
+)
 
 #: What is named where the state can't even be read.
 UNREADABLE = "the state of the process"
@@ -112,10 +120,13 @@ def of_all_threads() -> Guard:
 def of_import() -> Guard:
     """What a file of checks may change of torch, and of what others are told by, in the driver
     when it is imported."""
+    keep_streams()
     return Guard([*of_torch(), operators(), *imported()], functions=True)
 
 
 def of_driver() -> Guard:
     """What a spec's callables may change in the driver. What it holds is tpcheck's own affair, and
     its user's."""
-    return Guard([*of_torch(), operators(), *settings()], functions=True)
+    environment.watch()
+    keep_streams()
+    return Guard([*of_torch(), operators(), *settings(), *streams()], functions=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import sys
+import sysconfig
+from pathlib import Path
 from types import ModuleType
 
 #: How many modules it was forked with. It does not look at those: it would write to each name's
@@ -41,3 +44,15 @@ def _parts(inherited: int, count: int) -> list[str]:
     new = list(itertools.islice(reversed(sys.modules.items()), max(0, count - inherited)))
     loaded = [(name, module) for name, module in new if name.count(".") < 3]
     return [name for name, module in loaded if name[:6] == "torch." and hasattr(module, "__path__")]
+
+
+def is_installed(file: str) -> bool:
+    """Whether it is of Python's library, of a package that was installed, or of tpcheck."""
+    return file.startswith(_installed())
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    paths = {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
+    own = Path(__file__).parent.parent
+    return tuple(f"{path}{os.sep}" for path in (*paths, own))

@@ -4,49 +4,96 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import gc
 import os
 import resource
 import signal
 import sys
 import threading
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
+from tpcheck.process import environment
 from tpcheck.process.aspects import Aspect
 from tpcheck.process.children import children
 
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
-#: Set anew for each case, as a launcher would (`ranks/worlds.py`).
-_OF_EACH_CASE = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+_STANDARD = (0, 1, 2)
+#: What the standard descriptors were, by device and inode → a descriptor of it. Above those that
+#: code may count on to be the next free ones.
+_kept: dict[tuple[int, int], int] = {}
+_ABOVE = 100
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in _OF_EACH_CASE}
-
-
-def _set_environment(value: dict[str, str]) -> None:
-    for name in set(_environment()) - set(value):
-        del os.environ[name]
-    os.environ.update(value)
-
-
-def _folder() -> str | None:
+def folder() -> str | None:
     with contextlib.suppress(OSError):  # it may be gone
         return os.getcwd()
     return None
 
 
-def _set_folder(value: str | None) -> None:
+def set_folder(value: str | None) -> None:
     if value is not None:
         os.chdir(value)
 
 
-def _umask() -> int:
+def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def search_path() -> list[str]:
+    """Where modules are looked for."""
+    return list(sys.path)
+
+
+def set_search_path(value: list[str]) -> None:
+    sys.path[:] = value
+
+
+def _finders() -> list[Any]:
+    return list(sys.meta_path)
+
+
+def _set_finders(value: list[Any]) -> None:
+    sys.meta_path[:] = value
+
+
+def _with_more(before: list[Any], now: list[Any]) -> list[Any]:
+    """What modules have made of a list when they were imported: they add to it."""
+    return now if all(one in now for one in before) else before
+
+
+def filters() -> list[Any]:
+    """What is done with which warning."""
+    return list(warnings.filters)
+
+
+def set_filters(value: list[Any]) -> None:
+    warnings.filters[:] = value  # type: ignore[index]
+    warnings._filters_mutated()  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def same_filters() -> Iterator[None]:
+    """What the block changes of them is put back, but for what modules add. Unlike
+    `warnings.catch_warnings`, it does not have every warning told again."""
+    before = filters()
+    try:
+        yield
+    finally:
+        if filters() != (kept := _with_more(before, calm(before))):
+            set_filters(kept)
+
+
+def calm(before: list[Any]) -> list[Any]:
+    """Those of now that make no error of a warning which was none before: modules silence their own
+    when they are imported."""
+    return [one for one in filters() if one[0] != "error" or one in before]
 
 
 def _limits() -> tuple[tuple[int, int], ...]:
@@ -109,7 +156,23 @@ def _children() -> dict[str, list[int]]:
 
 
 def _streams() -> tuple[Any, ...]:
-    return (sys.stdin, sys.stdout, sys.stderr, *map(_file, (0, 1, 2)))
+    return (sys.stdin, sys.stdout, sys.stderr, *map(_file, _STANDARD))
+
+
+def _set_streams(value: tuple[Any, ...]) -> None:
+    """The descriptors as well, of those files that have been kept open (`keep_streams`)."""
+    sys.stdin, sys.stdout, sys.stderr, *files = value
+    for descriptor, file in zip(_STANDARD, files, strict=True):
+        if _file(descriptor) != file and file in _kept:
+            os.dup2(_kept[file], descriptor)
+
+
+def keep_streams() -> None:
+    """Keeps what is behind the standard descriptors open, so that they can be put back."""
+    for descriptor in _STANDARD:
+        file = _file(descriptor)
+        if file is not None and file not in _kept:
+            _kept[file] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
 
 
 def _file(descriptor: int) -> tuple[int, int] | None:
@@ -123,9 +186,20 @@ def _collecting(value: bool) -> None:
     (gc.enable if value else gc.disable)()
 
 
+_FINDERS = Aspect(
+    "sys.meta_path",
+    _finders,
+    _set_finders,
+    kept=lambda before, _: _with_more(before, _finders()),
+)
+_HANDLERS = Aspect("signal.getsignal", _handlers, _set_handlers)
+_LIMITS_OF_PROCESS = Aspect("resource.getrlimit", _limits, _set_limits)
 _RECURSION = Aspect("sys.getrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit)
 _ENVIRONMENT = Aspect(
-    "os.environ", _environment, _set_environment, kept=lambda before, modules: _environment()
+    "os.environ",
+    environment.read,
+    environment.write,
+    kept=lambda before, modules: environment.kept(before),
 )
 
 
@@ -133,21 +207,32 @@ def settings() -> list[Aspect]:
     """What code of a library may set in a process that is not its own."""
     return [
         _ENVIRONMENT,
-        Aspect("os.getcwd", _folder, _set_folder),
-        Aspect("os.umask", _umask, os.umask),
+        Aspect("os.getcwd", folder, set_folder),
+        Aspect("os.umask", umask, os.umask),
+        Aspect(
+            "sys.path",
+            search_path,
+            set_search_path,
+            kept=lambda before, _: _with_more(before, search_path()),
+        ),
+        _FINDERS,
     ]
+
+
+def streams() -> list[Aspect]:
+    """Where the driver prints: without it no verdict is seen."""
+    return [Aspect("sys.stdout", _streams, _set_streams), _LIMITS_OF_PROCESS]
 
 
 def imported() -> list[Aspect]:
     """What a file may set for good when it is imported, and all that runs after it would have."""
     return [
         _RECURSION,
-        Aspect("sys.stdout", lambda: (sys.stdin, sys.stdout, sys.stderr), _set_streams),
+        Aspect("sys.stdout", _streams, _set_streams),
+        _LIMITS_OF_PROCESS,
+        _HANDLERS,
+        _FINDERS,
     ]
-
-
-def _set_streams(value: tuple[Any, Any, Any]) -> None:
-    sys.stdin, sys.stdout, sys.stderr = value
 
 
 def interpreter() -> list[Aspect]:
@@ -164,9 +249,9 @@ def interpreter() -> list[Aspect]:
 def resources() -> list[Aspect]:
     """What a process holds, and what may still happen to it."""
     found = [
-        Aspect("resource.getrlimit", _limits, _set_limits),
+        _LIMITS_OF_PROCESS,
         Aspect("signal.getitimer", pending, _stop_timers),  # before what they call goes
-        Aspect("signal.getsignal", _handlers, _set_handlers),
+        _HANDLERS,
         Aspect(
             "signal.pthread_sigmask",
             lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),

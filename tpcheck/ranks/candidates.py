@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.util
@@ -13,6 +14,7 @@ from typing import Any
 
 import cloudpickle
 
+from tpcheck.comms import frames
 from tpcheck.protocol.messages import Teach
 
 
@@ -53,7 +55,9 @@ class Candidates:
         self._finder.files.update(given.files)
         try:
             load()
-        except Exception as error:
-            traceback.print_exc()
-            return f"{type(error).__name__}: {error}".split("\n")[0]
+        except BaseException as error:  # also one that exits
+            with contextlib.suppress(Exception):  # of a class that can't be shown
+                traceback.print_exc()
+            said = f"{frames.kind_of(error)}: {frames.text_of(error)}"
+            return said.split("\n")[0]
         return None

@@ -282,8 +282,8 @@ def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:
     if (stopped := stopped_by(error, recorder.rank, at)) is not None:
         return stopped
     detail = Raised(
-        type=type(error).__name__,
-        text=str(error).strip().split("\n")[0][:400],
+        type=frames.kind_of(error),
+        text=frames.text_of(error).strip().split("\n")[0][:400],
         scene=at,
         communicating=error is recorder.broken or isinstance(error, dist.DistError),
         row=order.refused(error) if recorder.phase is Phase.BUILD else None,

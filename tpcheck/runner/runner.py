@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
-import sysconfig
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +20,7 @@ from tpcheck.oracle.reference import ask
 from tpcheck.plan.findings import mismatches
 from tpcheck.process import guard
 from tpcheck.process.aspects import Left
+from tpcheck.process.loaded import is_installed
 from tpcheck.protocol.messages import RankReport, Teach, Work
 from tpcheck.protocol.pickled import modules_of, sent
 from tpcheck.report import reasons
@@ -274,11 +273,9 @@ def _taught(key: str, blob: bytes) -> Teach:
 def _own_modules() -> dict[str, str]:
     """Modules of the driver that ranks may have to find by file: none of the standard library,
     none of site-packages."""
-    paths = {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
-    installed = tuple(path + os.sep for path in paths)
     out = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and file.endswith(".py") and not file.startswith(installed) and name != "__main__":
+        if file and file.endswith(".py") and not is_installed(file) and name != "__main__":
             out[name] = file
     return out

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tpcheck.errors import InvalidArgument, let_through
+from tpcheck.process import own_settings
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
@@ -30,19 +31,31 @@ def attempt(
     Args:
         searching: makes the search, as `Search` does.
     """
+    with own_settings.in_force(file_of(check)):
+        result = _attempted(check, session, options, deadline, searching)
+    result.address = address(check)
+    return result
+
+
+def _attempted(
+    check: Check,
+    session: Session,
+    options: Options,
+    deadline: float | None,
+    searching: Callable[..., Search],
+) -> CheckResult:
     begun = time.monotonic()
     search: Search | None = None
     try:
         if (absent := check.spec.cannot_run()) is not None:
             raise InvalidArgument(absent)
         search = searching(check, session.engine, options, session.confirm)
-        result = search.run(deadline)
+        return search.run(deadline)
     except BaseException as error:
         let_through(error)
         result = _cut_short(search, check, session, why(error))
         result.trouble, result.seconds = True, time.monotonic() - begun
-    result.address = address(check)
-    return result
+        return result
 
 
 def not_run(check: Check, session: Session, reason: str) -> CheckResult:
@@ -50,6 +63,12 @@ def not_run(check: Check, session: Session, reason: str) -> CheckResult:
     result = CheckResult(check.title, Verdict.UNKNOWN, session.engine.name, reason=reason)
     result.address = address(check)
     return result
+
+
+def file_of(check: Check) -> str | None:
+    """The file that the check was collected from."""
+    found = check.address()
+    return None if found is None else found[0]
 
 
 def address(check: Check) -> str | None:

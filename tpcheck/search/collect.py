@@ -15,7 +15,7 @@ from types import ModuleType
 
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
-from tpcheck.process import guard
+from tpcheck.process import guard, own_settings
 from tpcheck.search.neighbours import make_importable, packages_beside, require_own
 from tpcheck.spec import Check
 
@@ -140,15 +140,16 @@ def load(file: Path) -> ModuleType:
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(file):
             return module
-    for folder in (Path.cwd(), file.parent):
+    for folder in (Path.cwd(), file.parent, _root(file)):
         make_importable(folder)
     name, torch_before = "", guard.of_import()
     try:
-        name = _module_name(file)  # imports the packages that it is in
-        if "." in name:  # as its neighbours will
-            module = _required(importlib.import_module(name), file)
-        else:
-            module = _execute(name, file)
+        with own_settings.noted(str(file)):
+            name = _module_name(file)  # imports the packages that it is in
+            if "." in name:  # as its neighbours will
+                module = _required(importlib.import_module(name), file)
+            else:
+                module = _execute(name, file)
         require_own(file)
         return module
     except InvalidArgument:
@@ -181,20 +182,24 @@ def _execute(name: str, file: Path) -> ModuleType:
 
 def _module_name(file: Path) -> str:
     """`properties.linear` where an import would find this very file, else a name of its own."""
-    root = file.parent
-    while (root / "__init__.py").exists():
-        root = root.parent
-    for base in {Path.cwd(), root}:
+    for base in {Path.cwd(), _root(file)}:
         parts = file.relative_to(base).with_suffix("").parts if file.is_relative_to(base) else ()
         name = ".".join(parts)
-        if parts and all(part.isidentifier() for part in parts) and _finds(name, file, base):
+        if parts and all(part.isidentifier() for part in parts) and _finds(name, file):
             return name
     return f"tpcheck_checks_{file.stem}_{hashlib.sha256(os.fsencode(file)).hexdigest()[:8]}"
 
 
-def _finds(name: str, file: Path, base: Path) -> bool:
-    """Whether `import name` leads to this file, with `base` at the end of the path."""
-    make_importable(base)
+def _root(file: Path) -> Path:
+    """The folder of the outermost package that the file is in."""
+    root = file.parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    return root
+
+
+def _finds(name: str, file: Path) -> bool:
+    """Whether `import name` leads to this file."""
     importlib.invalidate_caches()
     try:
         spec = importlib.util.find_spec(name)
@@ -211,4 +216,4 @@ def _where(error: BaseException, file: Path) -> str:
     )  # fmt: skip
     at = f" (line {line})" if line else ""
     text = next(iter(frames.text_of(error).splitlines()), "")
-    return f"{type(error).__name__}: {text}{at}"
+    return f"{frames.kind_of(error)}: {text}{at}"

@@ -9,8 +9,10 @@ from tpcheck.diagnosis.examine import examine_failure, unexplained
 from tpcheck.engines import ranks_for
 from tpcheck.errors import CaseError, InvalidArgument, let_through
 from tpcheck.oracle.pose import pose
+from tpcheck.process import own_settings
 from tpcheck.protocol.bundle import write_bundle
 from tpcheck.runner.runner import Runner
+from tpcheck.search.attempt import file_of
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus, Saved, is_file, is_outside
 from tpcheck.search.session import Session, open_session, preload_of
@@ -67,7 +69,8 @@ def replay(
     with open_session(kind, size, time_limit=time_limit, preload=preload) as session:
         command = kept.command(id_or_file, check=check, trust=trust)
         try:
-            return _replayed(saved, session, Runner(found, session.engine), dump, command)
+            with own_settings.in_force(file_of(found)):
+                return _replayed(saved, session, Runner(found, session.engine), dump, command)
         except BaseException as error:
             let_through(error)
             raise InvalidArgument(f"{found.title}: {why(error)}") from error

@@ -13,6 +13,7 @@ from tests import ROOT
 from tests.catalogue.torture import (
     campaign,
     deaths,
+    drivers,
     faults,
     hunts,
     judge,
@@ -27,7 +28,7 @@ assert faults
 
 #: Faults of each engine. Those of threads are about a third: what they share is what is new there.
 COUNTS = {"gloo": 640, "threads": 220}
-STAGES = ("faults", "permutations", "memory", "deaths", "hunts")
+STAGES = ("faults", "drivers", "permutations", "memory", "deaths", "hunts")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,6 +65,7 @@ def main() -> int:
         return 0
     stages: dict[str, Callable[[], bool]] = {
         "faults": lambda: _faults(given),
+        "drivers": lambda: drivers.main(_records(given, "drivers")),
         "permutations": lambda: permutations.main(
             given.permutations, given.seed, _records(given, "permutations")
         ),

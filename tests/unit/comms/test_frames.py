@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import tpcheck
 from tpcheck.comms import callsite, frames
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.reference import ask
+from tpcheck.process.exits import refused
 from tpcheck.report.text import _stack
 from tpcheck.specs.linear import row_linear
 
@@ -88,3 +90,15 @@ def test_the_stack_of_a_waiting_rank_shows_the_package_beside_torch(file: str) -
     assert _stack(f'{dump}\n  File "{file}", line 7 in forward') == [
         f'  File "{file}", line 7 in forward'
     ]
+
+
+def test_the_name_of_a_class_is_one_line() -> None:
+    kind = type("One\nPASS  all", (Exception,), {})
+    assert frames.kind_of(kind("text")) == "One PASS all"
+    assert frames.in_a_line(kind("text")) == "raised One PASS all: text"
+
+
+def test_what_ends_the_process_is_left_by_who_called_it() -> None:
+    with refused(), pytest.raises(SystemExit) as left:
+        os._exit(0)
+    assert frames.through(left.value) == []

@@ -1,0 +1,35 @@
+"""What a file does to the process that is the driver changes no verdict of another file, and costs
+no report. All of it is `python -m tests.catalogue.torture drivers`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.catalogue.torture import drivers
+
+#: One for each way in which it is kept apart; tests of `process/` have the rest.
+TRIED = (
+    ("a folder put on the path", "on import", False),
+    ("a variable set, and a module loaded", "on import", True),
+    ("a number of a module beside it", "on import", False),
+    ("a method of a class beside it", "in its reference", True),
+    ("warnings are errors", "in its reference", True),
+    ("stdout redirected", "in its reference", True),
+    ("a thread that does not end", "in its reference", True),
+    ("another program", "in its reference", True),
+)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        one
+        if (one.what, one.place, one.first) in TRIED
+        else pytest.param(one, marks=pytest.mark.sweep)
+        for one in drivers.runs()
+    ],
+    ids=lambda one: one.label,
+)
+def test_a_file_changes_nothing_for_another(one: drivers.Run) -> None:
+    row = drivers.row(0, one)
+    assert not row.wrong, (row.seen, row.exceptions)
