@@ -2,7 +2,16 @@
 
 from dataclasses import replace
 
-from properties import attention, block, embedding, fused, linear, mlp
+from properties import (
+    attention,
+    block,
+    embedding,
+    fused,
+    language_model,
+    linear,
+    mlp,
+    tied_embedding,
+)
 from tpcheck import specs
 
 column_models = replace(linear.column_linear, spec=specs.column_linear(models="all"))
@@ -16,3 +25,7 @@ mlp_models = replace(mlp.mlp, spec=specs.mlp(models="all"))
 attention_models = replace(attention.attention, spec=specs.attention(models="all"))
 block_models = replace(block.block, spec=specs.block(models="all"))
 block_sp_models = replace(block.block_sp, spec=specs.block(sequence_parallel=True, models="all"))
+tied_models = replace(tied_embedding.tied_embedding, spec=specs.tied_embedding(models="all"))
+language_models = replace(
+    language_model.language_model, spec=specs.language_model(layers=(1,), models="all")
+)

@@ -100,7 +100,7 @@ def test_every_drawn_case_can_be(name: str) -> None:
         assert spec.requires is None or spec.requires(case) is None
         assert Case.from_dict(case.to_dict()) == case
         module = build_reference(spec, case)
-        state = dict(module.named_parameters())
+        state = dict(module.named_parameters(remove_duplicate=False))
         for tensor, entry in placement.resolve("p", spec.layout(case).params, [*state]).items():
             placement.check(tensor, state[tensor], entry, case=case)
 

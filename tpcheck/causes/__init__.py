@@ -27,6 +27,7 @@ from tpcheck.causes.structure import OfStructure
 from tpcheck.causes.targets import OfTargets
 from tpcheck.causes.tensor import BiasRepeated, OfTensor, Scaled
 from tpcheck.causes.terms import OfTerms
+from tpcheck.causes.tied import OfTied
 
 InAnyDtype = (
     OfStructure
@@ -39,6 +40,7 @@ InAnyDtype = (
     | OfTerms
     | OfLosses
     | OfTargets
+    | OfTied
     | OfMicrobatches
     | OfReruns
 )

@@ -9,23 +9,6 @@ from tpcheck.vocabulary import Phase
 
 
 @dataclass(frozen=True)
-class TiedUnsummed:
-    """One parameter with several names on different stages: what they hold of its gradient adds
-    up to the reference."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TiedSummedOverAxis:
-    """As `TiedUnsummed`, and each is summed over the mesh axis `axis`, along which its like
-    already agree."""
-
-    names: tuple[str, ...]
-    axis: str
-
-
-@dataclass(frozen=True)
 class BranchUnsummed:
     """The sum over the ranks is too large by R − 1 times what all modules but `branch` send back:
     that one's gradient is not summed over the ranks, the others' are."""
@@ -117,9 +100,7 @@ class CollectiveLeftOut:
 
 
 OfSeveral = (
-    TiedUnsummed
-    | TiedSummedOverAxis
-    | BranchUnsummed
+    BranchUnsummed
     | JoinsEveryTerm
     | ScaledOverData
     | OwnDataOnly

@@ -16,7 +16,7 @@ from tpcheck.case import Case
 from tpcheck.causes.structure import DiagnosisFailed, NothingKnown
 from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled, Subject
 from tpcheck.diagnosis import diagnose
-from tpcheck.diagnosis.facts import Dumps, Facts, values
+from tpcheck.diagnosis.facts import Dumps, Facts, Local, values
 from tpcheck.diagnosis.hypotheses.kernels import of_kernels
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
 from tpcheck.diagnosis.structure import by_structure
@@ -102,12 +102,13 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     # the same, and its collectives in backward carry their module
     shown = again if at is None and same else failed
     seen: FirstSeen | None = None
-    inside = None
+    inside: list[Local] = []
     if at is not None and _has_modules(posed):
         watched, borders = _watched(runner, posed, failed, at)
         place = None if borders is None else locate(failed, borders)
-        if borders is not None and place is not None and place.border is not None:
-            inside = borders.local(place.border)
+        if borders is not None and place is not None:
+            found = (borders.local(b) for b in (place.border, place.fed) if b is not None)
+            inside = [local for local in found if local is not None]
         if same and watched.compiles and watched.verdict is Verdict.PASS:
             seen = _only_compiled(runner, posed, failed)
         seen = seen or _at_module(place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,7 +31,8 @@ class Facts:
         again: the same case run once more, with `dumps` kept.
         rerun: runs another case of the same check; None where it can't be.
         spec: the check's spec, where more of the reference is to be asked.
-        inside: the tensor at the boundary of the module where it starts, where that is known.
+        inside: the tensor at the boundary of the module where it starts, where that is known, and
+            then the one before it, where that is a sum that is still to be taken.
         execute: runs the candidate on a case that was posed otherwise, or in another way
             (`Runner.execute`).
     """
@@ -42,7 +43,7 @@ class Facts:
     dumps: Dumps
     rerun: Callable[[Case], CaseResult | None]
     spec: Spec | None = None
-    inside: Local | None = None
+    inside: Sequence[Local] = ()
     execute: Callable[..., CaseResult] | None = None
 
     @property

@@ -38,12 +38,14 @@ class Place:
         phase: forward or backward.
         border: where it was seen; None where only a parameter's gradient is wrong.
         after: the module just before whose result is a sum that is still to be taken, if any.
+        fed: the boundary just before, where the ranks hold terms of a sum there.
     """
 
     module: str
     phase: Phase
     border: Border | None = None
     after: str | None = None
+    fed: Border | None = None
 
 
 class Borders:
@@ -114,9 +116,10 @@ class Borders:
         for border in self.of(phase):
             if self.differs(border) and self._carries(border):
                 module, after = _maker(border), None
-                if before is not None and before.parent == module and self._is_partial(before):
-                    after = before.module
-                return Place(module, phase, border, after)
+                fed = before if before is not None and self._is_partial(before) else None
+                if fed is not None and fed.parent == module:
+                    after = fed.module
+                return Place(module, phase, border, after, fed)
             before = border
         return None
 
@@ -141,22 +144,36 @@ class Borders:
             return place
         if start < len(order) and self._is_left(order[start]):
             return Place(_maker(order[start]), Phase.BACKWARD, order[start])
+        if place is not None and start < len(order) and self._is_partial(order[start]):
+            # what comes in is a sum that nobody takes, since what goes on from here is wrong
+            made = self._start_of_sum(order, start)
+            return Place(_maker(made), Phase.BACKWARD, made)
         return Place(earliest, Phase.BACKWARD)
+
+    def _start_of_sum(self, order: list[Border], index: int) -> Border:
+        """Where the gradient that is a sum to be taken at `index` has become one."""
+        while index and self._is_partial(order[index - 1]):
+            index -= 1
+        return order[index]
 
     def _is_left(self, border: Border) -> bool:
         """Whether the ranks hold terms of a sum here, and in no other layer: nobody took it."""
         mates = self._like(border)
         return self._is_partial(border) and bool(mates) and not any(map(self._is_partial, mates))
 
+    @property
+    def ends_inside(self) -> bool:
+        """Whether no input has a gradient: what is left of a sum shows at no input."""
+        kinds = {target.kind for problem in self.posed.problems for target in problem.targets}
+        return Kind.INPUT_GRAD not in kinds
+
     def unsummed(self) -> Place | None:
         """Where the gradient of an input turns into terms of a sum that nobody takes after."""
         order = self.of(Phase.BACKWARD)
-        before = len(order)
-        while before and self._is_partial(order[before - 1]):
-            before -= 1
-        if before == len(order):
+        if not order or not self._is_partial(order[-1]):
             return None
-        return Place(_maker(order[before]), Phase.BACKWARD, order[before])
+        made = self._start_of_sum(order, len(order) - 1)
+        return Place(_maker(made), Phase.BACKWARD, made)
 
     def _carries(self, border: Border) -> bool:
         """Whether the nearest module around this boundary that can be compared is wrong, too: a
@@ -225,7 +242,7 @@ def locate(result: CaseResult, borders: Borders) -> Place | None:
     if place is not None or wrong[0].kind.is_output:
         return place
     place = borders.first(Phase.BACKWARD)
-    if place is None and any(m.kind is Kind.INPUT_GRAD for m in wrong):
+    if place is None and (any(m.kind is Kind.INPUT_GRAD for m in wrong) or borders.ends_inside):
         place = borders.unsummed()
     return borders.first_backward(place, [m.tensor for m in wrong if _of_parameter(m)])
 

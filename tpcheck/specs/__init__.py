@@ -12,9 +12,11 @@ from tpcheck.specs.cross_entropy import cross_entropy
 from tpcheck.specs.embedding import embedding
 from tpcheck.specs.fused import all_gather_linear, linear_reduce_scatter
 from tpcheck.specs.head import head
+from tpcheck.specs.language_model import language_model
 from tpcheck.specs.linear import column_linear, row_linear
 from tpcheck.specs.mlp import mlp
 from tpcheck.specs.model import causal_lm
+from tpcheck.specs.tied import tied_embedding
 
 __all__ = [
     "all_gather_linear",
@@ -25,8 +27,10 @@ __all__ = [
     "cross_entropy",
     "embedding",
     "head",
+    "language_model",
     "linear_reduce_scatter",
     "mlp",
     "row_linear",
     "stack",
+    "tied_embedding",
 ]

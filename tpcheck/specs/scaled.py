@@ -40,7 +40,7 @@ def among(part: str, models: Models, *, even: bool = False) -> Among | None:
     have at the degree, the smallest first; None where no model is asked for.
 
     Args:
-        part: "attention", "mlp", "block", "embedding", "column" or "row".
+        part: "attention", "mlp", "block", "language_model", "embedding", "column" or "row".
         models: "all" for each that has such a part.
         even: only sizes that the degree divides.
 
@@ -68,11 +68,12 @@ def among(part: str, models: Models, *, even: bool = False) -> Among | None:
 
 def lacks(part: str, model: Model) -> str | None:
     """Why the ready spec of this part has no case of the model, or None."""
-    if part in ("attention", "block") and model.latent:
+    whole = part in ("block", "language_model")
+    if (part == "attention" or whole) and model.latent:
         return "q, k and v come from latent vectors"
-    if part == "block" and model.experts:
+    if whole and model.experts:
         return "experts stand in the place of its MLP"
-    if part == "block" and model.parallel:
+    if whole and model.parallel:
         return "attention and MLP stand side by side"
     return None
 
@@ -120,6 +121,14 @@ def block(model: Model, tp: int) -> Iterator[Dims]:
         intermediate = Fraction(model.intermediate * int(dims["hidden"]), model.hidden)
         if intermediate.denominator == 1 and intermediate % tp == 0:
             yield {**dims, "intermediate": int(intermediate), **_of_mlp(model)}
+
+
+def language_model(model: Model, tp: int) -> Iterator[Dims]:
+    """A block, with a vocabulary for its hidden size, and a head that is tied as the model's."""
+    for dims in block(model, tp):
+        vocab = _vocab(model, int(dims["hidden"]), tp)
+        if _fills(vocab, tp):
+            yield {**dims, "vocab": vocab, "tied": model.tied}
 
 
 def embedding(model: Model, tp: int) -> Iterator[Dims]:
@@ -178,6 +187,7 @@ _PARTS = {
     "attention": attention,
     "mlp": mlp,
     "block": block,
+    "language_model": language_model,
     "embedding": embedding,
     "column": column,
     "row": row,
@@ -185,6 +195,7 @@ _PARTS = {
 #: What ranks share, and need not divide.
 _SHARED = {
     "mlp": "intermediate",
+    "language_model": "vocab",
     "embedding": "vocab",
     "column": "out_features",
     "row": "in_features",

@@ -17,6 +17,7 @@ from tpcheck.diagnosis.hypotheses import (
     targets,
     tensor,
     terms,
+    tied,
 )
 from tpcheck.tensors.names import STEP
 from tpcheck.verdict import Diagnosis, Mismatch
@@ -37,7 +38,9 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     # terms that add up to the reference do so by no accident
     tensor.summed,
     # as `summed`, over the names of one tensor in place of its ranks
-    several.tied,
+    tied.stages,
+    # the same of one rank: each use of it, as many times as it is there
+    tied.uses,
     # before `later_pass_only`: an order explains all passes at once
     microbatches.reordered,
     # after the factors and sums, which may be wrong in a later pass only
@@ -115,7 +118,7 @@ def by_values(facts: Facts) -> Diagnosis | None:
 def _named(facts: Facts, first: list[Mismatch]) -> Diagnosis | None:
     """What fits the tensor at the boundary of the module where it starts, where that is known, else
     one of those that went wrong first."""
-    inside = None if facts.inside is None else _first_that_fits(facts, facts.inside)
+    inside = _first(_first_that_fits(facts, local) for local in facts.inside)
     each = (_tested(facts, m) for m in _each_once(facts, first))
     return inside or _first(each) or several.common_factor(facts)
 

@@ -16,12 +16,10 @@ from tpcheck.causes.several import (
     OwnDataOnly,
     ScaledOverData,
     SummedOverData,
-    TiedSummedOverAxis,
-    TiedUnsummed,
 )
-from tpcheck.diagnosis.facts import Facts, Local, local_of
+from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.oracle.pose import Posed, pose
-from tpcheck.placement import Replicate, by_axis, take
+from tpcheck.placement import take
 from tpcheck.tensors.boundaries import Border
 from tpcheck.tensors.names import FIRST, Shelf
 from tpcheck.verdict import Diagnosis
@@ -30,39 +28,6 @@ from tpcheck.vocabulary import Code, End, Kind, Phase
 #: Wrong gradients, and elements of them, from which on a common factor is not an accident; fewer
 #: are off by one factor too easily.
 TENSORS, ELEMENTS = 3, 6
-
-
-def tied(facts: Facts, local: Local) -> Diagnosis | None:
-    """Of a tensor with several names, on ranks of different stages: what they hold adds up to the
-    reference, or to R times it."""
-    same = _same_tensor(facts, local)
-    if same is None:
-        return None
-    rank, name = local.ranks[0], local.target.name
-    total = local.actual[rank] + sum(other.actual[other.ranks[0]] for other in same)
-    names = (name, *(other.target.name for other in same))
-    if local.fits(total, rank):
-        return Diagnosis(Code.PARTIAL_NOT_REDUCED, TiedUnsummed(names))
-    for axis, size in facts.case.mesh.items():
-        alike = by_axis(local.target.entry).get(axis, Replicate()) == Replicate()
-        if size > 1 and alike and local.fits(total / size, rank):
-            return Diagnosis(Code.WRONG_GROUP, TiedSummedOverAxis(names, axis))
-    return None
-
-
-def _same_tensor(facts: Facts, local: Local) -> list[Local] | None:
-    """The same parameter under its other names, on other ranks; None where it has none, or where
-    one of them is on the same rank or is not known."""
-    params, name = facts.posed.problems[0].params, local.target.name
-    if local.kind not in (Kind.PARAM_GRAD, Kind.PARAM) or name not in params:
-        return None
-    rank = local.ranks[0]
-    d = facts.case.coordinates(rank).get("dp", 0)
-    targets = {t.name: t for t in facts.posed.problems[d].targets if t.kind == local.kind}
-    others = [n for n, tensor in params.items() if tensor is params[name] and n != name]
-    held = [local_of(facts, targets[n], d) for n in others if n in targets]
-    known = [other for other in held if other is not None and rank not in other.ranks]
-    return known if known and len(known) == len(held) else None
 
 
 def partial_branch(facts: Facts, local: Local) -> Diagnosis | None:

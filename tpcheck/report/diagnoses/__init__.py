@@ -17,6 +17,7 @@ from tpcheck.causes.structure import OfStructure
 from tpcheck.causes.targets import OfTargets
 from tpcheck.causes.tensor import OfTensor
 from tpcheck.causes.terms import OfTerms
+from tpcheck.causes.tied import OfTied
 from tpcheck.report.diagnoses import (
     altered,
     evident,
@@ -30,6 +31,7 @@ from tpcheck.report.diagnoses import (
     targets,
     tensor,
     terms,
+    tied,
 )
 
 
@@ -53,6 +55,8 @@ def sentence(cause: Cause) -> str:
         return terms.sentence(cause)
     if isinstance(cause, OfLosses):
         return losses.sentence(cause)
+    if isinstance(cause, OfTied):
+        return tied.sentence(cause)
     if isinstance(cause, OfTargets):
         return targets.sentence(cause)
     if isinstance(cause, OfAltered):

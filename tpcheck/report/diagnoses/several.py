@@ -14,17 +14,6 @@ def sentence(cause: causes.OfSeveral) -> str:
 
 
 @sentence.register
-def _(cause: causes.TiedUnsummed) -> str:
-    return f"{' and '.join(cause.names)} are one tensor: its gradient is the sum of theirs"
-
-
-@sentence.register
-def _(cause: causes.TiedSummedOverAxis) -> str:
-    names = " and ".join(cause.names)
-    return f"{names} are one tensor, whose gradient is summed over {cause.axis}, not over them"
-
-
-@sentence.register
 def _(cause: causes.BranchUnsummed) -> str:
     what = f"what {cause.branch} adds to it is not summed over the ranks"
     return f"{called(cause.subject)}: {what} (backward)"

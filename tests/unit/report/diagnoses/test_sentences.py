@@ -22,6 +22,7 @@ from tests.unit.report.diagnoses.said import (
     targets,
     tensor,
     terms,
+    tied,
 )
 from tpcheck.causes import Cause, OnlyInDtype
 from tpcheck.causes.altered import RowsMixed
@@ -53,6 +54,7 @@ SAID: list[Said] = [
     *reruns.SAID,
     *losses.SAID,
     *targets.SAID,
+    *tied.SAID,
     (
         OnlyInDtype(Scaled(OUT, 2.0, (0, 1), world=True), "bfloat16"),
         "output: every element is world_size × the reference; so in bfloat16, right in float64",

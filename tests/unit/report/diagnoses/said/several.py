@@ -12,24 +12,12 @@ from tpcheck.causes.several import (
     OwnDataOnly,
     ScaledOverData,
     SummedOverData,
-    TiedSummedOverAxis,
-    TiedUnsummed,
 )
 from tpcheck.vocabulary import Phase
 
 SUMS = ("all_reduce", "reduce_scatter")
 
 SAID: list[Said] = [
-    (
-        TiedUnsummed(("a", "b")),
-        "a and b are one tensor: its gradient is the sum of theirs",
-        {"names": ["a", "b"]},
-    ),
-    (
-        TiedSummedOverAxis(("a", "b"), "tp"),
-        "a and b are one tensor, whose gradient is summed over tp, not over them",
-        {"names": ["a", "b"], "axis": "tp"},
-    ),
     (
         BranchUnsummed(DX, "gate"),
         "input_grad x: what gate adds to it is not summed over the ranks (backward)",
