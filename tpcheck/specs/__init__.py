@@ -14,6 +14,7 @@ from tpcheck.specs.fused import all_gather_linear, linear_reduce_scatter
 from tpcheck.specs.head import head
 from tpcheck.specs.language_model import language_model
 from tpcheck.specs.linear import column_linear, row_linear
+from tpcheck.specs.linear_cross_entropy import linear_cross_entropy
 from tpcheck.specs.mlp import mlp
 from tpcheck.specs.model import causal_lm
 from tpcheck.specs.tied import tied_embedding
@@ -28,6 +29,7 @@ __all__ = [
     "embedding",
     "head",
     "language_model",
+    "linear_cross_entropy",
     "linear_reduce_scatter",
     "mlp",
     "row_linear",

@@ -1,21 +1,24 @@
 """Logits whose columns are sharded, one of which is each token's own: what the hypotheses about
-losses, and about targets, are asked of.
+losses, and about targets, are asked of. They are an input, or the product of one with a weight
+whose rows are sharded, or what the reference has at a module's boundary.
 
 Legend: T tokens, W columns, R degree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tpcheck.diagnosis.facts import Facts, Local
-from tpcheck.placement import Shard, by_axis, take
+from tpcheck.placement import Entry, Placement, Shard, by_axis, take
+from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.boundaries import Border
 from tpcheck.tensors.names import FIRST
-from tpcheck.vocabulary import Kind
+from tpcheck.vocabulary import End, Kind, Phase
 
 
 @dataclass(frozen=True)
@@ -23,15 +26,17 @@ class Labelled:
     """Logits of which one column per token is its own.
 
     Args:
-        name, ids_name: of the two inputs.
+        name: what they are called; `given` where it is an input's name.
+        ids_name: the input with the ids.
         logits: [T, W], float64.
         ids: [T].
         held: rank → the columns that it has.
-        used: the columns [W] that have a gradient for some token.
+        used: the columns [W] that have a gradient for some token, as far as that is known.
         counted: the tokens [T] that have a gradient.
     """
 
     name: str
+    given: bool
     ids_name: str
     logits: Tensor
     ids: Tensor
@@ -48,36 +53,71 @@ class Labelled:
         return owner
 
 
+@dataclass(frozen=True)
+class _Logits:
+    """What may be logits: [..., W], and how their columns are sharded, as a dim of a tensor."""
+
+    name: str
+    full: Tensor
+    entry: Entry
+    given: bool = False
+
+
 def labelled(facts: Facts, local: Local) -> Labelled | None:
-    """None where the inputs are not such logits and the ids of their columns."""
+    """None where there are no such logits, or no ids of their columns."""
     d = facts.case.coordinates(local.ranks[0]).get("dp", 0)
     problem = facts.posed.problems[d]
     if local.at != FIRST or facts.case.tp < 2 or not problem.inputs:
         return None
     inputs = problem.inputs[0]
-    ids = [n for n, t in inputs.items() if not t.is_floating_point()]
-    logits = [n for n in inputs if n not in ids and _by_column(facts, n, inputs[n])]
-    if len(ids) != 1 or len(logits) != 1:
-        return None
-    (name,), (ids_name,) = logits, ids
-    full, given = inputs[name], inputs[ids_name]
-    if given.shape != full.shape[:-1] or not full.numel():
-        return None
-    width, entry = full.shape[-1], facts.posed.inputs[name]
-    numbers = torch.arange(width).expand(full.shape)
-    held = {
-        r: take(numbers, entry, case=facts.case, rank=r).reshape(given.numel(), -1)[0]
-        for r in local.ranks
+    ids = [name for name, tensor in inputs.items() if not tensor.is_floating_point()]
+    for found in _logits(facts, problem) if ids else ():
+        given = inputs[ids[-1]]  # targets come after what is looked up
+        if given.shape == found.full.shape[:-1] and found.full.numel():
+            return _of(facts, local, problem, found, ids[-1])
+    return None
+
+
+def _of(facts: Facts, local: Local, problem: Problem, found: _Logits, ids_name: str) -> Labelled:
+    width, ids = found.full.shape[-1], problem.inputs[0][ids_name].flatten()
+    numbers = torch.arange(width)
+    held = {r: take(numbers, found.entry, case=facts.case, rank=r) for r in local.ranks}
+    targets = problem.targets if found.given else []
+    own = (t for t in targets if (t.kind, t.name) == (Kind.INPUT_GRAD, found.name))
+    gradient = next((t.value.reshape(-1, width) for t in own), None)
+    in_range = ((ids >= 0) & (ids < width))[:, None].expand(-1, width)
+    moved = in_range if gradient is None else gradient != 0
+    logits = found.full.double().reshape(-1, width)
+    used, counted = moved.any(0), moved.any(1)
+    return Labelled(found.name, found.given, ids_name, logits, ids, held, used, counted)
+
+
+def _logits(facts: Facts, problem: Problem) -> Iterator[_Logits]:
+    """An input whose columns are sharded; what goes into a loss inside; an input times a weight
+    whose rows are."""
+    inputs = problem.inputs[0]
+    for name, tensor in inputs.items():
+        dim = _dim(by_axis(facts.posed.inputs[name]).get("tp"))
+        if dim is not None and tensor.ndim > 1 and dim % tensor.ndim == tensor.ndim - 1:
+            yield _Logits(name, tensor, Shard(0), given=True)
+    rows = {
+        name: weight
+        for name, weight in problem.params.items()
+        if weight.ndim == 2 and _dim(by_axis(facts.posed.params[name]).get("tp")) == 0
     }
-    of_logits = (t for t in problem.targets if (t.kind, t.name) == (Kind.INPUT_GRAD, name))
-    gradient = next((t.value.reshape(-1, width) for t in of_logits), None)
-    moved = torch.ones(given.numel(), width) if gradient is None else gradient
-    used, counted = (moved != 0).any(0), (moved != 0).any(1)
-    return Labelled(
-        name, ids_name, full.double().reshape(-1, width), given.flatten(), held, used, counted
-    )
+    sizes = {len(weight) for weight in rows.values()}
+    for target in reversed(problem.borders):  # the last before the loss
+        border, value = Border.of(target.name), target.value
+        forward_out = (border.phase, border.side) == (Phase.FORWARD, End.OUT)
+        if forward_out and value.ndim > 1 and value.shape[-1] in sizes:
+            yield _Logits(f"what {border.module} returns", value, Shard(0))
+    for name, tensor in inputs.items():
+        for weight in rows.values() if tensor.is_floating_point() else ():
+            if tensor.ndim and tensor.shape[-1] == weight.shape[1]:
+                product = tensor.double() @ weight.double().T
+                yield _Logits(f"{name} times the weight", product, Shard(0))
 
 
-def _by_column(facts: Facts, name: str, tensor: Tensor) -> bool:
-    own = by_axis(facts.posed.inputs[name]).get("tp")
-    return isinstance(own, Shard) and tensor.ndim > 1 and own.dim % tensor.ndim == tensor.ndim - 1
+def _dim(placement: Placement | None) -> int | None:
+    """The dim along which it shards as `torch.chunk` does."""
+    return placement.dim if isinstance(placement, Shard) else None

@@ -127,7 +127,7 @@ def foreign_targets(facts: Facts, local: Local) -> Diagnosis | None:
     """Where the logits of ranks without the target's column are all the same number, the loss is
     less by a multiple of that number: right where it is 0, and twice as wrong for twice of it."""
     found = labelled(facts, local) if local.kind.is_output else None
-    if found is None or facts.spec is None or facts.execute is None:
+    if found is None or not found.given or facts.spec is None or facts.execute is None:
         return None
     gaps = [_gap(facts, local, found, level) for level in LEVELS]
     if any(gap is None for gap in gaps):
@@ -174,7 +174,7 @@ def target_columns(facts: Facts, local: Local) -> Diagnosis | None:
     """Each wrong element of dlogits lacks the target's own term, or has it too many: what the
     reference has in the target's column more than in others where all logits are alike."""
     found = labelled(facts, local) if local.kind is Kind.INPUT_GRAD else None
-    if found is None or local.target.name != found.name:
+    if found is None or not found.given or local.target.name != found.name:
         return None
     flat = with_other(facts, local, Side.INPUT, found.name, torch.zeros_like)
     if flat is None or int(found.used.sum()) < 2:
