@@ -163,11 +163,12 @@ class Host:
             stack = "".join(traceback.format_exception(error))
             outcome = rank_side.raised(error, recorder, stack)
         self.board.done(rank)
-        if isinstance(outcome, RankReport) and len(sys.modules) != self._imported:
-            self._imported, outcome.loaded = len(sys.modules), parts_of_torch()
         ended = Ended(work.epoch, rank, outcome)
         if before is not None:
             _note(ended, before, *world.left())
+        # Python's own functions are there again
+        if isinstance(outcome, RankReport) and len(sys.modules) != self._imported:
+            self._imported, outcome.loaded = len(sys.modules), parts_of_torch()
         return ended
 
     def _guard(self, rank: int) -> Guard:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import resource
 import signal
@@ -141,6 +142,28 @@ def test_what_is_left_behind_changes_no_verdict(gloo: Engine, what: str) -> None
     first = run(leaver(leave), gloo)
     assert first.verdict is Verdict.PASS and name in {left.name for left in first.left}
     time.sleep(0.1)  # what acts later has acted
+    others_are_as_they_are(gloo)
+
+
+class TakesAway:
+    """Takes a function of Python's away when it goes."""
+
+    def __del__(self) -> None:
+        del builtins.len  # type: ignore[attr-defined]
+
+
+class TakesAwayAtTheEnd(RowLinear):
+    """Correct."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.__dict__["at_end"] = TakesAway()
+
+
+def test_what_is_taken_away_when_the_candidate_goes_is_there_again(gloo: Engine) -> None:
+    first = run(TakesAwayAtTheEnd, gloo)
+    assert first.verdict is Verdict.PASS, first.mismatches
+    assert [left.name for left in first.left] == ["builtins.len"]
     others_are_as_they_are(gloo)
 
 

@@ -106,7 +106,7 @@ def test_columns_of_no_id_are_named_where_there_are_any(reduction: str) -> None:
 def test_logits_that_are_no_input_are_an_input_times_a_sharded_weight(reduction: str) -> None:
     dims = {"batch": 2, "seq": 3, "hidden": 4, "vocab": 7, "chunks": 2, "ignored": False}
     dims |= {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": reduction}
-    fused, tied = Case(dims=dims, mesh={"tp": 2}, seed=5), specs.linear_cross_entropy()
+    at, spec = Case(dims=dims, mesh={"tp": 2}, seed=5), specs.linear_cross_entropy()
 
     def edit(ranks: Ranks, posed: Posed) -> None:
         problem = posed.problems[0]
@@ -118,5 +118,5 @@ def test_logits_that_are_no_input_are_an_input_times_a_sharded_weight(reduction:
             total = {"none": off, "sum": off.sum(), "mean": off.mean()}[reduction]
             held[LOSS] = held[LOSS] + total
 
-    named = examine(edit, spec=tied, case=fused)
+    named = examine(edit, spec=spec, case=at)
     assert (named.code, "the sum of exponentials" in named.message) == ("missing-all-reduce", True)
