@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tpcheck.kernel import kernel_check
     from tpcheck.known import KnownFinding
     from tpcheck.mutant import Mutant
+    from tpcheck.norm import Norm
     from tpcheck.placement import Blocks, Heads, Layout, Only, Partial, Replicate, Shard
     from tpcheck.plan.audit import audit
     from tpcheck.plan.plan import Plan
@@ -37,6 +38,7 @@ _HOME = {
     "InvalidArgument": "errors",
     "KnownFinding": "known",
     "Mutant": "mutant",
+    "Norm": "norm",
     "Layout": "placement",
     "Shard": "placement",
     "Replicate": "placement",
@@ -65,6 +67,7 @@ __all__ = [
     "KnownFinding",
     "Layout",
     "Mutant",
+    "Norm",
     "Only",
     "Partial",
     "Plan",

@@ -94,3 +94,12 @@ def require_some(what: str, given: Sequence[str], known: Sequence[str]) -> None:
     several = isinstance(given, (tuple, list)) and bool(given)
     if not several or any(one not in known for one in given):
         raise InvalidArgument(f"{what}={shown(given)}: give some of {', '.join(known)}")
+
+
+def are_modules(value: object) -> bool:
+    """Whether it is a tuple or list of names that an import statement takes."""
+    return is_texts(value) and all(
+        part.isidentifier()
+        for name in value  # type: ignore[attr-defined]
+        for part in name.split(".")
+    )

@@ -18,7 +18,7 @@ from tpcheck.vocabulary import Code, Kind
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tpcheck.spec import Candidate, Schedule, Witness
+    from tpcheck.spec import Candidate, Clip, Schedule, Witness
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,7 @@ class Mutant:
         load: the candidate's own loader, where the loader is what is wrong.
         plan: the plan that the candidate is built by, as `Check` takes it.
         schedule: the candidate's own order of forwards and backwards, as `Check` takes it.
+        clip: how the candidate clips its gradients, as `Check` takes it.
         kernel: what a kernel is held to besides its values, as `Check` takes it.
         witness: what must run, as `Check` takes it.
     """
@@ -51,6 +52,7 @@ class Mutant:
     witness: Witness | None = None
     plan: Any = None
     schedule: Schedule | None = None
+    clip: Clip | None = None
     kernel: Kernel | None = None
 
     def __post_init__(self) -> None:
@@ -60,7 +62,7 @@ class Mutant:
         demand(self, "name", is_name(self.name), A_NAME)
         demand(self, "spec", isinstance(self.spec, Spec), "a Spec, as specs.*() returns")
         demand_callables(self, "candidate")
-        demand_callables(self, "load", "schedule", "witness", optional=True)
+        demand_callables(self, "load", "schedule", "clip", "witness", optional=True)
         rules = self.kernel is None or isinstance(self.kernel, Kernel)
         demand(self, "kernel", rules, "a Kernel, as kernel_check sets it, or None")
         for name, known in (("shows_in", Kind), ("diagnosis", Code)):
@@ -81,6 +83,7 @@ class Mutant:
             communication=self.spec.budget is not None,
             plan=self.plan,
             schedule=self.schedule,
+            clip=self.clip,
             kernel=self.kernel,
             witness=self.witness,
         )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
-from tpcheck.given import A_NAME, demand, demand_callables, is_name, is_texts, is_whole
+from tpcheck.given import A_NAME, are_modules, demand, demand_callables, is_name, is_whole
 from tpcheck.known import KnownFinding
+from tpcheck.norm import Norm
 from tpcheck.placement import Layout
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]
     Passes = Sequence[Mapping[str, Tensor]]
     Schedule = Callable[[Any, Passes, Passes], Sequence[Any]]
+    Clip = Callable[[Any, DeviceMesh, float], Any]
     Witness = Callable[[Case], Mapping[tuple[str, str], int]]
 
 
@@ -93,6 +95,8 @@ class Spec:
         rounding: case → the reference's function by another formula, the candidate's own, where
             that is less exact: bounds are measured on it, values still on the reference. A module
             has parameters of the same names.
+        norm: the norm of all gradients, which is compared, and by which they are clipped before a
+            step (`tpcheck.Norm`); every case then has a step. None: neither.
     """
 
     name: str
@@ -111,6 +115,7 @@ class Spec:
     linear: bool = False
     degrees: tuple[int, ...] = ()
     rounding: Callable[[Case], Reference] | None = None
+    norm: Norm | None = None
 
     def __post_init__(self) -> None:
         demand(self, "name", is_name(self.name), A_NAME)
@@ -129,10 +134,12 @@ class Spec:
             "rounding",
         )
         demand_callables(self, *optional, optional=True)
-        demand(self, "preload", _are_modules(self.preload), "a tuple of names of modules")
+        demand(self, "preload", are_modules(self.preload), "a tuple of names of modules")
         demand(self, "linear", isinstance(self.linear, bool), "True or False")
         degrees = isinstance(self.degrees, tuple) and all(is_whole(d, 1) for d in self.degrees)
         demand(self, "degrees", degrees, "a tuple of TP degrees")
+        norm = self.norm is None or isinstance(self.norm, Norm)
+        demand(self, "norm", norm, "a Norm, as in Norm(order=2.0), or None")
         if self.dp_gradients not in DP_GRADIENTS:
             given = shown(self.dp_gradients)
             allowed = ", ".join(DP_GRADIENTS)
@@ -180,6 +187,9 @@ class Check:
             leaves, and their gradients are read from them afterwards, as the parameters' are.
             Returns the outputs of each microbatch: a tensor, a tuple, or a dict, which is empty
             on ranks that have none. The forward after a step calls the module as usual.
+        clip: (module, mesh, most) → the norm of all gradients on this rank's TP group, which it has
+            clipped to `most`: the candidate's own, where the spec asks for a norm. By default
+            `torch.nn.utils.clip_grad_norm_`, which knows DTensors.
         communication: hold the candidate to the spec's communication budget: more than it is a
             FAIL, though every value is right. Off by default, since correct code may well send
             more (one gather per projection, recomputed collectives under checkpointing).
@@ -204,6 +214,7 @@ class Check:
     name: str = ""
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
     schedule: Schedule | None = None
+    clip: Clip | None = None
     communication: bool = False
     plan: Any = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -222,7 +233,7 @@ class Check:
                 f"Check(candidate=…) is a {given}; pass a function build(case, mesh) -> module"
             )
         demand(self, "name", self.name == "" or is_name(self.name), A_NAME)
-        demand_callables(self, "load", "schedule", "witness", optional=True)
+        demand_callables(self, "load", "schedule", "clip", "witness", optional=True)
         for flag in ("communication", "processes"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         findings = isinstance(self.known, (list, tuple)) and all(
@@ -240,6 +251,10 @@ class Check:
                 raise InvalidArgument(f"overrides[{shown(name)}]{hint}")
         if self.overrides:
             object.__setattr__(self, "spec", replace(self.spec, **self.overrides))
+        if self.clip is not None and self.spec.norm is None:
+            raise InvalidArgument(
+                f"Check(clip=…): spec {self.spec.name!r} asks for no norm; give Spec(norm=Norm())"
+            )
         if self.communication and self.spec.budget is None:
             raise InvalidArgument(
                 f"Check(communication=True): spec {self.spec.name!r} has no budget to hold the "
@@ -273,18 +288,9 @@ class Check:
         """Whether `other` is this check, whatever its name."""
         return all(
             getattr(other, part) is getattr(self, part)
-            for part in ("spec", "candidate", "load", "plan", "schedule")
+            for part in ("spec", "candidate", "load", "plan", "schedule", "clip")
         )
 
 
 def _with_subclasses(kind: type) -> set[type]:
     return {kind}.union(*map(_with_subclasses, kind.__subclasses__()))
-
-
-def _are_modules(value: object) -> bool:
-    """Whether it is a tuple or list of names that an import statement takes."""
-    return is_texts(value) and all(
-        part.isidentifier()
-        for name in value  # type: ignore[attr-defined]
-        for part in name.split(".")
-    )

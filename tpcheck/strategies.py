@@ -190,7 +190,11 @@ def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
                 f"spec {spec.name!r}: cases(space) returned {type(strategy).__name__}; "
                 f"return a Hypothesis strategy, as tpcheck.strategies.cases(...) is"
             )
-        return st.tuples(strategy, _OFTEN).map(_perhaps_integers) if spec.linear else strategy
+        return (
+            st.tuples(strategy, _OFTEN).map(_perhaps_integers)
+            if spec.linear and spec.norm is None
+            else strategy
+        )
     if not isinstance(spec.cases, Sequence) or not spec.cases:
         raise InvalidArgument(
             f"spec {spec.name!r}: cases is neither a function nor a list of cases"

@@ -65,8 +65,8 @@ _COMPUTED = (
     Kind.LOSS,
     Kind.INPUT_GRAD,
     Kind.PARAM_GRAD,
-    Kind.PARAM,
     Kind.GRAD_NORM,
+    Kind.PARAM,
     Kind.REPLICA,
 )
 
@@ -193,6 +193,17 @@ class Statistic(StrEnum):
     LARGEST = "largest"
     SUM = "sum"
     SUM_OF_EXPONENTIALS = "sum-of-exponentials"
+
+
+class Counted(StrEnum):
+    """How gradients were counted on the way to their norm."""
+
+    OWN = "own"  # the rank's own part alone
+    COPIES = "copies"  # once for each rank that has them
+    ONE_RANK = "one-rank"
+    NAMES = "names"  # once for each of its names
+    SUM_OF_RANKS = "sum-of-ranks"  # norms were added up, not their powers
+    NEVER = "never"
 
 
 class OpTest(StrEnum):

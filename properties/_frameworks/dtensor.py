@@ -1,5 +1,6 @@
 """Plans of torch's `parallelize_module`, at sizes that the degree does not divide, too."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.distributed.tensor.parallel import (
 
 import tpcheck
 from fixtures.frameworks.torch_findings import finding, singleton, wide
-from tpcheck import Case, Layout, Plan
+from tpcheck import Case, Layout, Norm, Plan
 from tpcheck.adapters import dtensor
 
 
@@ -122,6 +123,18 @@ dtensor_mlp_sp = dtensor.check(
     ),
     known=[singleton({"hidden": 4, "inner": 1, "bias": False})],
 )
+
+_even_sp = dtensor.check(
+    _MLP,
+    _plan_sp,
+    cases=lambda space: _cases(space, inner=_even, seq=_even),
+    inputs=_x,
+    layout=lambda case: Layout(
+        inputs={"x": tpcheck.Shard(1)}, outputs={"output": tpcheck.Shard(1)}
+    ),
+)
+# clipped by torch's own function, which knows DTensors
+dtensor_mlp_norm = replace(_even_sp, spec=replace(_even_sp.spec, norm=Norm()))
 
 
 def _vocab_cases(space: Any) -> Any:

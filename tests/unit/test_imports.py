@@ -32,6 +32,7 @@ ORDER = {
     "verdict": BOTH,
     "budget": BOTH,
     "known": BOTH,
+    "norm": BOTH,
     "spec": BOTH,
     "strategies": DRIVER,
     "argument": BOTH,

@@ -14,6 +14,7 @@ from tpcheck.causes.evident import OfEvidence
 from tpcheck.causes.loaded import OfLoading
 from tpcheck.causes.losses import OfLosses
 from tpcheck.causes.microbatches import FirstPassRepeated, OfMicrobatches
+from tpcheck.causes.norms import OfNorms
 from tpcheck.causes.reruns import OfReruns
 from tpcheck.causes.rows import OfRows
 from tpcheck.causes.several import (
@@ -41,6 +42,7 @@ InAnyDtype = (
     | OfLosses
     | OfTargets
     | OfTied
+    | OfNorms
     | OfMicrobatches
     | OfReruns
 )

@@ -44,6 +44,7 @@ class Expected:
         spreads: how far rounding may move each.
         own: the same tensors as the reference gives them in the case's dtype.
         unused: gradients that are None in the reference.
+        most: what the gradients' norm is clipped to.
     """
 
     cotangents: list[Cotangents]
@@ -51,6 +52,7 @@ class Expected:
     spreads: Mapping[Key, Spread]
     own: Values
     unused: frozenset[Key]
+    most: float | None
 
 
 def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
@@ -68,7 +70,9 @@ def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
         if sizes:
             spreads = integers.spreads(spreads, sizes[i].values, torch_dtype(passes.case))
         expected.append(
-            Expected(right.cotangents, right.values, spreads, runs.own_values(i), unused)
+            Expected(
+                right.cotangents, right.values, spreads, runs.own_values(i), unused, right.most
+            )
         )
     return expected
 
@@ -161,7 +165,9 @@ def own_run(passes: Passes, low: Any) -> Run:
 def _with_cotangents(passes: Passes, first: Run) -> Passes:
     """The same walk over problems that have the cotangents of the first run."""
     pairs = zip(passes.problems, first, strict=True)
-    problems = [replace(problem, cotangents=one.cotangents) for problem, one in pairs]
+    problems = [
+        replace(problem, cotangents=one.cotangents, most=one.most) for problem, one in pairs
+    ]
     return replace(passes, problems=problems)
 
 

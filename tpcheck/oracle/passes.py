@@ -20,17 +20,19 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.limit import one_process
 from tpcheck.protocol.conventions import (
+    clip,
     differentiable,
     named_outputs,
     sgd_step,
     state_buffers,
+    total_norm,
 )
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.forms import dense, plain
 from tpcheck.tensors.leaves import leaves as leaves_of
-from tpcheck.tensors.names import STEP, InPass, Pass, Shelf, check_names, tensors_of
+from tpcheck.tensors.names import NORM, STEP, InPass, Pass, Shelf, check_names, tensors_of
 from tpcheck.vocabulary import Kind
 
 Cotangents = dict[str, Tensor]  # output → cotangent
@@ -67,11 +69,13 @@ class Walked:
         values: every output, gradient, parameter after the step; boundaries of the watched pass.
         cotangents: those that its backwards started from, by microbatch.
         unused: gradients that are None, since nothing depends on the tensor.
+        most: what the gradients' norm was clipped to.
     """
 
     values: Values
     cotangents: list[Cotangents]
     unused: frozenset[tuple[str, str]]
+    most: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,14 +106,16 @@ class Passes:
         shared: Values = {(Kind.PARAM_GRAD, n): _gradient(p) for n, p in trained.items()}
         unused = {(Kind.PARAM_GRAD, n) for n, p in trained.items() if p.grad is None}
         own: list[Values] = [{} for _ in self.problems]
-        if self.case.step and params:
+        norm, most = self._clip(params)
+        shared |= norm
+        if (self.case.step or most is not None) and params:
             sgd_step(params.values())
             shared |= {(Kind.PARAM, n): p.detach().clone() for n, p in params.items()}
             own = [self._after_step(module, problem) for problem in self.problems]
         if len(self.problems) == 1:  # of several, each would go on where the last one ended
             own[0] |= {(Kind.PARAM, n): b.detach().clone() for n, b in state_buffers(module)}
         return [
-            Walked(one.values | shared | more, one.cotangents, one.unused | unused)
+            Walked(one.values | shared | more, one.cotangents, one.unused | unused, most)
             for one, more in zip(walked, own, strict=True)
         ]
 
@@ -153,6 +159,19 @@ class Passes:
         for param in dict.fromkeys(params.values()):
             if param.grad is not None:
                 param.grad /= len(self.problems)
+
+    def _clip(self, params: Mapping[str, nn.Parameter]) -> tuple[Values, float | None]:
+        """The norm of all gradients, tied ones once, where the spec asks for it; they are clipped
+        to what the problem says, in the first run to a multiple of it."""
+        own = [p.grad for p in dict.fromkeys(params.values()) if p.grad is not None]
+        if self.spec.norm is None or not own:
+            return {}, None
+        gradients = list(map(dense, own))
+        norm, most = total_norm(gradients, self.spec.norm.order), self.problems[0].most
+        if most is None:
+            most = float(norm) * self.spec.norm.most_of(self.case.seed)
+        clip(own, norm, most)
+        return {(Kind.GRAD_NORM, NORM): norm.detach().clone()}, most
 
     @contextlib.contextmanager
     def _watching(self, module: Any, at: Pass) -> Iterator[dict[str, Tensor]]:

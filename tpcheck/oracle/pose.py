@@ -76,6 +76,8 @@ class Placed:
         kind, name = key
         if kind == Shelf.BORDER:
             return Replicate()
+        if kind == Kind.GRAD_NORM:
+            return Replicate()
         base = InPass.parse(name).base
         if Kind(kind).is_output:
             return self.outputs.get(base, Replicate())
@@ -234,4 +236,5 @@ def _with_targets(case: Case, problem: Problem, expected: Expected, placed: Plac
         exact = None if own.is_floating_point() else as_int64(value)
         about = (entry, own.dtype, value.double(), expected.spreads[key], unused, own, exact)
         (borders if of_border else targets).append(Target(kind, key[1], *about))
-    return replace(problem, cotangents=expected.cotangents, targets=targets, borders=borders)
+    found = replace(problem, targets=targets, borders=borders)
+    return replace(found, cotangents=expected.cotangents, most=expected.most)

@@ -47,7 +47,8 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
     unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
     names = [list(inputs) for inputs in problems[0].inputs]  # their order is the call's
-    about = {"targets": dumps(listing), "inputs": dumps(names)}
+    most = [problem.most for problem in problems]
+    about = {"targets": dumps(listing), "inputs": dumps(names), "most": dumps(most)}
     save_file(unique, path, metadata=about)
 
 
@@ -57,7 +58,8 @@ def read_bundle(
     """Reads the problem of dp coordinate `d`; `entries` maps (kind, name) → placement."""
     with safe_open(path, framework="pt", device=str(device)) as bundle:
         names = loads(bundle.metadata()["inputs"])
-        problem = Problem(d, inputs=[{} for _ in names])
+        most = loads(bundle.metadata()["most"])[d]
+        problem = Problem(d, inputs=[{} for _ in names], most=most)
         keys = bundle.keys()
         for key in keys:
             what, _, rest = key.partition("/")

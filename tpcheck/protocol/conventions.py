@@ -16,7 +16,11 @@ from tpcheck.tensors.names import buffers_of
 
 #: Of the plain SGD step that part of the cases take: a power of two, so that lr · grad is exact,
 #: and large enough that a wrong gradient moves a parameter by more than it rounds.
+#: Added to the norm that gradients are divided by, as torch adds it.
+CLIP_EPSILON = 1e-6
 LEARNING_RATE = 2.0**-4
+#: Added to the norm that gradients are divided by, as torch adds it.
+CLIP_EPSILON = 1e-6
 
 
 def named_outputs(result: Any) -> dict[str, Tensor]:
@@ -84,6 +88,19 @@ def differentiable(outputs: Mapping[str, Tensor]) -> list[str]:
 def state_buffers(module: Any) -> list[tuple[str, Tensor]]:
     """A module's buffers by name: what a forward may leave behind."""
     return list(buffers_of(module).items()) if isinstance(module, nn.Module) else []
+
+
+def total_norm(gradients: Iterable[Tensor], order: float) -> Tensor:
+    """The p-norm [] of all gradients as one vector."""
+    each = [torch.linalg.vector_norm(grad, order) for grad in gradients]
+    return torch.linalg.vector_norm(torch.stack(each), order)
+
+
+def clip(gradients: Iterable[Tensor], norm: Tensor, most: float) -> None:
+    """g ← g · min(1, most / (norm + ε)), in place, as `torch.nn.utils.clip_grads_with_norm_`."""
+    share = (most / (norm + CLIP_EPSILON)).clamp(max=1.0)
+    for grad in gradients:
+        grad.mul_(share)
 
 
 def sgd_step(params: Iterable[Tensor]) -> None:

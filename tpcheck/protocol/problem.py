@@ -50,4 +50,5 @@ class Problem:
     cotangents: list[dict[str, Tensor]] = field(default_factory=list)  # [m]
     targets: list[Target] = field(default_factory=list)
     borders: list[Target] = field(default_factory=list)  # in the order of computation, full
+    most: float | None = None  # what the gradients' norm is clipped to
     ones: bool = False  # cotangents of ones, as a `.sum()` loss has: for `rules`

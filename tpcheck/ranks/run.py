@@ -29,7 +29,7 @@ from tpcheck.comms.trace import Recorder
 from tpcheck.errors import CollectiveMismatch, InvalidArgument
 from tpcheck.evidence import Raised, Scene
 from tpcheck.protocol.bundle import read_bundle
-from tpcheck.protocol.conventions import named_outputs, sgd_step, state_buffers
+from tpcheck.protocol.conventions import named_outputs, state_buffers
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.protocol.returned import file_of
@@ -40,11 +40,12 @@ from tpcheck.ranks.kernel import run_kernel, stopped_by, unmodelled_by
 from tpcheck.ranks.loading import Loader
 from tpcheck.ranks.order import disorder
 from tpcheck.ranks.share import Share
+from tpcheck.ranks.stepping import read_gradients
 from tpcheck.ranks.witnesses import counted
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import local
-from tpcheck.tensors.names import STEP, Key, Pass, Shelf, parameters_of, tensors_of
+from tpcheck.tensors.names import Key, Pass, Shelf, tensors_of
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind, Phase, Uncompiled
 
@@ -141,7 +142,7 @@ class RankRun:
         with observed({}, self.report, self.work.of_kernels, self.recorder.turn):
             if not (self._scheduled if self.parts.get("schedule") else self._passes)(module):
                 return
-            self._read_gradients(module)
+            read_gradients(self, module)
         for name, buffer in state_buffers(module):
             self.judge.check(Kind.PARAM, name, buffer)
 
@@ -150,7 +151,7 @@ class RankRun:
         for m, inputs in enumerate(self.problem.inputs):
             self.recorder.phase = Phase.FORWARD
             leaves = self.share.leaves(inputs)
-            with self._watching(module, Pass(m)):
+            with self.watching(module, Pass(m)):
                 outputs = self.forward(module, leaves)
                 if not self.judge.outputs(outputs, Pass(m)):
                     return False
@@ -189,7 +190,7 @@ class RankRun:
         return compiled.eagerly() if self.work.eager else contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def _watching(self, module: Any, at: Pass) -> Iterator[None]:
+    def watching(self, module: Any, at: Pass) -> Iterator[None]:
         """Keeps what crosses the candidate's module boundaries, where that was asked for."""
         if at != self.work.watch or not isinstance(module, nn.Module):
             yield
@@ -226,30 +227,6 @@ class RankRun:
         if roots:
             with self.recorder:
                 torch.autograd.backward(roots, seeds)
-
-    def _read_gradients(self, module: Any) -> None:
-        if not isinstance(module, nn.Module):
-            return
-        finalize = self.parts.get("finalize")
-        if finalize:
-            with self.recorder:
-                finalize(module, self.mesh)
-        params = parameters_of(module)
-        self.judge.parameter_gradients(params)
-        if self.case.step and params:
-            self._step(module, params)
-
-    def _step(self, module: Any, params: Mapping[str, nn.Parameter]) -> None:
-        """A step of plain SGD, and one more forward under the parameters that it leaves."""
-        self.recorder.phase = Phase.STEP
-        sgd_step(params.values())
-        for name, param in params.items():
-            self.judge.check(Kind.PARAM, name, param.detach())
-        with torch.no_grad():
-            leaves = self.share.leaves(self.problem.inputs[0])
-            with self._watching(module, STEP):
-                outputs = self.forward(module, leaves)
-            self.judge.outputs(outputs, STEP)
 
 
 def run_case(

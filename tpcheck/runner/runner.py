@@ -54,7 +54,7 @@ class Runner:
         spec = check.spec
         parts: dict[str, Any] = {"candidate": check.candidate, "forward": spec.forward}
         parts |= {"load": check.load, "schedule": check.schedule, "finalize": spec.finalize}
-        parts |= {"kernel": check.kernel}
+        parts |= {"kernel": check.kernel, "clip": check.clip, "norm": spec.norm}
         try:
             blob = sent(parts, check)
         except Exception as error:

@@ -40,8 +40,8 @@ def of_model(saved: Saved, check: Check) -> Body:
     Raises:
         CaseError: no script could find its functions again, or it needs what a script has not.
     """
-    if check.schedule is not None or saved.engine == "nccl":
-        what = "a schedule of its own" if check.schedule else "GPUs"
+    what = _beyond(saved, check)
+    if what is not None:
         raise CaseError(f"case {saved.id}: {saved.check!r} needs {what}, which no script has yet")
     found = subject.named(check.candidate, check) or subject.of_check(check, ("Check",))
     if found is None:
@@ -63,6 +63,15 @@ def of_model(saved: Saved, check: Check) -> Body:
         leave="leave",
         tell="dist.get_rank() == 0",
     )
+
+
+def _beyond(saved: Saved, check: Check) -> str | None:
+    """What the case needs that no script has."""
+    if check.schedule is not None:
+        return "a schedule of its own"
+    if check.spec.norm is not None:
+        return "the norm of its gradients"
+    return "GPUs" if saved.engine == "nccl" else None
 
 
 def _named(saved: Saved, check: Check, name: str, value: Any) -> Subject:

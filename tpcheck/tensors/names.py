@@ -91,6 +91,8 @@ class Pass:
 
 FIRST = Pass(0)
 STEP = Pass(None)
+#: The name of the norm of all gradients.
+NORM = "norm"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tpcheck.diagnosis.hypotheses import (
     loaded,
     losses,
     microbatches,
+    norms,
     reruns,
     rows,
     several,
@@ -29,6 +30,10 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     several.overwritten,
     # a gap that is one parameter in every row fits little else
     tensor.bias,
+    # of the one number that the norm is: most factors fit one
+    norms.counted_otherwise,
+    # ranks that went another way in one place
+    norms.not_clipped,
     # before `scaled`: dp may be as large as R, and the spec says which gradients it combines
     several.over_dp,
     # dp groups have other data, so that the sum of theirs is a multiple of none
@@ -100,8 +105,8 @@ def by_values(facts: Facts) -> Diagnosis | None:
     if not wrong:
         return None
     # an output after the step follows from the gradients
-    forward = [m for m in wrong if m.kind.is_output and m.name.at != STEP]
-    first = forward or wrong
+    before = [m for m in wrong if not m.kind.is_output or m.name.at != STEP]
+    first = [m for m in before if m.kind.is_output] or before or wrong
     at_once = (
         loaded.misloaded(facts) or reruns.changes(facts) or _first(map(evident.evident, first))
     )

@@ -11,6 +11,7 @@ from tpcheck.causes.evident import OfEvidence
 from tpcheck.causes.loaded import OfLoading
 from tpcheck.causes.losses import OfLosses
 from tpcheck.causes.microbatches import OfMicrobatches
+from tpcheck.causes.norms import OfNorms
 from tpcheck.causes.rows import OfRows
 from tpcheck.causes.several import OfSeveral
 from tpcheck.causes.structure import OfStructure
@@ -24,6 +25,7 @@ from tpcheck.report.diagnoses import (
     loaded,
     losses,
     microbatches,
+    norms,
     reruns,
     rows,
     several,
@@ -55,6 +57,8 @@ def sentence(cause: Cause) -> str:
         return terms.sentence(cause)
     if isinstance(cause, OfLosses):
         return losses.sentence(cause)
+    if isinstance(cause, OfNorms):
+        return norms.sentence(cause)
     if isinstance(cause, OfTied):
         return tied.sentence(cause)
     if isinstance(cause, OfTargets):

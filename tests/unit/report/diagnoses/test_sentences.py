@@ -15,6 +15,7 @@ from tests.unit.report.diagnoses.said import (
     loaded,
     losses,
     microbatches,
+    norms,
     reruns,
     rows,
     several,
@@ -55,6 +56,7 @@ SAID: list[Said] = [
     *losses.SAID,
     *targets.SAID,
     *tied.SAID,
+    *norms.SAID,
     (
         OnlyInDtype(Scaled(OUT, 2.0, (0, 1), world=True), "bfloat16"),
         "output: every element is world_size × the reference; so in bfloat16, right in float64",

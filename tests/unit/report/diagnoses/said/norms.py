@@ -1,0 +1,48 @@
+"""The sentences of `tpcheck/causes/norms.py`."""
+
+from __future__ import annotations
+
+from tests.unit.report.diagnoses.said import Said
+from tpcheck.causes.norms import NormCounts, NotClipped
+from tpcheck.causes.where import Subject
+from tpcheck.vocabulary import Counted, Kind
+
+NORM = Subject(Kind.GRAD_NORM, "norm")
+
+SAID: list[Said] = [
+    (
+        NormCounts(NORM, Counted.OWN, ()),
+        "grad_norm norm: each rank counts its own part of the gradients alone",
+        {"counted": "own"},
+    ),
+    (
+        NormCounts(NORM, Counted.COPIES, ("up.bias",)),
+        "grad_norm norm: up.bias counted once for each rank that has a copy",
+        {"names": ["up.bias"]},
+    ),
+    (
+        NormCounts(NORM, Counted.NAMES, ("head.weight",)),
+        "grad_norm norm: head.weight counted once for each of its names",
+        {"counted": "names"},
+    ),
+    (
+        NormCounts(NORM, Counted.ONE_RANK, ("up.weight",)),
+        "grad_norm norm: one rank's part of up.weight stands for all",
+        {"counted": "one-rank"},
+    ),
+    (
+        NormCounts(NORM, Counted.SUM_OF_RANKS, ()),
+        "grad_norm norm: the ranks' norms of the gradients are added up",
+        {"counted": "sum-of-ranks"},
+    ),
+    (
+        NormCounts(NORM, Counted.NEVER, ("up.weight",)),
+        "grad_norm norm: up.weight left out",
+        {"counted": "never"},
+    ),
+    (
+        NotClipped(Subject(Kind.PARAM, "up.weight"), (1,)),
+        "param up.weight: ranks [1] step by gradients that are not clipped",
+        {"ranks": [1]},
+    ),
+]  # fmt: skip

@@ -1,0 +1,29 @@
+"""Causes that show in the norm of all gradients, and in what is clipped by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpcheck.causes.where import Subject
+from tpcheck.vocabulary import Counted
+
+
+@dataclass(frozen=True)
+class NormCounts:
+    """The norm is what it would be if the gradients of these parameters (all of them, where none is
+    named) were counted so."""
+
+    subject: Subject
+    counted: Counted
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NotClipped:
+    """These ranks have stepped by gradients that are not clipped; the others' are."""
+
+    subject: Subject
+    ranks: tuple[int, ...]
+
+
+OfNorms = NormCounts | NotClipped

@@ -1,0 +1,146 @@
+"""Hypotheses about the norm of all gradients: what it would be if shards or copies were counted
+otherwise, of the reference's gradients; and about what is clipped by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tpcheck.causes.norms import NormCounts, NotClipped
+from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.placement import take
+from tpcheck.protocol.conventions import LEARNING_RATE
+from tpcheck.protocol.problem import Problem
+from tpcheck.verdict import Diagnosis
+from tpcheck.vocabulary import Code, Counted, Kind
+
+CODES = {
+    Counted.OWN: Code.MISSING_ALL_REDUCE,
+    Counted.ONE_RANK: Code.MISSING_ALL_REDUCE,
+    Counted.COPIES: Code.SUMMED_TWICE,
+    Counted.NAMES: Code.SUMMED_TWICE,
+    Counted.SUM_OF_RANKS: Code.SUMMED_TWICE,
+    Counted.NEVER: Code.GRADIENT_DROPPED,
+}
+
+
+@dataclass(frozen=True)
+class _Powers:
+    """The p-th powers of norms, of the infinity norm the largest numbers.
+
+    Args:
+        whole: name → of the full gradient.
+        own: name → rank → of its part.
+        names: name → how many names that parameter has.
+    """
+
+    order: float
+    whole: Mapping[str, float]
+    own: Mapping[str, Mapping[int, float]]
+    names: Mapping[str, int]
+
+    def added(self, powers: list[float]) -> float:
+        """Of several parts together."""
+        return max(powers, default=0.0) if self.order == math.inf else sum(powers)
+
+    def norm(self, powers: list[float]) -> float:
+        total = self.added(powers)
+        return total if self.order == math.inf else total ** (1.0 / self.order)
+
+
+def counted_otherwise(facts: Facts, local: Local) -> Diagnosis | None:
+    """The norm fits once the parts of all parameters, or of one, count otherwise."""
+    if local.kind is not Kind.GRAD_NORM or facts.spec is None or facts.spec.norm is None:
+        return None
+    powers = _powers(facts, local, facts.spec.norm.order)
+    for how, names, norms in _ways(powers, local.ranks):
+        if all(_fits(local, rank, norms[rank]) for rank in local.ranks):
+            return Diagnosis(CODES[how], NormCounts(local.subject, how, names))
+    return None
+
+
+def _fits(local: Local, rank: int, norm: float) -> bool:
+    return local.fits(local.actual[rank], rank, expected=torch.tensor(norm, dtype=torch.float64))
+
+
+Way = tuple[Counted, tuple[str, ...], Mapping[int, float]]  # of which parameters → each rank's norm
+
+
+def _ways(powers: _Powers, ranks: list[int]) -> Iterator[Way]:
+    """Wrong ways to count, of all parameters first, then of one at a time."""
+    every = {r: powers.norm([own[r] for own in powers.own.values()]) for r in ranks}
+    yield Counted.OWN, (), every
+    yield Counted.COPIES, (), _alike(powers.norm(_of_all(powers, ranks)), ranks)
+    yield Counted.SUM_OF_RANKS, (), _alike(sum(every.values()), ranks)
+    for rank in ranks:
+        yield Counted.ONE_RANK, (), _alike(every[rank], ranks)
+    for name, own in powers.own.items():
+        rest = [whole for other, whole in powers.whole.items() if other != name]
+        yield Counted.OWN, (name,), {r: powers.norm([*rest, own[r]]) for r in ranks}
+        copies = powers.norm([*rest, *(own[r] for r in ranks)])
+        yield Counted.COPIES, (name,), _alike(copies, ranks)
+        named = powers.norm([*rest, *[powers.whole[name]] * powers.names[name]])
+        yield Counted.NAMES, (name,), _alike(named, ranks)
+        for rank in ranks:
+            yield Counted.ONE_RANK, (name,), _alike(powers.norm([*rest, own[rank]]), ranks)
+        yield Counted.NEVER, (name,), _alike(powers.norm(rest), ranks)
+
+
+def _of_all(powers: _Powers, ranks: list[int]) -> list[float]:
+    return [own[r] for own in powers.own.values() for r in ranks]
+
+
+def _alike(norm: float, ranks: list[int]) -> Mapping[int, float]:
+    return dict.fromkeys(ranks, norm)
+
+
+def _powers(facts: Facts, local: Local, order: float) -> _Powers:
+    problem = _problem(facts, local)
+    whole: dict[str, float] = {}
+    own: dict[str, dict[int, float]] = {}
+    seen: set[int] = set()
+    for target in problem.targets:
+        tensor = problem.params.get(target.name)
+        if target.kind is not Kind.PARAM_GRAD or tensor is None or id(tensor) in seen:
+            continue
+        seen.add(id(tensor))  # a tied one counts once
+        entry = facts.posed.params[target.name]
+        parts = {r: take(target.value, entry, case=facts.case, rank=r) for r in local.ranks}
+        whole[target.name] = _power(target.value, order)
+        own[target.name] = {r: _power(part, order) for r, part in parts.items()}
+    every = [id(tensor) for tensor in problem.params.values()]
+    names = {name: every.count(id(problem.params[name])) for name in whole}
+    return _Powers(order, whole, own, names)
+
+
+def _power(tensor: Tensor, order: float) -> float:
+    if not tensor.numel():
+        return 0.0
+    norm = float(torch.linalg.vector_norm(tensor, order))
+    return norm if order == math.inf else norm**order
+
+
+def _problem(facts: Facts, local: Local) -> Problem:
+    d = facts.case.coordinates(local.ranks[0]).get("dp", 0)
+    return facts.posed.problems[d]
+
+
+def not_clipped(facts: Facts, local: Local) -> Diagnosis | None:
+    """Some ranks have what a step by the gradients as they were leaves, and the others what they
+    should."""
+    problem, wrong = _problem(facts, local), local.wrong()
+    if local.kind is not Kind.PARAM or problem.most is None or len(wrong) == len(local.ranks):
+        return None
+    name = local.target.name
+    gradients = (t for t in problem.targets if (t.kind, t.name) == (Kind.PARAM_GRAD, name))
+    gradient = next(gradients, None)
+    if gradient is None or name not in problem.params:
+        return None
+    stepped = problem.params[name].double() - LEARNING_RATE * gradient.value
+    if not all(local.holds(stepped, rank) for rank in wrong):
+        return None
+    return Diagnosis(Code.REPLICAS_DIFFER, NotClipped(local.subject, tuple(wrong)))

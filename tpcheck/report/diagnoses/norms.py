@@ -1,0 +1,35 @@
+"""The sentences of `causes.norms`."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from tpcheck.causes import norms as causes
+from tpcheck.report.diagnoses.where import called
+from tpcheck.vocabulary import Counted
+
+_HOW = {
+    Counted.OWN: "each rank counts its own part of {of} alone",
+    Counted.COPIES: "{of} counted once for each rank that has a copy",
+    Counted.NAMES: "{of} counted once for each of its names",
+    Counted.ONE_RANK: "one rank's part of {of} stands for all",
+    Counted.SUM_OF_RANKS: "the ranks' norms of {of} are added up",
+    Counted.NEVER: "{of} left out",
+}
+
+
+@singledispatch
+def sentence(cause: causes.OfNorms) -> str:
+    raise TypeError(f"{type(cause).__name__} has no sentence")
+
+
+@sentence.register
+def _(cause: causes.NormCounts) -> str:
+    of = ", ".join(cause.names) or "the gradients"
+    return f"{called(cause.subject)}: {_HOW[cause.counted].format(of=of)}"
+
+
+@sentence.register
+def _(cause: causes.NotClipped) -> str:
+    ranks = list(cause.ranks)
+    return f"{called(cause.subject)}: ranks {ranks} step by gradients that are not clipped"
