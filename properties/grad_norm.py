@@ -5,7 +5,7 @@ import math
 from dataclasses import replace
 
 from fixtures.parallel.clipping import Clipping
-from properties import block, language_model, mlp
+from properties import block, mlp, tied_embedding
 from tpcheck import Check, Norm
 
 
@@ -17,5 +17,5 @@ def _clipped(check: Check, order: float) -> Check:
 mlp_norm = _clipped(mlp.mlp, 2.0)
 mlp_infinity_norm = _clipped(mlp.mlp, math.inf)
 block_sp_norm = _clipped(block.block_sp, 2.0)
-language_model_norm = _clipped(language_model.language_model, 2.0)
-language_model_sum_of_sizes = _clipped(language_model.language_model_sp, 1.0)
+tied_norm = _clipped(tied_embedding.tied_embedding, 2.0)
+mlp_sp_sum_of_sizes = _clipped(mlp.mlp_sp, 1.0)

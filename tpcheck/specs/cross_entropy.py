@@ -17,8 +17,10 @@ from tpcheck.given import require_some
 from tpcheck.placement import Layout, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import scaled
-from tpcheck.specs.edges import edge_ids
+from tpcheck.specs.edges import edge_targets
 
+#: The target of a token without a loss, unless another is asked for.
+IGNORED = -100
 #: All-reduces of one number per token: the largest logit, Σ exp, the target's logit; the sum of all
 #: logits where labels are smoothed.
 REDUCED, SMOOTHED = 3, 1
@@ -110,7 +112,7 @@ def cross_entropy(
         reference=loss.reference,
         inputs=loss.inputs,
         layout=lambda case: Layout(inputs={"logits": Shard(2)}),
-        forward=_as_loss,
+        forward=as_loss,
         budget=_budget,
     )
 
@@ -167,17 +169,14 @@ class _Loss:
         return CrossEntropy(
             case["vocab"],
             **{name: case[name] for name in self.choices},
-            ignore_index=-100 if self.ignore_index is None else self.ignore_index,
+            ignore_index=IGNORED if self.ignore_index is None else self.ignore_index,
             upcast=self.upcast,
         )
 
     def inputs(self, case: Case, draw: Any) -> Mapping[str, Tensor]:
         logits = draw("logits", case["batch"], case["seq"], case["width"])
-        targets = edge_ids("targets", case, draw, case["width"]).clamp(max=case["vocab"] - 1)
-        if case["ignored"] and self.ignore_index is not None:
-            drawn = draw.integers("ignored", 0, 3, *targets.shape) == 0
-            drawn.view(-1)[0] = False  # a mean over no token is none
-            targets = targets.masked_fill(drawn, self.ignore_index)
+        found = edge_targets(case, draw, case["width"], ignored=self.ignore_index)
+        targets = found.clamp(max=case["vocab"] - 1)  # none is padding
         return {"logits": logits, "targets": targets}
 
 
@@ -186,7 +185,8 @@ def _left(dims: Mapping[str, Any], drawn: Mapping[str, Any]) -> int:
     return int(dims["vocab"] % drawn["tp"])
 
 
-def _as_loss(module: Any, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def as_loss(module: Any, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """`forward` of a spec whose one output is a loss."""
     return {"loss": module(*inputs.values())}
 
 

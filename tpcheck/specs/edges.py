@@ -22,6 +22,16 @@ def edge_ids(name: str, case: Case, draw: Any, vocab: int) -> Tensor:
     return ids
 
 
+def edge_targets(case: Case, draw: Any, vocab: int, *, ignored: int | None) -> Tensor:
+    """targets [B, S], as `edge_ids`; where the case has `ignored`, some of them are that."""
+    targets = edge_ids("targets", case, draw, vocab)
+    if ignored is None or not case["ignored"]:
+        return targets
+    drawn = draw.integers("ignored", 0, 3, *targets.shape) == 0
+    drawn.view(-1)[0] = False  # a mean over no token is none
+    return targets.masked_fill(drawn, ignored)
+
+
 def _ends(vocab: int, tp: int, rank: int) -> tuple[int, ...]:
     held = Shard(0).indices(vocab, tp, rank)
     return (held[0], held[-1]) if held else ()

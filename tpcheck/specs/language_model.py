@@ -21,13 +21,10 @@ from tpcheck.specs.attention import (
     heads_divide,
 )
 from tpcheck.specs.block import block_budget, block_dims
-from tpcheck.specs.cross_entropy import REDUCED, CrossEntropy
-from tpcheck.specs.edges import edge_ids
+from tpcheck.specs.cross_entropy import IGNORED, REDUCED, CrossEntropy, as_loss
+from tpcheck.specs.edges import edge_ids, edge_targets
 from tpcheck.specs.mlp import mlp_params
 from tpcheck.specs.tokens import token_dims
-
-#: The target of a token without a loss.
-IGNORED = -100
 
 
 class LanguageModel(nn.Module):
@@ -110,20 +107,16 @@ def language_model(
         ),
         inputs=_tokens,
         layout=_layout,
-        forward=_as_loss,
+        forward=as_loss,
         budget=lambda case: _budget(case, sequence_parallel),
         requires=heads_divide,
     )
 
 
 def _tokens(case: Case, draw: Any) -> Mapping[str, Tensor]:
-    ids = edge_ids("ids", case, draw, case["vocab"])
-    targets = edge_ids("targets", case, draw, case["vocab"])
-    if case["ignored"]:
-        drawn = draw.integers("ignored", 0, 3, *targets.shape) == 0
-        drawn.view(-1)[0] = False  # a mean over no token is none
-        targets = targets.masked_fill(drawn, IGNORED)
-    return {"ids": ids, "targets": targets}
+    vocab = case["vocab"]
+    targets = edge_targets(case, draw, vocab, ignored=IGNORED)
+    return {"ids": edge_ids("ids", case, draw, vocab), "targets": targets}
 
 
 def _layout(case: Case) -> Layout:
@@ -132,10 +125,6 @@ def _layout(case: Case) -> Layout:
         params |= attention_params(case, f"blocks.{i}.attention.")
         params |= mlp_params(case, f"blocks.{i}.mlp.")
     return Layout(params=params)
-
-
-def _as_loss(module: Any, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    return {"loss": module(*inputs.values())}
 
 
 def _budget(case: Case, sequence_parallel: bool) -> Budget:

@@ -14,12 +14,16 @@ from tpcheck.given import require_some
 from tpcheck.placement import Layout, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference, scaled
-from tpcheck.specs.cross_entropy import REDUCED, REDUCTIONS, SMOOTHED, CrossEntropy
-from tpcheck.specs.edges import edge_ids
+from tpcheck.specs.cross_entropy import (
+    IGNORED,
+    REDUCED,
+    REDUCTIONS,
+    SMOOTHED,
+    CrossEntropy,
+    as_loss,
+)
+from tpcheck.specs.edges import edge_targets
 from tpcheck.specs.tokens import residual_stream, token_dims
-
-#: The target of a token without a loss.
-IGNORED = -100
 
 
 class LinearCrossEntropy(nn.Module):
@@ -103,7 +107,7 @@ def linear_cross_entropy(
         layout=lambda case: Layout(
             params={"weight": Shard(0)}, inputs={"x": residual_stream(sequence_parallel)}
         ),
-        forward=_as_loss,
+        forward=as_loss,
         budget=budget,
     )
 
@@ -113,13 +117,5 @@ FEW = 8
 
 
 def _inputs(case: Case, draw: Any) -> Mapping[str, Tensor]:
-    targets = edge_ids("targets", case, draw, case["vocab"])
-    if case["ignored"]:
-        drawn = draw.integers("ignored", 0, 3, *targets.shape) == 0
-        drawn.view(-1)[0] = False  # a mean over no token is none
-        targets = targets.masked_fill(drawn, IGNORED)
-    return {"x": draw("x", case["batch"], case["seq"], case["hidden"]), "targets": targets}
-
-
-def _as_loss(module: Any, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    return {"loss": module(*inputs.values())}
+    x = draw("x", case["batch"], case["seq"], case["hidden"])
+    return {"x": x, "targets": edge_targets(case, draw, case["vocab"], ignored=IGNORED)}
