@@ -215,7 +215,7 @@ def test_ranks_import_for_themselves(
     ("effect", "error", "says"),
     [
         ("raise ValueError('deliberate')", InvalidArgument, "candidate: ValueError: deliberate"),
-        ("raise SystemExit(3)", EngineUnavailable, r"rank \d died \(importing the candidate\)"),
+        ("raise SystemExit(3)", InvalidArgument, "candidate: SystemExit: 3"),
         ("os._exit(3)", EngineUnavailable, r"rank \d died \(importing the candidate\)"),
         (
             "import signal\nos.kill(os.getppid(), 9)\nsignal.pause()",
