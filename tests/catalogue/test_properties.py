@@ -30,7 +30,13 @@ CHECKS = {check.title: check for check in collect(map(str, FILES))}
 COMPOSED = {check.title for check in collect([str(FRAMEWORKS / "compositions.py")])}
 
 
-@pytest.mark.parametrize("name", CHECKS)
+# Threads gather DTensors into one tensor, where processes gather a list: another shape is traced.
+DTENSORS = {name for name, check in CHECKS.items() if check.plan is not None}
+OWN = [name for name in CHECKS if name not in {"llama_tp_plan", *COMPOSED, *DTENSORS}]
+REST = [name for name in CHECKS if name not in OWN]  # they are searched on processes alone
+
+
+@pytest.mark.parametrize("name", REST)
 def test_property(gloo: Engine, corpus: Corpus, name: str) -> None:
     options = Options(examples=4, seed=7, corpus=corpus)
     result = Search(CHECKS[name], gloo, options).run()
@@ -56,14 +62,11 @@ def evidence(result: CaseResult) -> list[dict[str, object]]:
     return [{k: v for k, v in as_json.mismatch(m).items() if k in kept} for m in result.mismatches]
 
 
-# Threads gather DTensors into one tensor, where processes gather a list: another shape is traced.
-DTENSORS = {name for name, check in CHECKS.items() if check.plan is not None}
-OWN = [name for name in CHECKS if name not in {"llama_tp_plan", *COMPOSED, *DTENSORS}]
-
-
 @pytest.mark.parametrize("name", OWN)
 def test_both_engines_see_the_same(gloo: Engine, threads: Engine, name: str) -> None:
-    for case in draw(CHECKS[name], 6):
+    cases = draw(CHECKS[name], 6)
+    assert {case.tp for case in cases} == {2, 4}
+    for case in cases:
         posed = pose(CHECKS[name].spec, case)
         results = [Runner(CHECKS[name], engine).execute(posed) for engine in (gloo, threads)]
         assert [r.verdict for r in results] == [Verdict.PASS] * 2, case.describe()

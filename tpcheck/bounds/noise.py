@@ -9,16 +9,16 @@ ones do, cancellation included. What is exact stays exact.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tpcheck.bounds.arithmetic import Arithmetic, Operation, Variance, is_number, results
+from tpcheck.bounds.arithmetic import Arithmetic, Operation, is_number, results
 from tpcheck.bounds.operations import is_exact, parts_of, variances
+from tpcheck.bounds.scales import Scaled, Scales, Sigma
 
 #: Float64 can't hold its own rounding errors, so they are made this many times as large there, and
 #: what they lead to is divided by it again. If it were smaller, the errors would themselves be
@@ -26,48 +26,9 @@ from tpcheck.bounds.operations import is_exact, parts_of, variances
 ENLARGED = 2.0**12
 
 
-@dataclass(frozen=True)
-class Sigma:
-    """σ of the errors of a tensor: of each number's own, and of one that all share along `dim`, or
-    everywhere."""
-
-    each: Tensor
-    shared: Tensor | None
-    dim: int | None
-
-    @classmethod
-    def of(cls, variance: Variance, times: float) -> Sigma:
-        """σ, `times` as large; 0 where it is not finite."""
-        shared = variance.shared
-        own = None if shared is None else _finite(shared.double() * times)
-        return cls(_finite(variance.each.double().sqrt() * times), own, variance.dim)
-
-    def draw(self, generator: torch.Generator) -> Tensor:
-        """Normal errors of these σ."""
-        drawn = _normal(self.each.shape, self.each, generator).mul_(self.each)
-        if self.shared is None:
-            return drawn
-        rows = [1] * self.each.ndim if self.dim is None else list(self.each.shape)
-        if self.dim is not None:
-            rows[self.dim] = 1
-        return drawn.addcmul_(_normal(rows, self.each, generator), self.shared)
-
-
-def _finite(sigma: Tensor) -> Tensor:
-    return sigma.nan_to_num_(0.0, 0.0, 0.0)
-
-
 def _rounds(out: Any) -> bool:
     """Whether a result has rounding errors that are modelled: a sparse gradient gathers rows."""
     return is_number(out) and out.layout == torch.strided
-
-
-def _normal(shape: Sequence[int], like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, dtype=torch.float64, device=like.device, generator=generator)
-
-
-#: The operators of a run in turn, and σ of each of their results.
-Scales = list[tuple[Any, list[Sigma | None]]]
 
 
 class RoundingNoise(TorchDispatchMode):
@@ -93,11 +54,12 @@ class RoundingNoise(TorchDispatchMode):
         self.enlarged = ENLARGED if arithmetic.dtype == torch.float64 else 1.0
         self.arithmetic = arithmetic
         self.generator = generator
-        self.scales = [] if scales is None else scales
+        self.scales = Scales() if scales is None else scales
         self.amplitude = amplitude
         self._apart: list[Any] = []  # the operators whose parts are running
         self._perturbations = 0  # how many results have been given errors
         self._at = 0  # how many operations that round have run
+        self.scales.draw(generator, amplitude)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -107,16 +69,17 @@ class RoundingNoise(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if is_exact(func):
+        exact, name, in_place, parts = _nature(func)
+        if exact:
             return func(*args, **kwargs)
-        name, in_place = _name(func)
-        in_place = in_place and isinstance(args[0], Tensor)
-        parts = None if func in self._apart else parts_of(func)
+        if func in self._apart:
+            parts = None
         rounded = self._perturbations
         out: Any = None if parts is None else self._in_parts(func, parts, args, kwargs)
         if parts is not None and self._perturbations == rounded:
             return out  # its parts only move numbers
-        known = self._known(func)
+        known = self.scales.at(self._at, func)
+        in_place = in_place and isinstance(args[0], Tensor)
         # an in-place operation writes over its input, of which the variance is still to be computed
         inputs = (args[0].clone(), *args[1:]) if in_place and known is None else args
         if parts is None:
@@ -125,10 +88,11 @@ class RoundingNoise(TorchDispatchMode):
         if not any(map(_rounds, outs)):
             return out
         if known is None or not _same_shapes(known, outs):
-            known = self._scales_of(Operation(name, inputs, kwargs, out), func)
-            self.scales.append((func, known))
+            operation = Operation(name, inputs, kwargs, out)
+            known = self.scales.add(func, self._sigmas_of(operation, func))
         self._at += 1
-        noisy = [self._perturbed(o, s, in_place) for o, s in zip(outs, known, strict=True)]
+        each = zip(outs, known.sigmas, known.errors, strict=True)
+        noisy = [self._perturbed(*one, in_place) for one in each]
         if isinstance(out, Tensor):
             return noisy[0]
         return noisy if isinstance(out, list) else tuple(noisy)
@@ -145,42 +109,48 @@ class RoundingNoise(TorchDispatchMode):
             self._apart.pop()
             self.arithmetic = stored
 
-    def _known(self, func: Any) -> list[Sigma | None] | None:
-        """σ of this operation from an earlier run, if that ran the same one here."""
-        if self._at < len(self.scales) and self.scales[self._at][0] is func:
-            return self.scales[self._at][1]
-        return None
-
-    def _scales_of(self, operation: Operation, func: Any) -> list[Sigma | None]:
+    def _sigmas_of(self, operation: Operation, func: Any) -> list[Sigma | None]:
         found = variances(self.arithmetic, operation, func)
         return [None if v is None else Sigma.of(v, self.enlarged) for v in found]
 
-    def _perturbed(self, out: Any, sigma: Sigma | None, in_place: bool) -> Any:
+    def _perturbed(
+        self, out: Any, sigma: Sigma | None, errors: Tensor | None, in_place: bool
+    ) -> Any:
+        """
+        Args:
+            errors: those that were drawn with others'; None if they are still to be drawn.
+        """
         if sigma is None or not _rounds(out):
             return out
         self._perturbations += 1
-        errors = self._errors(sigma)
+        if errors is None:
+            errors = sigma.draw(self.generator, self.amplitude)
         if out.is_complex():
-            errors = torch.complex(errors, self._errors(sigma))
+            errors = torch.complex(errors, sigma.draw(self.generator, self.amplitude))
         if errors.dtype != out.dtype:
             errors = errors.to(out.dtype)
         return out.add_(errors) if in_place else out + errors
 
-    def _errors(self, sigma: Sigma) -> Tensor:
-        drawn = sigma.draw(self.generator)
-        return drawn if self.amplitude == 1.0 else drawn.mul_(self.amplitude)
+
+class _Nature(NamedTuple):
+    """What is known of an operator before it runs."""
+
+    exact: bool
+    name: str  # without its overload
+    in_place: bool  # whether it is that form (`add_`)
+    parts: Callable[..., Any] | None  # see `parts_of`
 
 
 @functools.cache
-def _name(func: Any) -> tuple[str, bool]:
-    """An operator's name without its overload, and whether it is the in-place form (`add_`)."""
+def _nature(func: Any) -> _Nature:
     name = func.overloadpacket.__name__
     base = name if name.startswith("_") else name.removesuffix("_")
-    return base, name == f"{base}_"
+    exact = is_exact(func)
+    return _Nature(exact, base, name == f"{base}_", None if exact else parts_of(func))
 
 
-def _same_shapes(scales: list[Sigma | None], outs: list[Any]) -> bool:
-    return len(scales) == len(outs) and all(
-        scale is None or scale.each.shape == out.shape
-        for scale, out in zip(scales, outs, strict=True)
+def _same_shapes(known: Scaled, outs: list[Any]) -> bool:
+    return len(known.sigmas) == len(outs) and all(
+        sigma is None or sigma.each.shape == out.shape
+        for sigma, out in zip(known.sigmas, outs, strict=True)
     )

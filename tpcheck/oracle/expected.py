@@ -19,7 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tpcheck.bounds import integers
 from tpcheck.bounds.arithmetic import Arithmetic
-from tpcheck.bounds.noise import RoundingNoise, Scales
+from tpcheck.bounds.noise import RoundingNoise
+from tpcheck.bounds.scales import Scales
 from tpcheck.bounds.spread import STRAIN, Spread
 from tpcheck.case import Case
 from tpcheck.oracle.effort import Effort
@@ -184,7 +185,7 @@ class Noise:
     module: Any
     exact: Run
     dtype: torch.dtype
-    _scales: Scales = field(default_factory=list)
+    _scales: Scales = field(default_factory=Scales)
 
     def deviations(self, k: int, amplitude: float = 1.0) -> Run:
         """How far off a run is under the errors drawn from stream `k`."""

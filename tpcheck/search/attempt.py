@@ -31,9 +31,10 @@ def attempt(
     Args:
         searching: makes the search, as `Search` does.
     """
-    with own_settings.in_force(file_of(check)):
+    found = check.address()
+    with own_settings.in_force(found[0] if found else None):
         result = _attempted(check, session, options, deadline, searching)
-    result.address = address(check)
+    result.address = _shown(found)
     return result
 
 
@@ -72,8 +73,13 @@ def file_of(check: Check) -> str | None:
 
 
 def address(check: Check) -> str | None:
-    """`FILE::NAME`, as the command line takes it; relative below the working folder."""
-    if (found := check.address()) is None:
+    """`FILE::NAME`, as the command line takes it."""
+    return _shown(check.address())
+
+
+def _shown(found: tuple[str, str] | None) -> str | None:
+    """The file relative, where it is below the working folder."""
+    if found is None:
         return None
     file, variable = Path(found[0]), found[1]
     below = file.is_relative_to(Path.cwd())

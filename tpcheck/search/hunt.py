@@ -169,8 +169,7 @@ class Hunt:
             return known
         if self._over():
             return None
-        # once one has failed, more are likely to: what is posed ahead would be thrown away
-        result = self.trials.run(case, then if self._left is None else None)
+        result = self.trials.run(case, then)
         if self._left is not None:
             self._left -= _cost(result)
             self._in_vain += _cost(result)

@@ -151,23 +151,23 @@ def test_scripts_of_kernels_show_the_fault_until_it_is_fixed(
     assert told.count("the fault does not show\nexit 0\n") == len(paths), told
 
 
-@pytest.mark.parametrize(
-    ("check", "says"),
-    [
-        ("loaded", r"WRONG: output output on rank 0 \[.*\]: expected .* got"),
-        ("planned", r"WRONG: output output on rank 0 \[.*\]: expected .* got"),
-        ("replicas", r"WRONG: output output: ranks \[0, 1\] must hold the same bits, and don't"),
-    ],
-)
-def test_the_script_of_a_model_shows_the_fault_until_it_is_fixed(
-    check: str, says: str, capsys: pytest.CaptureFixture[str]
+OF_MODELS = {
+    "loaded": r"WRONG: output output on rank 0 \[.*\]: expected .* got",
+    "planned": r"WRONG: output output on rank 0 \[.*\]: expected .* got",
+    "replicas": r"WRONG: output output: ranks \[0, 1\] must hold the same bits, and don't",
+}
+
+
+def test_scripts_of_models_show_the_fault_until_it_is_fixed(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    fail("models.py", check)
-    path = script("models.py", check, capsys)
-    status, told = shown(path)
-    assert status == 1 and re.search(says, told), told
-    status, told = shown_when_fixed("models.py", path)
-    assert status == 0 and "the fault does not show" in told, told
+    fail("models.py", *OF_MODELS)
+    for check, says in OF_MODELS.items():
+        path = script("models.py", check, capsys)
+        status, told = shown(path)
+        assert status == 1 and re.search(says, told), told
+        status, told = shown_when_fixed("models.py", path)
+        assert status == 0 and "the fault does not show" in told, told
 
 
 def test_torchrun_runs_the_script_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:

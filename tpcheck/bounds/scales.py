@@ -1,0 +1,149 @@
+"""σ of the errors of every operation of a run, found once and shared by the runs that repeat it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpcheck.bounds.arithmetic import Variance
+
+#: Numbers of a result up to which its errors are drawn together with those of the others of the
+#: run: for small tensors most of the time is that of calls. Larger ones are drawn when they are
+#: needed, so that a run does not hold the errors of all.
+SMALL = 4096
+
+_NONE = torch.empty(0, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Sigma:
+    """σ of the errors of a tensor: of each number's own, and of one that all share along `dim`, or
+    everywhere."""
+
+    each: Tensor
+    shared: Tensor | None
+    dim: int | None
+
+    @classmethod
+    def of(cls, variance: Variance, times: float) -> Sigma:
+        """σ, `times` as large; 0 where it is not finite."""
+        shared = variance.shared
+        own = None if shared is None else _finite(shared.double() * times)
+        return cls(_finite(variance.each.double().sqrt() * times), own, variance.dim)
+
+    @property
+    def rows(self) -> list[int]:
+        """The shape of the errors that numbers share."""
+        if self.dim is None:
+            return [1] * self.each.ndim
+        rows = list(self.each.shape)
+        rows[self.dim] = 1
+        return rows
+
+    def draw(self, generator: torch.Generator, amplitude: float) -> Tensor:
+        """Normal errors of these σ, enlarged."""
+        drawn = _normal(self.each.shape, generator).mul_(self.each)
+        if self.shared is not None:
+            drawn.addcmul_(_normal(self.rows, generator), self.shared)
+        return drawn if amplitude == 1.0 else drawn.mul_(amplitude)
+
+
+def _finite(sigma: Tensor) -> Tensor:
+    return sigma.nan_to_num_(0.0, 0.0, 0.0)
+
+
+def _normal(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    device = generator.device
+    return torch.randn(shape, dtype=torch.float64, device=device, generator=generator)
+
+
+@dataclass
+class Scaled:
+    """An operation of a run: its operator, and σ of each of its results."""
+
+    func: Any
+    sigmas: list[Sigma | None]
+    errors: list[Tensor | None]  # of the run that goes on, where they were drawn together
+
+
+class Scales:
+    """The operations of a run in turn. The first run fills it; later ones (other errors, to first
+    order the same σ) read it."""
+
+    def __init__(self) -> None:
+        self._operations: list[Scaled] = []
+        self._together: Together | None = None
+
+    def add(self, func: Any, sigmas: list[Sigma | None]) -> Scaled:
+        """One more operation."""
+        self._operations.append(Scaled(func, sigmas, [None] * len(sigmas)))
+        return self._operations[-1]
+
+    def at(self, index: int, func: Any) -> Scaled | None:
+        """The operation that an earlier run had here, if that was the same one."""
+        if index < len(self._operations) and self._operations[index].func is func:
+            return self._operations[index]
+        return None
+
+    def draw(self, generator: torch.Generator, amplitude: float) -> None:
+        """Draws the errors of all small results for the run that begins."""
+        if not self._operations:
+            return
+        if self._together is None or self._together.of != len(self._operations):
+            self._together = Together(self._operations)
+        self._together.draw(generator, amplitude)
+
+
+class Together:
+    """The σ of all small results, one after the other in one tensor; those with errors that numbers
+    share come first.
+
+    Args:
+        operations: as they are now; each draw gives them their errors.
+    """
+
+    def __init__(self, operations: Sequence[Scaled]) -> None:
+        self.of = len(operations)
+        places = [
+            (scaled, i, sigma)
+            for scaled in operations
+            for i, sigma in enumerate(scaled.sigmas)
+            if sigma is not None and sigma.each.numel() <= SMALL
+        ]
+        self._places = sorted(places, key=lambda place: place[2].shared is None)
+        sigmas = [sigma for *_, sigma in self._places]
+        shared = [sigma for sigma in sigmas if sigma.shared is not None]
+        self._each = _flat(sigma.each for sigma in sigmas)
+        self._shared = _flat(s.shared.expand(s.each.shape) for s in shared if s.shared is not None)
+        self._rows, self._row_of = _rows_of(shared)
+        self._sizes = [sigma.each.numel() for sigma in sigmas]
+
+    def draw(self, generator: torch.Generator, amplitude: float) -> None:
+        """Normal errors, enlarged."""
+        drawn = _normal([len(self._each)], generator).mul_(self._each)
+        rows = _normal([self._rows], generator)[self._row_of]
+        drawn[: len(rows)].addcmul_(rows, self._shared)
+        if amplitude != 1.0:
+            drawn.mul_(amplitude)
+        for (scaled, i, sigma), errors in zip(self._places, drawn.split(self._sizes), strict=True):
+            scaled.errors[i] = errors.view(sigma.each.shape)
+
+
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
+    return torch.cat([_NONE, *(t.reshape(-1) for t in tensors)])
+
+
+def _rows_of(sigmas: Sequence[Sigma]) -> tuple[int, Tensor]:
+    """How many errors are shared in all, and which of them each number has."""
+    count, numbers = 0, [_NONE.long()]
+    for sigma in sigmas:
+        own = math.prod(sigma.rows)
+        row = torch.arange(count, count + own).reshape(sigma.rows)
+        numbers.append(row.expand(sigma.each.shape).reshape(-1))
+        count += own
+    return count, torch.cat(numbers)
