@@ -1,4 +1,5 @@
-"""How closely bounds are measured: `SCREEN` for every case, `CONFIRM` for one with a suspect."""
+"""How closely bounds are measured: `SCREEN` for every case, then for one with suspects `CLOSER`, by
+which most wrong ones are decided, and `CONFIRM`."""
 
 from __future__ import annotations
 
@@ -31,9 +32,16 @@ class Effort:
 #: need. The half precisions have more, since their bounds are the ones that faults hide in.
 SCREEN = Effort({"float64": 2, "float32": 3, "bfloat16": 4, "float16": 4}, 0, SUSPICION)
 
-#: Of a case with a suspect tensor. Enough that limits with a chance of 1e-9 are near those of a
-#: known σ; fewer, and real but small faults are cleared. The antithetic pairs are there for jumps:
-#: fewer of them meet fewer, and a jump that is not met raises a false alarm.
+#: Of a case with suspects, first. Its limits are CONFIRM's, wider by what fewer runs leave unknown
+#: (Student's t): if every suspect is outside of them, more runs would change nothing. With fewer,
+#: more cases need CONFIRM, too; with more, a wrong case costs what CONFIRM does.
+CLOSER = Effort(
+    {"float64": 8, "float32": 10, "bfloat16": 14, "float16": 14}, 8, FALSE_ALARM, patience=12
+)
+
+#: Of a case of which CLOSER clears a suspect. Enough that limits with a chance of 1e-9 are near
+#: those of a known σ; fewer, and real but small faults are cleared. The antithetic pairs are there
+#: for jumps: fewer of them meet fewer, and a jump that is not met raises a false alarm.
 CONFIRM = Effort(
     {"float64": 24, "float32": 32, "bfloat16": 48, "float16": 48}, 8, FALSE_ALARM, patience=20
 )

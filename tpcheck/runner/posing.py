@@ -35,7 +35,7 @@ class Posing:
         self._pose, self._restore = pose, restore
         self._last: _Kept | None = None
         self._next: _Kept | None = None
-        self._close: Posed | None = None  # the last one, under CONFIRM
+        self._close: Posed | None = None  # the last one that was looked at closely
 
     def prepare(self, case: Case) -> None:
         """Poses a case before its turn. What goes wrong is raised when that comes."""
@@ -60,12 +60,13 @@ class Posing:
             raise posed
         return posed, left
 
-    def closely(self, case: Case) -> Posed:
-        """The case under CONFIRM."""
-        if self._close is None or self._close.case != case:
-            self._close = None
-            self._close = self._pose(case, CONFIRM)
-        return self._close
+    def closely(self, case: Case, effort: Effort) -> Posed:
+        """The case under CLOSER or CONFIRM: the one that was kept, if it was posed so closely."""
+        kept = self._close
+        if kept is None or kept.case != case or kept.effort not in (effort, CONFIRM):
+            self._close = None  # two are not kept at once
+            self._close = kept = self._pose(case, effort)
+        return kept
 
     def _new(self, case: Case) -> _Kept:
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument, listed, shown
-from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
+from tpcheck.oracle.effort import SCREEN, Effort
 from tpcheck.oracle.pose import LIMIT, Posed, in_time, pose
 from tpcheck.oracle.reference import ask
 from tpcheck.plan.findings import mismatches
@@ -154,8 +154,7 @@ class Runner:
             outcomes = self.engine.run(self._key, work, meanwhile)
             reports = [o for o in outcomes if isinstance(o, RankReport)]
             if len(reports) == len(outcomes) and doubtful(posed, reports):
-                confirmed = self._closely(posed)
-                look_again(confirmed, reports, files.suspects)
+                confirmed = look_again(partial(self._closely, posed), reports, files.suspects)
         if (why := self._undecided(outcomes)) is not None:
             return CaseResult(posed.case, self.engine.name, unknown=why)
         result = judge(posed, self.engine.name, outcomes, allowed)
@@ -199,10 +198,10 @@ class Runner:
         """Seconds that the reference may take."""
         return max(LIMIT, 2 * self.engine.time_limit)
 
-    def _closely(self, posed: Posed) -> Posed:
+    def _closely(self, posed: Posed, effort: Effort) -> Posed:
         if posed.problems[0].ones:
-            return self._pose(posed.case, CONFIRM, ones=True)
-        return self._posing.closely(posed.case)
+            return self._pose(posed.case, effort, ones=True)
+        return self._posing.closely(posed.case, effort)
 
     def _pose(self, case: Case, effort: Effort = SCREEN, *, ones: bool = False) -> Posed:
         return pose(self.check.spec, case, effort, ones=ones, limit=self.limit)

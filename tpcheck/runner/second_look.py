@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,13 @@ from torch import Tensor
 
 from tpcheck import placement
 from tpcheck.bounds.compare import Comparison, compare
-from tpcheck.oracle.effort import CONFIRM
+from tpcheck.oracle.effort import CLOSER, CONFIRM, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol import returned
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
 from tpcheck.tensors.names import Key
+from tpcheck.verdict import Mismatch
 
 #: A float64 tensor this many times off its bound stays wrong under any other one: bounds of a case
 #: differ by their noise, tens of percent, and not by orders of magnitude. It saves the many runs.
@@ -24,44 +26,77 @@ CLEAR = 1e3
 def doubtful(posed: Posed, reports: list[RankReport]) -> bool:
     """Whether closer bounds could clear a tensor: not where a float64 one is far off its own. An
     integer may hang on a tie, which few runs may not have met."""
-    if posed.effort is CONFIRM:
+    if posed.effort is not SCREEN:
         return False
-    found = [m for r in reports for m in r.mismatches if (m.kind, m.tensor) in r.suspects]
-    integers = {(t.kind, t.name) for t in posed.problems[0].targets if t.exact is not None}
-    if posed.case.dtype != "float64" or any((m.kind, m.tensor) in integers for m in found):
+    found = _suspected(reports)
+    if posed.case.dtype != "float64" or _has_integers(posed, found):
         return bool(found)
     return any(m.error is not None and m.error <= CLEAR * (m.bound or 0.0) for m in found)
 
 
-def look_again(confirmed: Posed, reports: list[RankReport], folder: Path) -> None:
-    """Judges the tensors that each rank kept for suspect once more, under the bounds of
-    `confirmed`: in place, the mismatches of those that are right after all are taken out of
-    `reports`."""
-    for report in reports:
-        if not report.suspects:
+def look_again(
+    closely: Callable[[Effort], Posed], reports: list[RankReport], folder: Path
+) -> Posed:
+    """Judges the tensors that each rank kept for suspect once more, under the bounds of more runs,
+    and, where these clear one or it is an integer, of many: in place, the mismatches of those that
+    are right after all are taken out of `reports`.
+
+    Args:
+        closely: poses the case again.
+
+    Returns:
+        The case as it decided.
+    """
+    suspected = _suspected(reports)
+    posed = closely(CLOSER)
+    found = [_looked_at(posed, report, folder) for report in reports]
+    cleared = any(
+        len(mismatches) < len(report.mismatches)
+        for (mismatches, _), report in zip(found, reports, strict=True)
+    )
+    if cleared or _has_integers(posed, suspected):
+        posed = closely(CONFIRM)
+        found = [_looked_at(posed, report, folder) for report in reports]
+    for report, (mismatches, usage) in zip(reports, found, strict=True):
+        report.mismatches, report.usage = mismatches, usage
+    return posed
+
+
+def _suspected(reports: list[RankReport]) -> list[Mismatch]:
+    return [m for r in reports for m in r.mismatches if (m.kind, m.tensor) in r.suspects]
+
+
+def _has_integers(posed: Posed, found: list[Mismatch]) -> bool:
+    integers = {(t.kind, t.name) for t in posed.problems[0].targets if t.exact is not None}
+    return any((m.kind, m.tensor) in integers for m in found)
+
+
+def _looked_at(posed: Posed, report: RankReport, folder: Path) -> tuple[list[Mismatch], float]:
+    """A rank's mismatches under these bounds, and the largest error in them of a right tensor."""
+    if not report.suspects:
+        return report.mismatches, report.usage
+    # where the candidate has removed one, or written over it, its evidence stands
+    kept = returned.read(folder, report.rank) or {}
+    problem = posed.problems[posed.case.coordinates(report.rank).get("dp", 0)]
+    targets = {(t.kind, t.name): t for t in problem.targets}
+    mismatches, usage = [], report.usage
+    for first in report.mismatches:
+        actual = kept.get(str(Key(first.kind, first.tensor)))
+        if actual is None or (first.kind, first.tensor) not in report.suspects:
+            mismatches.append(first)
             continue
-        # where the candidate has removed one, or written over it, its evidence stands
-        kept = returned.read(folder, report.rank) or {}
-        problem = confirmed.problems[confirmed.case.coordinates(report.rank).get("dp", 0)]
-        targets = {(t.kind, t.name): t for t in problem.targets}
-        mismatches = []
-        for first in report.mismatches:
-            actual = kept.get(str(Key(first.kind, first.tensor)))
-            if actual is None or (first.kind, first.tensor) not in report.suspects:
-                mismatches.append(first)
-                continue
-            again = _again(confirmed, report, targets[first.kind, first.tensor], actual)
-            if again.mismatch is not None:
-                mismatches.append(again.mismatch)
-            else:
-                report.usage = max(report.usage, again.usage)
-        report.mismatches = mismatches
+        again = _again(posed, report, targets[first.kind, first.tensor], actual)
+        if again.mismatch is not None:
+            mismatches.append(again.mismatch)
+        else:
+            usage = max(usage, again.usage)
+    return mismatches, usage
 
 
-def _again(confirmed: Posed, report: RankReport, target: Target, actual: Tensor) -> Comparison:
+def _again(posed: Posed, report: RankReport, target: Target, actual: Tensor) -> Comparison:
     entry = report.suspects[target.kind, target.name]
     expected, sigma, exact = (
-        None if t is None else placement.take(t, entry, case=confirmed.case, rank=report.rank)
+        None if t is None else placement.take(t, entry, case=posed.case, rank=report.rank)
         for t in (target.value, target.spread.sigma, target.exact)
     )
     assert expected is not None and sigma is not None

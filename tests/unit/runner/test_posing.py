@@ -12,7 +12,7 @@ from tests.candidates import CASE
 from tpcheck.case import Case
 from tpcheck.cli import signals
 from tpcheck.errors import CaseError, Interrupted
-from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
+from tpcheck.oracle.effort import CLOSER, CONFIRM, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.process.aspects import Left
 from tpcheck.runner.posing import Posing
@@ -33,7 +33,7 @@ class Fake:
         self.asked.append((case, effort))
         if self.error is not None:
             raise self.error
-        return cast(Any, SimpleNamespace(case=case))
+        return cast(Any, SimpleNamespace(case=case, effort=effort))
 
     def restore(self) -> list[Left]:
         return [CHANGED]
@@ -74,9 +74,11 @@ def test_another_case_than_the_one_prepared_is_posed_in_its_turn() -> None:
 
 def test_a_case_is_looked_at_closely_once() -> None:
     fake = Fake()
-    assert fake.posing.closely(CASE) is fake.posing.closely(CASE)
-    assert fake.posing.closely(OTHER).case == OTHER
-    assert fake.asked == [(CASE, CONFIRM), (OTHER, CONFIRM)]
+    assert fake.posing.closely(CASE, CLOSER) is fake.posing.closely(CASE, CLOSER)
+    assert fake.posing.closely(CASE, CONFIRM).effort is CONFIRM
+    assert fake.posing.closely(CASE, CLOSER) is fake.posing.closely(CASE, CONFIRM)
+    assert fake.posing.closely(OTHER, CLOSER).case == OTHER
+    assert fake.asked == [(CASE, CLOSER), (CASE, CONFIRM), (OTHER, CLOSER)]
 
 
 def test_what_goes_wrong_is_raised_in_its_turn() -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tpcheck import Replicate
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
-from tpcheck.oracle.effort import CONFIRM
+from tpcheck.oracle.effort import CLOSER, CONFIRM, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.returned import file_of
 from tpcheck.runner.second_look import CLEAR, doubtful, look_again
+from tpcheck.tensors.names import Key
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -52,8 +55,8 @@ def test_closer_bounds_may_clear_it(
 
 def test_what_was_looked_at_closely_is_not_looked_at_again() -> None:
     posed, report = suspected("float64", integer=True, error=1.0, bound=0.0)
-    object.__setattr__(posed, "effort", CONFIRM)
-    assert not doubtful(posed, [report])
+    for effort in (CLOSER, CONFIRM):
+        assert not doubtful(replace(posed, effort=effort), [report])
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda file: None])
@@ -63,5 +66,52 @@ def test_without_the_tensors_that_a_rank_kept_its_evidence_stands(
     posed, report = suspected("float32", integer=False, error=1.0, bound=0.1)
     found = list(report.mismatches)
     put(file_of(tmp_path, report.rank))
-    look_again(posed, [report], tmp_path)
+    look_again(lambda effort: replace(posed, effort=effort), [report], tmp_path)
     assert report.mismatches == found
+
+
+def looked_at(
+    folder: Path, clears: Callable[[Effort], bool], *, integer: bool = False
+) -> tuple[list[Effort], RankReport]:
+    """The efforts that were made over one suspect, 5 off, and what has become of the report.
+
+    Args:
+        clears: whether the suspect is within the bound of one.
+    """
+    made: list[Effort] = []
+    posed, report = suspected("float32", integer=integer, error=5.0, bound=1.0)
+    actual = NONE.long() + 5 if integer else NONE.float() + 5
+    save_file({str(Key(Kind.OUTPUT, "y")): actual}, file_of(folder, report.rank))
+
+    def closely(effort: Effort) -> Posed:
+        made.append(effort)
+        (target,) = posed.problems[0].targets
+        spread = Spread(NONE + (10.0 if clears(effort) else 1e-9), 100, 100)
+        problem = replace(posed.problems[0], targets=[replace(target, spread=spread)])
+        return replace(posed, problems=[problem], effort=effort)
+
+    assert look_again(closely, [report], folder).effort is made[-1]
+    return made, report
+
+
+@pytest.mark.parametrize(
+    ("closer", "confirm", "integer", "made"),
+    [
+        (False, False, False, [CLOSER]),
+        (False, True, False, [CLOSER]),  # more runs are not asked
+        (True, True, False, [CLOSER, CONFIRM]),
+        (True, False, False, [CLOSER, CONFIRM]),
+        (False, False, True, [CLOSER, CONFIRM]),
+    ],
+)
+def test_many_runs_are_made_only_where_fewer_clear_one(
+    tmp_path: Path, closer: bool, confirm: bool, integer: bool, made: list[Effort]
+) -> None:
+    def clears(effort: Effort) -> bool:
+        return closer if effort is CLOSER else confirm
+
+    efforts, report = looked_at(tmp_path, clears, integer=integer)
+    assert efforts == made
+    right = made[-1] is CONFIRM and confirm
+    assert [m.tensor for m in report.mismatches] == ([] if right else ["y"])
+    assert (report.usage > 0) is right
