@@ -203,6 +203,7 @@ class Counted(StrEnum):
     ONE_RANK = "one-rank"
     NAMES = "names"  # once for each of its names
     SUM_OF_RANKS = "sum-of-ranks"  # norms were added up, not their powers
+    ONE_AXIS = "one-axis"  # over the ranks along one axis of the mesh alone
     NEVER = "never"
 
 

@@ -1,6 +1,6 @@
 """Tensor parallelism composed with the other parallelisms, against the single-device reference."""
 
-from fixtures.compositions import context, fsdp, moe, pipeline, wrapped
+from fixtures.compositions import clipping, context, fsdp, moe, pipeline, wrapped
 from fixtures.frameworks.torch_findings import singleton
 from tpcheck import Check
 
@@ -17,6 +17,12 @@ tp_checkpointing = Check(
     wrapped.checkpointing, candidate=wrapped.checkpointed, known=[singleton(_SMALLEST)]
 )
 tp_expert_parallel = Check(moe.spec, candidate=moe.candidate)
+tp_fsdp2_norm = Check(
+    clipping.fsdp_spec, candidate=fsdp.candidate, clip=clipping.OfMeshes(), known=_known
+)
+tp_expert_parallel_norm = Check(
+    clipping.experts_spec, candidate=moe.candidate, clip=clipping.OfExperts(2.0)
+)
 tp_context_parallel = Check(context.spec, candidate=context.candidate)
 tp_pipeline = Check(
     pipeline.spec,

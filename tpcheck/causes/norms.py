@@ -11,11 +11,12 @@ from tpcheck.vocabulary import Counted
 @dataclass(frozen=True)
 class NormCounts:
     """The norm is what it would be if the gradients of these parameters (all of them, where none is
-    named) were counted so."""
+    named) were counted so; `axis` is the one over whose ranks alone they are."""
 
     subject: Subject
     counted: Counted
     names: tuple[str, ...]
+    axis: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tpcheck.causes.norms import NormCounts, NotClipped
 from tpcheck.diagnosis.facts import Facts, Local
-from tpcheck.placement import take
+from tpcheck.placement import Entry, by_axis, take
 from tpcheck.protocol.conventions import LEARNING_RATE
 from tpcheck.protocol.problem import Problem
 from tpcheck.verdict import Diagnosis
@@ -24,6 +25,7 @@ CODES = {
     Counted.COPIES: Code.SUMMED_TWICE,
     Counted.NAMES: Code.SUMMED_TWICE,
     Counted.SUM_OF_RANKS: Code.SUMMED_TWICE,
+    Counted.ONE_AXIS: Code.MISSING_ALL_REDUCE,
     Counted.NEVER: Code.GRADIENT_DROPPED,
 }
 
@@ -35,12 +37,15 @@ class _Powers:
     Args:
         whole: name → of the full gradient.
         own: name → rank → of its part.
+        along: axis → name → rank → of the parts that the ranks have whose other coordinates are the
+            rank's.
         names: name → how many names that parameter has.
     """
 
     order: float
     whole: Mapping[str, float]
     own: Mapping[str, Mapping[int, float]]
+    along: Mapping[str, Mapping[str, Mapping[int, float]]]
     names: Mapping[str, int]
 
     def added(self, powers: list[float]) -> float:
@@ -57,9 +62,10 @@ def counted_otherwise(facts: Facts, local: Local) -> Diagnosis | None:
     if local.kind is not Kind.GRAD_NORM or facts.spec is None or facts.spec.norm is None:
         return None
     powers = _powers(facts, local, facts.spec.norm.order)
-    for how, names, norms in _ways(powers, local.ranks):
-        if all(_fits(local, rank, norms[rank]) for rank in local.ranks):
-            return Diagnosis(CODES[how], NormCounts(local.subject, how, names))
+    for way in _ways(powers, local.ranks):
+        if all(_fits(local, rank, way.norms[rank]) for rank in local.ranks):
+            cause = NormCounts(local.subject, way.counted, way.names, way.axis)
+            return Diagnosis(CODES[way.counted], cause)
     return None
 
 
@@ -67,27 +73,39 @@ def _fits(local: Local, rank: int, norm: float) -> bool:
     return local.fits(local.actual[rank], rank, expected=torch.tensor(norm, dtype=torch.float64))
 
 
-Way = tuple[Counted, tuple[str, ...], Mapping[int, float]]  # of which parameters → each rank's norm
+class _Way(NamedTuple):
+    """How gradients may be counted, of which parameters, and each rank's norm by it."""
+
+    counted: Counted
+    names: tuple[str, ...]
+    norms: Mapping[int, float]
+    axis: str = ""
 
 
-def _ways(powers: _Powers, ranks: list[int]) -> Iterator[Way]:
+def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
     """Wrong ways to count, of all parameters first, then of one at a time."""
     every = {r: powers.norm([own[r] for own in powers.own.values()]) for r in ranks}
-    yield Counted.OWN, (), every
-    yield Counted.COPIES, (), _alike(powers.norm(_of_all(powers, ranks)), ranks)
-    yield Counted.SUM_OF_RANKS, (), _alike(sum(every.values()), ranks)
+    yield _Way(Counted.OWN, (), every)
+    yield _Way(Counted.COPIES, (), _alike(powers.norm(_of_all(powers, ranks)), ranks))
+    yield _Way(Counted.SUM_OF_RANKS, (), _alike(sum(every.values()), ranks))
+    for axis, parts in powers.along.items():
+        norms = {r: powers.norm([part[r] for part in parts.values()]) for r in ranks}
+        yield _Way(Counted.ONE_AXIS, (), norms, axis)
     for rank in ranks:
-        yield Counted.ONE_RANK, (), _alike(every[rank], ranks)
+        yield _Way(Counted.ONE_RANK, (), _alike(every[rank], ranks))
     for name, own in powers.own.items():
         rest = [whole for other, whole in powers.whole.items() if other != name]
-        yield Counted.OWN, (name,), {r: powers.norm([*rest, own[r]]) for r in ranks}
+        yield _Way(Counted.OWN, (name,), {r: powers.norm([*rest, own[r]]) for r in ranks})
+        for axis, parts in powers.along.items():
+            norms = {r: powers.norm([*rest, parts[name][r]]) for r in ranks}
+            yield _Way(Counted.ONE_AXIS, (name,), norms, axis)
         copies = powers.norm([*rest, *(own[r] for r in ranks)])
-        yield Counted.COPIES, (name,), _alike(copies, ranks)
+        yield _Way(Counted.COPIES, (name,), _alike(copies, ranks))
         named = powers.norm([*rest, *[powers.whole[name]] * powers.names[name]])
-        yield Counted.NAMES, (name,), _alike(named, ranks)
+        yield _Way(Counted.NAMES, (name,), _alike(named, ranks))
         for rank in ranks:
-            yield Counted.ONE_RANK, (name,), _alike(powers.norm([*rest, own[rank]]), ranks)
-        yield Counted.NEVER, (name,), _alike(powers.norm(rest), ranks)
+            yield _Way(Counted.ONE_RANK, (name,), _alike(powers.norm([*rest, own[rank]]), ranks))
+        yield _Way(Counted.NEVER, (name,), _alike(powers.norm(rest), ranks))
 
 
 def _of_all(powers: _Powers, ranks: list[int]) -> list[float]:
@@ -99,22 +117,30 @@ def _alike(norm: float, ranks: list[int]) -> Mapping[int, float]:
 
 
 def _powers(facts: Facts, local: Local, order: float) -> _Powers:
-    problem = _problem(facts, local)
+    case, problem = facts.case, _problem(facts, local)
     whole: dict[str, float] = {}
     own: dict[str, dict[int, float]] = {}
+    axes = [axis for axis, degree in case.mesh.items() if degree > 1]
+    along: dict[str, dict[str, dict[int, float]]] = {a: {} for a in axes if len(axes) > 1}
     seen: set[int] = set()
     for target in problem.targets:
         tensor = problem.params.get(target.name)
         if target.kind is not Kind.PARAM_GRAD or tensor is None or id(tensor) in seen:
             continue
         seen.add(id(tensor))  # a tied one counts once
-        entry = facts.posed.params[target.name]
-        parts = {r: take(target.value, entry, case=facts.case, rank=r) for r in local.ranks}
+        entry = by_axis(facts.posed.params[target.name])
+
+        def of_ranks(entry: Entry, value: Tensor = target.value) -> dict[int, float]:
+            parts = {r: take(value, entry, case=case, rank=r) for r in local.ranks}
+            return {r: _power(part, order) for r, part in parts.items()}
+
         whole[target.name] = _power(target.value, order)
-        own[target.name] = {r: _power(part, order) for r, part in parts.items()}
+        own[target.name] = of_ranks(entry)
+        for axis, parts in along.items():  # together they have what is cut along it
+            parts[target.name] = of_ranks({a: cut for a, cut in entry.items() if a != axis})
     every = [id(tensor) for tensor in problem.params.values()]
     names = {name: every.count(id(problem.params[name])) for name in whole}
-    return _Powers(order, whole, own, names)
+    return _Powers(order, whole, own, along, names)
 
 
 def _power(tensor: Tensor, order: float) -> float:

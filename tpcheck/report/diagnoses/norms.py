@@ -14,6 +14,7 @@ _HOW = {
     Counted.NAMES: "{of} counted once for each of its names",
     Counted.ONE_RANK: "one rank's part of {of} stands for all",
     Counted.SUM_OF_RANKS: "the ranks' norms of {of} are added up",
+    Counted.ONE_AXIS: "{of} summed over the ranks along {axis} alone",
     Counted.NEVER: "{of} left out",
 }
 
@@ -26,7 +27,7 @@ def sentence(cause: causes.OfNorms) -> str:
 @sentence.register
 def _(cause: causes.NormCounts) -> str:
     of = ", ".join(cause.names) or "the gradients"
-    return f"{called(cause.subject)}: {_HOW[cause.counted].format(of=of)}"
+    return f"{called(cause.subject)}: {_HOW[cause.counted].format(of=of, axis=cause.axis)}"
 
 
 @sentence.register

@@ -36,6 +36,11 @@ SAID: list[Said] = [
         {"counted": "sum-of-ranks"},
     ),
     (
+        NormCounts(NORM, Counted.ONE_AXIS, (), axis="ep"),
+        "grad_norm norm: the gradients summed over the ranks along ep alone",
+        {"counted": "one-axis", "axis": "ep"},
+    ),
+    (
         NormCounts(NORM, Counted.NEVER, ("up.weight",)),
         "grad_norm norm: up.weight left out",
         {"counted": "never"},
