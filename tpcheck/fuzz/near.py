@@ -18,7 +18,6 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.fuzz.features import behaviour, score
 from tpcheck.fuzz.shelf import variants
 from tpcheck.search import drawing
-from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.verdict import CaseResult
 
@@ -81,7 +80,7 @@ class Near(Hunt):
                 phases=[Phase.reuse, Phase.target],
                 database=drawing.Given(begin),
             )
-        return min(self.failing, key=size, default=None)
+        return self._dullest()
 
     def choices(self, case: Case) -> bytes | None:
         return self._drawn.get(case)
@@ -122,7 +121,7 @@ class Again(Hunt):
         if self.options.shrink_cases and self.drawn is not None:
             self._shrink_from(self.drawn)
             self._look_lower([self._stream(d) for d in self._shares() if d < self.case.tp])
-        return min(self.failing, key=size)
+        return self._dullest()
 
     def choices(self, case: Case) -> bytes | None:
         return self.drawn if case == self.case else super().choices(case)

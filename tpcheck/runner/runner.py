@@ -74,6 +74,7 @@ class Runner:
         case: Case,
         *,
         then: Case | None = None,
+        closely: bool = True,
         dump: Path | None = None,
         ones: bool = False,
         others: bool = False,
@@ -82,6 +83,7 @@ class Runner:
 
         Args:
             then: the case that is likely to be next: it is posed while the ranks work.
+            closely: judge what few noisy runs suspect under the bounds of many.
             dump: a folder for every rank's tensors.
             ones: cotangents of ones, in place of random ones.
             others: say also which other rules alarm (`CaseResult.alarms`).
@@ -96,7 +98,7 @@ class Runner:
         else:
             posed, left = self._posing.take(case)
         _require_outputs(self.check.kernel, posed)
-        result = self.execute(posed, then=then, dump=dump, others=others)
+        result = self.execute(posed, then=then, closely=closely, dump=dump, others=others)
         result.left = left + result.left
         return result
 
@@ -105,6 +107,7 @@ class Runner:
         posed: Posed,
         *,
         then: Case | None = None,
+        closely: bool = True,
         dump: Path | None = None,
         watch: Pass | None = None,
         follow: bool = False,
@@ -116,6 +119,7 @@ class Runner:
 
         Args:
             then: the case that is likely to be next: it is posed while the ranks work.
+            closely: judge what few noisy runs suspect under the bounds of many.
             dump: a folder for every rank's tensors.
             watch: the pass whose module boundaries are dumped, too.
             follow: note the module of collectives in backward, too (those in forward always do).
@@ -153,7 +157,8 @@ class Runner:
             meanwhile = None if then is None else partial(self._posing.prepare, then)
             outcomes = self.engine.run(self._key, work, meanwhile)
             reports = [o for o in outcomes if isinstance(o, RankReport)]
-            if len(reports) == len(outcomes) and doubtful(posed, reports):
+            doubted = len(reports) == len(outcomes) and doubtful(posed, reports)
+            if doubted and closely:
                 confirmed = look_again(partial(self._closely, posed), reports, files.suspects)
         if (why := self._undecided(outcomes)) is not None:
             return CaseResult(posed.case, self.engine.name, unknown=why)
@@ -166,6 +171,7 @@ class Runner:
         if plan:
             result.mismatches = mismatches(plan.findings, 0) + result.mismatches
         result.looked_again = confirmed is not None
+        result.suspected = doubted and not closely
         result.judged = judged(posed, reports, confirmed)
         if not result.counts:
             result.unknown = reasons.nothing_judged(result.judged)

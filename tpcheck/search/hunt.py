@@ -90,7 +90,7 @@ class Hunt:
                 left[degree] = left[degree] - count if more else 0
                 if self.failing:
                     self._look_lower([s for d, s in self._streams.items() if d < degree])
-                    return min(self.failing, key=size)
+                    return self._dullest()
         self._note_impossible()
         return None
 
@@ -162,14 +162,25 @@ class Hunt:
             self._note(result)
         return True
 
+    def _dullest(self) -> CaseResult | None:
+        """The dullest case that fails under closer bounds, too; the first one does."""
+        for result in sorted(self.failing, key=size):
+            if not result.suspected:
+                return result
+            again = self.trials.run(result.case)
+            if self.trials.fails(again) and family(again) == family(self.failing[0]):
+                return again
+        return None
+
     def _result(self, case: Case, then: Case | None = None) -> CaseResult | None:
-        """The case's result; None once the search is over (known results stay)."""
+        """The case's result; None once the search is over (known results stay). Once one has failed
+        smaller ones are not judged closely: that is done with the smallest, at last."""
         known = self.trials.result(case)
         if known is not None:
             return known
         if self._over():
             return None
-        result = self.trials.run(case, then)
+        result = self.trials.run(case, then, closely=not self.failing or bool(self.check.known))
         if self._left is not None:
             self._left -= _cost(result)
             self._in_vain += _cost(result)

@@ -116,7 +116,8 @@ class Search:
         """What is known of a check that can't go on: UNKNOWN and why, unless it failed before."""
         result = self._summary()
         result.verdict, result.reason = Verdict.UNKNOWN, reason
-        found = min(self.hunt.failing, key=size, default=None)
+        failing = [failed for failed in self.hunt.failing if not failed.suspected]
+        found = min(failing, key=size, default=None)
         if found is not None:
             found, _ = self.confirmation.on_real_ranks(found)
         if found is not None:

@@ -87,20 +87,22 @@ class Trials:
         """How many cases had run before this one on the same ranks."""
         return self._before[result.case.canonical()]
 
-    def run(self, case: Case, then: Case | None = None) -> CaseResult:
+    def run(self, case: Case, then: Case | None = None, *, closely: bool = True) -> CaseResult:
         """The case's result. Where a known finding covers it and it fails, it is diagnosed, too.
 
         Args:
             then: the case that is likely to be next.
+            closely: decide what few noisy runs suspect.
         """
-        if (known := self.result(case)) is not None:
+        known = self.result(case)
+        if known is not None and not (closely and known.suspected):
             return known
         if not self.results or (then is not None and self.result(then) is not None):
             then = None  # a check that fails mostly does so at once
         if self.anew is Anew.EACH or (self.anew is Anew.FIRST and not self.results):
             self.runner.renew(case.world_size)
         before = self.runner.engine.ran
-        result = decided(lambda: self.runner.run(case, then=then))
+        result = decided(lambda: self.runner.run(case, then=then, closely=closely))
         self.results[case.canonical()] = result
         self.onlooker.ran(result)
         # one that met the time limit twice has met it on fresh ranks

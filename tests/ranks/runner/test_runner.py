@@ -82,6 +82,17 @@ def test_wrong_ones_are_not(threads: Engine, efforts: list[Effort]) -> None:
     assert all(m.error > m.bound or "norm_error" in detail(m) for m in result.mismatches)
 
 
+def test_a_run_may_leave_them_suspect(threads: Engine, efforts: list[Effort]) -> None:
+    runner, suspected = Runner(row_linear, threads), 0
+    for seed in range(6):
+        case = replace(LINEAR, seed=seed)
+        result = runner.run(case, closely=False)
+        assert result.suspected is (result.verdict is Verdict.FAIL)
+        suspected += result.suspected
+        assert not runner.run(case).suspected
+    assert suspected >= 3
+
+
 def test_far_from_its_bound_float64_needs_no_confirmation(
     threads: Engine, efforts: list[Effort]
 ) -> None:

@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
-from tests import candidates
-from tests.unit.search.test_hunt import WRONG, FakeTrials
+from tests.unit.search.test_hunt import NUMBERED, WRONG, FakeTrials
 from tpcheck import Case, strategies
 from tpcheck.case import Space
 from tpcheck.fuzz import near as room
@@ -20,12 +18,6 @@ from tpcheck.search.hunt import Hunt
 from tpcheck.search.options import Options
 from tpcheck.verdict import CaseResult, Mismatch
 
-NUMBERS = {"a": st.integers(0, 10**6), "b": st.integers(0, 10**6)}
-CHECK = replace(
-    candidates.check(candidates.Row),
-    overrides={"cases": lambda space: strategies.cases(space, NUMBERS)},
-)
-
 
 def of_hunt(
     wrong: Callable[[Case], Mismatch | None], usage: Callable[[Case], float], **options: Any
@@ -33,20 +25,23 @@ def of_hunt(
     """What hunts are made of, with trials in which a case is as near to its bound as is said."""
 
     class Trials(FakeTrials):
-        def run(self, case: Case, then: Case | None = None) -> CaseResult:
-            result = super().run(case, then)
+        def run(self, case: Case, then: Case | None = None, **more: bool) -> CaseResult:
+            result = super().run(case, then, **more)
             result.usage = usage(case)
             return result
 
     given = Options(degrees=(2,), corpus=None, **options)
-    return CHECK, 4, given, Trials(wrong), lambda result: None
+    return NUMBERED, 4, given, Trials(wrong), lambda result: None
 
 
 def a_case(like: Callable[[Case], bool]) -> tuple[Case, bytes]:
     found: list[tuple[Case, bytes]] = []
     space = Space((2,), Options().dtypes, 4)
     drawing.each(
-        strategies.of(CHECK.spec, space), 200, "k", lambda c: found.append((c, drawing.choices()))
+        strategies.of(NUMBERED.spec, space),
+        200,
+        "k",
+        lambda c: found.append((c, drawing.choices())),
     )
     return next((case, choices) for case, choices in found if like(case))
 

@@ -12,13 +12,18 @@ import pytest
 from hypothesis import strategies as st
 
 from tests import candidates
-from tpcheck import Case, strategies
+from tpcheck import Case, Check, KnownFinding, strategies
 from tpcheck.evidence import Stuck
 from tpcheck.search.hunt import IN_VAIN, Hunt
 from tpcheck.search.options import Options
 from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Impasse, Kind
 
+NUMBERS = {"a": st.integers(0, 10**6), "b": st.integers(0, 10**6)}
+NUMBERED = replace(
+    candidates.check(candidates.Row),
+    overrides={"cases": lambda space: strategies.cases(space, NUMBERS)},
+)
 WRONG = Mismatch("y", Kind.OUTPUT, 0, (0,), 1.0, 2.0, 1.0, 0.5)
 
 
@@ -27,19 +32,29 @@ def hang(why: Impasse) -> Mismatch:
 
 
 class FakeTrials:
-    """Cases that fail where `wrong` says so, and how often each ran."""
+    """Cases that fail where `wrong` says so, and which were judged closely; those that `suspect`
+    names are taken for wrong where they are not."""
 
-    def __init__(self, wrong: Callable[[Case], Mismatch | None]) -> None:
-        self.wrong = wrong
+    def __init__(
+        self,
+        wrong: Callable[[Case], Mismatch | None],
+        suspect: Callable[[Case], bool] = lambda _: False,
+    ) -> None:
+        self.wrong, self.suspect = wrong, suspect
+        self.closely: list[Case] = []
         self.results: dict[str, CaseResult] = {}
         self.failed_at: int | None = None
 
     def result(self, case: Case) -> CaseResult | None:
         return self.results.get(case.canonical())
 
-    def run(self, case: Case, then: Case | None = None) -> CaseResult:
+    def run(self, case: Case, then: Case | None = None, *, closely: bool = True) -> CaseResult:
         found = self.wrong(case)
-        result = CaseResult(case, "gloo", [found] if found else [])
+        if closely:
+            self.closely.append(case)
+        suspected = not closely and (found is not None or self.suspect(case))
+        found = found or (WRONG if suspected else None)
+        result = CaseResult(case, "gloo", [found] if found else [], suspected=suspected)
         self.results[case.canonical()] = result
         if found and self.failed_at is None:
             self.failed_at = len(self.results)
@@ -52,16 +67,18 @@ class FakeTrials:
 def hunt(
     wrong: Callable[[Case], Mismatch | None], *, deadline: float | None = None, **options: Any
 ) -> tuple[CaseResult | None, int]:
-    """What a hunt through numbers up to a million finds, and how many cases ran after it."""
-    numbers = {"a": st.integers(0, 10**6), "b": st.integers(0, 10**6)}
-    check = replace(
-        candidates.check(candidates.Row),
-        overrides={"cases": lambda space: strategies.cases(space, numbers)},
-    )
-    trials: Any = FakeTrials(wrong)
-    given = Options(examples=20, degrees=(2,), corpus=None, **options)
-    found = Hunt(check, 4, given, trials, lambda result: None).run(deadline)
+    """What a hunt finds, and how many cases ran after it."""
+    trials = FakeTrials(wrong)
+    found = of_numbers(trials, deadline=deadline, **options)
     return found, len(trials.results) - (trials.failed_at or 0)
+
+
+def of_numbers(
+    trials: Any, check: Check = NUMBERED, *, deadline: float | None = None, **options: Any
+) -> CaseResult | None:
+    """What a hunt through numbers up to a million finds."""
+    given = Options(examples=20, degrees=(2,), corpus=None, **options)
+    return Hunt(check, 4, given, trials, lambda result: None).run(deadline)
 
 
 def both_large(case: Case) -> Mismatch | None:
@@ -76,6 +93,28 @@ def test_a_failure_is_as_small_whatever_the_clock_says(monkeypatch: pytest.Monke
     monkeypatch.setattr("tpcheck.search.hunt.time", clock)
     racing, again = hunt(both_large)
     assert racing is not None and (racing.case, again) == (calm.case, after)
+
+
+def test_while_it_shrinks_cases_are_not_judged_closely_and_the_smallest_is() -> None:
+    trials = FakeTrials(both_large)
+    found = of_numbers(trials)
+    assert found is not None and not found.suspected
+    assert trials.closely[trials.failed_at :] == [found.case]
+    assert any(result.suspected for result in trials.results.values())
+
+
+def test_suspects_that_are_right_after_all_are_not_told() -> None:
+    trials = FakeTrials(both_large, suspect=lambda case: case["b"] > 17)
+    found = of_numbers(trials)
+    cleared = [case for case in trials.closely[trials.failed_at :] if not both_large(case)]
+    assert cleared and found is not None and both_large(found.case) and not found.suspected
+
+
+def test_of_a_check_with_known_findings_every_failure_is_judged_closely() -> None:
+    trials = FakeTrials(both_large)
+    finding = KnownFinding("torch", "<1", "wrong-group", Case({"a": 1, "b": 1}), "a page")
+    assert of_numbers(trials, replace(NUMBERED, known=(finding,))) is not None
+    assert not any(result.suspected for result in trials.results.values())
 
 
 @pytest.mark.parametrize("cases", [0, 1, 7])
