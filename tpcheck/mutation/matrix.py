@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
 
 #: Cases that a mutant's failure may cost to be made smaller, a third of a check's `SHRINK_CASES`.
-#: It is there to be named, and nobody reads its case. With fewer, some would have another name.
+#: It is there to be named, and nobody reads its case. With fewer, some would have another name. At
+#: lower degrees it is not looked for: a larger one tells more factors apart.
 SHRINK_CASES = 20
 
 
@@ -32,6 +33,7 @@ def options(examples: int, seed: int = 0) -> Options:
         seed=seed,
         corpus=None,
         shrink_cases=SHRINK_CASES,
+        lower_cases=0,
         few_ranks=True,  # most fail in their first case
     )
 

@@ -27,11 +27,6 @@ from tpcheck.vocabulary import Impasse
 #: runs the most telling third, has little to choose from.
 SLICE = 10
 
-#: Cases in which a failure is looked for at each lower degree. With fewer, a counterexample stays
-#: at the degree where it was met, which is right and harder to read; more only makes runs longer
-#: that have failed already.
-LOOK_LOWER_CASES = 50
-
 #: Cases in a row that make a failure no smaller after which it is small enough. With fewer, some
 #: cases stay larger than they need be; with more, most failures cost twice as many, in vain.
 IN_VAIN = 12
@@ -206,7 +201,7 @@ class Hunt:
         """What failed at a high degree may fail at a lower one too, only more rarely there."""
         first, self.failing = self.failing, []
         for stream in streams:
-            self._left = min(LOOK_LOWER_CASES, self.options.shrink_cases)
+            self._left = min(self.options.lower_cases, self.options.shrink_cases)
             while not self.failing and self._search(stream, SLICE):
                 pass
             if self.failing and family(self.failing[0]) == family(first[0]):

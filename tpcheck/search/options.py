@@ -12,6 +12,11 @@ from tpcheck.search.corpus import Corpus
 #: have failed already.
 SHRINK_CASES = 60
 
+#: Cases in which a failure is looked for at each lower degree. With fewer, a counterexample stays
+#: at the degree where it was met, which is right and harder to read; more only makes runs longer
+#: that have failed already.
+LOWER_CASES = 50
+
 
 @dataclass(frozen=True)
 class Options:
@@ -24,6 +29,7 @@ class Options:
         time_budget: seconds for all checks together, or None.
         corpus: where counterexamples are kept, or None for nowhere.
         shrink_cases: how many more cases a failure may cost, to make its case smaller.
+        lower_cases: in how many a failure is looked for at each lower degree.
         few_ranks: whether a check begins on as many ranks as its first case needs, since that is
             likely to end it; a case that needs more has all of the engine's started anew.
         replay: whether saved counterexamples run first.
@@ -36,6 +42,7 @@ class Options:
     time_budget: float | None = None
     corpus: Corpus | None = field(default_factory=Corpus)
     shrink_cases: int = SHRINK_CASES
+    lower_cases: int = LOWER_CASES
     few_ranks: bool = False
     replay: bool = True
 
@@ -45,7 +52,9 @@ class Options:
         budget = self.time_budget
         what = "a positive number of seconds, or None"
         demand(self, "time_budget", budget is None or is_amount(budget), what)
-        demand(self, "shrink_cases", is_whole(self.shrink_cases), "a whole number of at least 0")
+        for count in ("shrink_cases", "lower_cases"):
+            value = getattr(self, count)
+            demand(self, count, is_whole(value), "a whole number of at least 0")
         for flag in ("few_ranks", "replay"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         kept = self.corpus is None or isinstance(self.corpus, Corpus)

@@ -77,7 +77,7 @@ def of_numbers(
     trials: Any, check: Check = NUMBERED, *, deadline: float | None = None, **options: Any
 ) -> CaseResult | None:
     """What a hunt through numbers up to a million finds."""
-    given = Options(examples=20, degrees=(2,), corpus=None, **options)
+    given = Options(**{"examples": 20, "degrees": (2,), "corpus": None, **options})
     return Hunt(check, 4, given, trials, lambda result: None).run(deadline)
 
 
@@ -141,3 +141,21 @@ def test_shrinking_ends_once_nothing_makes_it_smaller() -> None:
 
     found, after = hunt(fails, shrink_cases=1000)
     assert found is not None and [found.case] == only and after == IN_VAIN
+
+
+@pytest.mark.parametrize(("lower_cases", "degree"), [(50, 2), (0, 4)])
+def test_a_failure_is_looked_for_at_lower_degrees_in_as_many_cases_as_are_asked(
+    lower_cases: int, degree: int
+) -> None:
+    """At tp=2 it shows in few of the numbers; the first ten are none of them."""
+    seen: list[int] = []
+
+    def wrong(case: Case) -> Mismatch | None:
+        seen.append(case.tp)
+        many = seen.count(2) > 10 and case["a"] > 17
+        return WRONG if case.tp == 4 or many else None
+
+    trials = FakeTrials(wrong)
+    found = of_numbers(trials, degrees=(2, 4), lower_cases=lower_cases)
+    assert found is not None and found.case.tp == degree
+    assert (seen.count(2) > 10) is (lower_cases > 0)
