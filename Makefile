@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# the suite starts a thousand processes: modules are compiled once, and not in each of them
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup verify verify-frameworks test test-fast torture lint format bench wheel clean
 
 setup: $(STAMP)
