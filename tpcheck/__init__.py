@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from tpcheck.errors import InvalidArgument
     from tpcheck.kernel import kernel_check
     from tpcheck.known import KnownFinding
+    from tpcheck.layout import Layout
     from tpcheck.mutant import Mutant
     from tpcheck.norm import Norm
-    from tpcheck.placement import Blocks, Heads, Layout, Only, Partial, Replicate, Shard
+    from tpcheck.placement import Blocks, Heads, Only, Partial, Replicate, Shard
     from tpcheck.plan.audit import audit
     from tpcheck.plan.plan import Plan
     from tpcheck.search.verify import verify
     from tpcheck.spec import Check, Spec
+    from tpcheck.training import Training
     from tpcheck.verdict import CheckFailed, Verdict
 
 __version__ = "0.1.0"
@@ -39,7 +41,7 @@ _HOME = {
     "KnownFinding": "known",
     "Mutant": "mutant",
     "Norm": "norm",
-    "Layout": "placement",
+    "Layout": "layout",
     "Shard": "placement",
     "Replicate": "placement",
     "Partial": "placement",
@@ -50,6 +52,7 @@ _HOME = {
     "audit": "plan.audit",
     "Check": "spec",
     "Spec": "spec",
+    "Training": "training",
     "Verdict": "verdict",
     "verify": "search.verify",
 }
@@ -74,6 +77,7 @@ __all__ = [
     "Replicate",
     "Shard",
     "Spec",
+    "Training",
     "Verdict",
     "audit",
     "kernel_check",

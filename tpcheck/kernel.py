@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.argument import Argument, Size
 from tpcheck.case import FAMILIES, MEMORY_FORMATS, Case
+from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
 from tpcheck.given import is_name, is_whole, require_some
-from tpcheck.placement import Layout
-from tpcheck.spec import Check, Kernel, Spec
+from tpcheck.layout import Layout
+from tpcheck.spec import Check, Spec
 from tpcheck.tensors.names import UPSTREAM
 
 if TYPE_CHECKING:

@@ -10,15 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpcheck.discipline import Kernel
 from tpcheck.errors import listed
 from tpcheck.given import A_NAME, demand, demand_callables, is_name
-from tpcheck.spec import Check, Kernel, Spec
+from tpcheck.spec import Check, Spec
 from tpcheck.vocabulary import Code, Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tpcheck.spec import Candidate, Clip, Schedule, Witness
+    from tpcheck.spec import Candidate, Clip, OwnOptimizer, Schedule, Witness
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,7 @@ class Mutant:
         plan: the plan that the candidate is built by, as `Check` takes it.
         schedule: the candidate's own order of forwards and backwards, as `Check` takes it.
         clip: how the candidate clips its gradients, as `Check` takes it.
+        optimizer: the candidate's own, as `Check` takes it.
         kernel: what a kernel is held to besides its values, as `Check` takes it.
         witness: what must run, as `Check` takes it.
     """
@@ -53,6 +55,7 @@ class Mutant:
     plan: Any = None
     schedule: Schedule | None = None
     clip: Clip | None = None
+    optimizer: OwnOptimizer | None = None
     kernel: Kernel | None = None
 
     def __post_init__(self) -> None:
@@ -62,7 +65,7 @@ class Mutant:
         demand(self, "name", is_name(self.name), A_NAME)
         demand(self, "spec", isinstance(self.spec, Spec), "a Spec, as specs.*() returns")
         demand_callables(self, "candidate")
-        demand_callables(self, "load", "schedule", "clip", "witness", optional=True)
+        demand_callables(self, "load", "schedule", "clip", "optimizer", "witness", optional=True)
         rules = self.kernel is None or isinstance(self.kernel, Kernel)
         demand(self, "kernel", rules, "a Kernel, as kernel_check sets it, or None")
         for name, known in (("shows_in", Kind), ("diagnosis", Code)):
@@ -84,6 +87,7 @@ class Mutant:
             plan=self.plan,
             schedule=self.schedule,
             clip=self.clip,
+            optimizer=self.optimizer,
             kernel=self.kernel,
             witness=self.witness,
         )

@@ -1,4 +1,4 @@
-"""Placements and layouts: which part of a full tensor each rank holds.
+"""Placements: which part of a full tensor each rank holds.
 
 DTensor's words (`Replicate`, `Shard`, `Partial`) and those that tensor parallelism needs beyond
 them: `Heads` (attention heads, K/V replicated when there are fewer heads than ranks) and
@@ -12,13 +12,12 @@ Letters: R = degree of the axis, r = coordinate on it, n = size of the dim.
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.errors import LayoutError, did_you_mean, shown
-from tpcheck.given import demand, is_mapping_of, is_whole
+from tpcheck.errors import LayoutError, did_you_mean
+from tpcheck.given import demand, is_whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -161,6 +160,22 @@ def take(tensor: Tensor, entry: Entry, *, case: Case, rank: int) -> Tensor:
     return tensor
 
 
+def follows(entry: Entry, shape: tuple[int, ...], of: tuple[int, ...]) -> Entry | None:
+    """How a tensor of this shape is placed that is kept of another one, of shape `of`, with this
+    entry: a dim of its size is split alike, and one of size 1 on no rank. None where nothing can be
+    said."""
+    if not shape or shape == of:
+        return Replicate() if not shape else entry
+    if len(shape) != len(of) or any(
+        own not in (1, full) for own, full in zip(shape, of, strict=True)
+    ):
+        return None
+    return {
+        axis: Replicate() if isinstance(own, Sharded) and shape[own.dim] != of[own.dim] else own
+        for axis, own in by_axis(entry).items()
+    }
+
+
 def holds(entry: Entry, *, case: Case, rank: int) -> bool:
     """Whether rank `rank` has any of the tensor at all; false only by an `Only`."""
     coordinates = case.coordinates(rank)
@@ -248,52 +263,3 @@ def is_sharded(entry: Entry, case: Case, *, axis: str | None = None) -> bool:
         and not (isinstance(placement, Heads) and placement.heads == 1)  # one head: all hold it
         for name, placement in by_axis(entry).items()
     )
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Tensor name → placement, for parameters (and buffers), inputs and outputs.
-
-    Names may be patterns (`layers.*.q_proj.weight`). What is not named is `Replicate()`; a name
-    that matches nothing is a `LayoutError`. A gradient is placed as its tensor is, except those
-    named in `grads` (`Partial()` there means that the candidate leaves the sum to a later step: the
-    harness then sums over the axis before it compares).
-    """
-
-    params: Mapping[str, Entry] = field(default_factory=dict)
-    inputs: Mapping[str, Entry] = field(default_factory=dict)
-    outputs: Mapping[str, Entry] = field(default_factory=dict)
-    grads: Mapping[str, Entry] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for group in ("params", "inputs", "outputs", "grads"):
-            entries = getattr(self, group)
-            named = is_mapping_of(entries, str)
-            demand(self, group, named, "a mapping of names to placements", kind=LayoutError)
-            for name, entry in entries.items():
-                _check_entry(f"Layout({group}={{{shown(name)}: …}})", entry)
-
-
-def _check_entry(where: str, entry: object) -> None:
-    named = entry.items() if isinstance(entry, Mapping) else [("tp", entry)]
-    if not all(isinstance(axis, str) and isinstance(own, Placement) for axis, own in named):
-        what = "give Shard(dim), Replicate() or another of tpcheck's, or axis → placement"
-        raise LayoutError(f"{where} is {shown(entry)}: {what}")
-
-
-def matched(group: str, entries: Mapping[str, Entry], names: list[str]) -> dict[str, Entry]:
-    """The names that the layout names, patterns expanded. `group` is for the message only."""
-    out: dict[str, Entry] = {}
-    for pattern, entry in entries.items():
-        hits = fnmatch.filter(names, pattern) if "*" in pattern else [pattern]
-        if not hits or not set(hits) <= set(names):
-            what = f"the layout's {group} name {pattern!r}, which the reference does not have"
-            raise LayoutError(what + did_you_mean(pattern, names))
-        out.update(dict.fromkeys(hits, entry))
-    return out
-
-
-def resolve(group: str, entries: Mapping[str, Entry], names: list[str]) -> dict[str, Entry]:
-    """Every name in `names` → its entry; `Replicate()` where the layout says nothing."""
-    named = matched(group, entries, names)
-    return {name: named.get(name, Replicate()) for name in names}

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
+from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
 from tpcheck.given import A_NAME, are_modules, demand, demand_callables, is_name, is_whole
 from tpcheck.known import KnownFinding
+from tpcheck.layout import Layout
 from tpcheck.norm import Norm
-from tpcheck.placement import Layout
+from tpcheck.training import Training
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     Passes = Sequence[Mapping[str, Tensor]]
     Schedule = Callable[[Any, Passes, Passes], Sequence[Any]]
     Clip = Callable[[Any, DeviceMesh, float], Any]
+    OwnOptimizer = Callable[[Any, DeviceMesh], Any]
     Witness = Callable[[Case], Mapping[tuple[str, str], int]]
 
 
@@ -41,25 +44,6 @@ def _is_installed(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):  # ".x", or a module without a spec
         return package in sys.modules
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """What a kernel is held to besides its values (`tpcheck.kernel_check`).
-
-    Args:
-        overwrites: inputs that it may change.
-        constants: inputs that take no gradient.
-        opcheck: whether ops of `torch.library` go through `torch.library.opcheck`.
-    """
-
-    overwrites: tuple[str, ...] = ()
-    constants: tuple[str, ...] = ()
-    opcheck: bool = True
-
-    def changed(self, inputs: Iterable[str]) -> set[int]:
-        """The places of the inputs that it may change."""
-        return {i for i, name in enumerate(inputs) if name in self.overwrites}
 
 
 @dataclass(frozen=True)
@@ -97,6 +81,8 @@ class Spec:
             has parameters of the same names.
         norm: the norm of all gradients, which is compared, and by which they are clipped before a
             step (`tpcheck.Norm`); every case then has a step. None: neither.
+        training: steps of an optimizer, with microbatches of their own (`tpcheck.Training`), in
+            place of the single one of plain SGD that part of the cases have. None: that one.
     """
 
     name: str
@@ -116,6 +102,7 @@ class Spec:
     degrees: tuple[int, ...] = ()
     rounding: Callable[[Case], Reference] | None = None
     norm: Norm | None = None
+    training: Training | None = None
 
     def __post_init__(self) -> None:
         demand(self, "name", is_name(self.name), A_NAME)
@@ -140,6 +127,8 @@ class Spec:
         demand(self, "degrees", degrees, "a tuple of TP degrees")
         norm = self.norm is None or isinstance(self.norm, Norm)
         demand(self, "norm", norm, "a Norm, as in Norm(order=2.0), or None")
+        training = self.training is None or isinstance(self.training, Training)
+        demand(self, "training", training, "a Training, as in Training(adamw, steps=2), or None")
         if self.dp_gradients not in DP_GRADIENTS:
             given = shown(self.dp_gradients)
             allowed = ", ".join(DP_GRADIENTS)
@@ -190,6 +179,9 @@ class Check:
         clip: (module, mesh, most) → the norm of all gradients on this rank's TP group, which it has
             clipped to `most`: the candidate's own, where the spec asks for a norm. By default
             `torch.nn.utils.clip_grad_norm_`, which knows DTensors.
+        optimizer: (module, mesh) → the candidate's own optimizer, where the spec trains: torch's,
+            or an object with `step()`, `zero_grad()` and `state`, parameter → key → tensor. By
+            default the spec's (`Training(optimizer=…)`), of the module's parameters.
         communication: hold the candidate to the spec's communication budget: more than it is a
             FAIL, though every value is right. Off by default, since correct code may well send
             more (one gather per projection, recomputed collectives under checkpointing).
@@ -215,6 +207,7 @@ class Check:
     load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
     schedule: Schedule | None = None
     clip: Clip | None = None
+    optimizer: OwnOptimizer | None = None
     communication: bool = False
     plan: Any = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -233,7 +226,7 @@ class Check:
                 f"Check(candidate=…) is a {given}; pass a function build(case, mesh) -> module"
             )
         demand(self, "name", self.name == "" or is_name(self.name), A_NAME)
-        demand_callables(self, "load", "schedule", "clip", "witness", optional=True)
+        demand_callables(self, "load", "schedule", "clip", "optimizer", "witness", optional=True)
         for flag in ("communication", "processes"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         findings = isinstance(self.known, (list, tuple)) and all(
@@ -254,6 +247,11 @@ class Check:
         if self.clip is not None and self.spec.norm is None:
             raise InvalidArgument(
                 f"Check(clip=…): spec {self.spec.name!r} asks for no norm; give Spec(norm=Norm())"
+            )
+        if self.optimizer is not None and self.spec.training is None:
+            raise InvalidArgument(
+                f"Check(optimizer=…): spec {self.spec.name!r} has no steps of one; give "
+                "Spec(training=Training(…))"
             )
         if self.communication and self.spec.budget is None:
             raise InvalidArgument(
@@ -288,7 +286,7 @@ class Check:
         """Whether `other` is this check, whatever its name."""
         return all(
             getattr(other, part) is getattr(self, part)
-            for part in ("spec", "candidate", "load", "plan", "schedule", "clip")
+            for part in ("spec", "candidate", "load", "plan", "schedule", "clip", "optimizer")
         )
 
 

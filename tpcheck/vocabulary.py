@@ -14,6 +14,7 @@ class Kind(StrEnum):
     INPUT_GRAD = "input_grad"
     PARAM_GRAD = "param_grad"
     PARAM = "param"
+    OPTIMIZER_STATE = "optimizer_state"
     LOSS = "loss"
     GRAD_NORM = "grad_norm"
     REPLICA = "replica"
@@ -42,7 +43,12 @@ class Kind(StrEnum):
     @property
     def is_tensor(self) -> bool:
         """Whether a tensor is compared with the reference's, element by element."""
-        return self.is_output or self.is_gradient or self is Kind.PARAM
+        return self.is_output or self.is_gradient or self.is_of_parameter
+
+    @property
+    def is_of_parameter(self) -> bool:
+        """Whether there is one of each parameter, which is the same on ranks with the same part."""
+        return self in (Kind.PARAM_GRAD, Kind.PARAM, Kind.OPTIMIZER_STATE)
 
     @property
     def is_value(self) -> bool:
@@ -66,6 +72,7 @@ _COMPUTED = (
     Kind.INPUT_GRAD,
     Kind.PARAM_GRAD,
     Kind.GRAD_NORM,
+    Kind.OPTIMIZER_STATE,
     Kind.PARAM,
     Kind.REPLICA,
 )

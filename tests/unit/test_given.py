@@ -114,6 +114,7 @@ FINE: dict[tuple[type, str], set[str]] = {
     (Options, "degrees"): set(ODD),  # `Space` says what they may be
     (Options, "dtypes"): set(ODD),
     (Options, "shrink_cases"): {"long"},
+    (Options, "lower_cases"): {"long"},
     (Shard, "dim"): {"negative", "long"},
     (Shard, "even"): set(ODD),
     (Heads, "dim"): {"negative", "long"},

@@ -13,10 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpcheck import placement
+from tpcheck import layout, placement
 from tpcheck.case import Case
 from tpcheck.errors import LayoutError
-from tpcheck.placement import Blocks, Heads, Layout, Only, Partial, Replicate, Shard, take
+from tpcheck.layout import Layout
+from tpcheck.placement import Blocks, Heads, Only, Partial, Replicate, Shard, take
 
 degrees = st.integers(1, 9)
 
@@ -185,7 +186,7 @@ NAMES = ["layers.0.q.weight", "layers.1.q.weight", "layers.1.o.weight", "norm.bi
 
 
 def test_patterns_expand_to_the_names_they_match() -> None:
-    found = placement.resolve("params", {"layers.*.q.weight": Shard(0)}, NAMES)
+    found = layout.resolve("params", {"layers.*.q.weight": Shard(0)}, NAMES)
     assert found == {
         "layers.0.q.weight": Shard(0),
         "layers.1.q.weight": Shard(0),
@@ -196,19 +197,40 @@ def test_patterns_expand_to_the_names_they_match() -> None:
 
 def test_a_later_entry_wins_over_an_earlier_one() -> None:
     entries = {"layers.*": Shard(0), "layers.1.o.weight": Shard(1)}
-    found = placement.matched("params", entries, NAMES)
+    found = layout.matched("params", entries, NAMES)
     assert (found["layers.1.o.weight"], found["layers.0.q.weight"]) == (Shard(1), Shard(0))
 
 
 @pytest.mark.parametrize("pattern", ["layers.0.p.weight", "layer.*.q.weight"])
 def test_what_matches_nothing_is_an_error_that_lists_near_names(pattern: str) -> None:
     with pytest.raises(LayoutError) as caught:
-        placement.resolve("params", {pattern: Shard(0)}, NAMES)
+        layout.resolve("params", {pattern: Shard(0)}, NAMES)
     assert all(word in str(caught.value) for word in ("params", pattern, "'layers.0.q.weight'"))
 
 
 def test_a_layout_that_says_nothing_replicates_everything() -> None:
-    assert placement.resolve("params", Layout().params, NAMES) == dict.fromkeys(NAMES, Replicate())
+    assert layout.resolve("params", Layout().params, NAMES) == dict.fromkeys(NAMES, Replicate())
+
+
+@pytest.mark.parametrize(
+    ("shape", "entry", "expected"),
+    [
+        ((8, 4), Shard(0), Shard(0)),
+        ((), Shard(0), Replicate()),
+        ((8, 1), Shard(0), {"tp": Shard(0)}),
+        ((1, 4), Shard(0), {"tp": Replicate()}),
+        ((8, 1), Shard(-1), {"tp": Replicate()}),
+        ((1, 4), {"dp": Replicate(), "tp": Heads(0, 2)}, {"dp": Replicate(), "tp": Replicate()}),
+        ((1, 1), Only(0), {"tp": Only(0)}),
+        ((8,), Shard(0), None),
+        ((4, 8), Shard(0), None),
+        ((8, 4, 1), Shard(0), None),
+    ],
+)
+def test_what_is_kept_of_a_tensor_follows_its_placement(
+    shape: tuple[int, ...], entry: placement.Entry, expected: placement.Entry | None
+) -> None:
+    assert placement.follows(entry, shape, (8, 4)) == expected
 
 
 STAGES = Case(mesh={"dp": 2, "pp": 2, "tp": 2})

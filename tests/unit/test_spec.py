@@ -10,7 +10,7 @@ import pytest
 from tpcheck import specs
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
-from tpcheck.placement import Layout
+from tpcheck.layout import Layout
 from tpcheck.spec import Check
 
 SPEC = specs.row_linear()

@@ -15,6 +15,7 @@ from hypothesis.errors import Unsatisfiable
 from tpcheck import placement, specs, strategies
 from tpcheck.case import Case, Space
 from tpcheck.errors import InvalidArgument
+from tpcheck.layout import resolve
 from tpcheck.oracle.pose import pose
 from tpcheck.oracle.reference import build_reference
 from tpcheck.search import drawing
@@ -101,7 +102,7 @@ def test_every_drawn_case_can_be(name: str) -> None:
         assert Case.from_dict(case.to_dict()) == case
         module = build_reference(spec, case)
         state = dict(module.named_parameters(remove_duplicate=False))
-        for tensor, entry in placement.resolve("p", spec.layout(case).params, [*state]).items():
+        for tensor, entry in resolve("p", spec.layout(case).params, [*state]).items():
             placement.check(tensor, state[tensor], entry, case=case)
 
     check()

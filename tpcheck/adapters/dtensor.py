@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck.case import Case
-from tpcheck.placement import Layout
+from tpcheck.layout import Layout
 from tpcheck.plan.plan import as_plan
 from tpcheck.spec import Check, Spec
 

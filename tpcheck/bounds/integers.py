@@ -40,13 +40,15 @@ def spreads(
 
     Args:
         sizes: the same tensors, computed from the sizes of the drawn numbers: the sum of the
-            sizes of each element's terms. What comes after an SGD step is not a sum of integers,
-            and keeps its bounds; so does what crosses the boundaries of modules inside.
+            sizes of each element's terms. What comes after a step is not a sum of integers, and
+            keeps its bounds; so does what crosses the boundaries of modules inside.
     """
 
     def exact(key: tuple[str, str]) -> bool:
         kind, name = key
-        if kind in (Kind.PARAM, Shelf.BORDER) or InPass.parse(name).at == STEP:
+        at = InPass.parse(name).at
+        after_step = at == STEP or at.step > 0
+        if kind in (Kind.PARAM, Kind.OPTIMIZER_STATE, Shelf.BORDER) or after_step:
             return False
         return not sizes[key].numel() or bool(sizes[key].max() <= LARGEST_INTEGER[dtype])
 

@@ -8,8 +8,9 @@ ones do, cancellation included. What is exact stays exact.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -58,8 +59,20 @@ class RoundingNoise(TorchDispatchMode):
         self.amplitude = amplitude
         self._apart: list[Any] = []  # the operators whose parts are running
         self._perturbations = 0  # how many results have been given errors
+        self._anew = False
         self._at = 0  # how many operations that round have run
         self.scales.draw(generator, amplitude)
+
+    @contextlib.contextmanager
+    def anew(self) -> Iterator[None]:
+        """σ of each operation in the block are those of this run, not of the first: of numbers that
+        differ between runs by more than their size, as updates by small gradients do. A rounding
+        must not turn the sign of what a root is taken of."""
+        self._anew = True
+        try:
+            yield
+        finally:
+            self._anew = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -78,7 +91,7 @@ class RoundingNoise(TorchDispatchMode):
         out: Any = None if parts is None else self._in_parts(func, parts, args, kwargs)
         if parts is not None and self._perturbations == rounded:
             return out  # its parts only move numbers
-        known = self.scales.at(self._at, func)
+        known = None if self._anew else self.scales.at(self._at, func)
         in_place = in_place and isinstance(args[0], Tensor)
         # an in-place operation writes over its input, of which the variance is still to be computed
         inputs = (args[0].clone(), *args[1:]) if in_place and known is None else args
@@ -88,9 +101,9 @@ class RoundingNoise(TorchDispatchMode):
         if not any(map(_rounds, outs)):
             return out
         if known is None or not _same_shapes(known, outs):
-            operation = Operation(name, inputs, kwargs, out)
-            known = self.scales.add(func, self._sigmas_of(operation, func))
-        self._at += 1
+            sigmas = self._sigmas_of(Operation(name, inputs, kwargs, out), func)
+            known = Scaled.anew(func, sigmas) if self._anew else self.scales.add(func, sigmas)
+        self._at += not self._anew
         each = zip(outs, known.sigmas, known.errors, strict=True)
         noisy = [self._perturbed(*one, in_place) for one in each]
         if isinstance(out, Tensor):

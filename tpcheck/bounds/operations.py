@@ -133,7 +133,9 @@ def _elementwise_of(how: Arithmetic, op: Operation, out: Any) -> Found:
 
 
 def _sum_of_two(how: Arithmetic, op: Operation) -> Found | list[Found]:
-    """`add` and `sub`: one of the two may be one number for a whole row."""
+    """`add` and `sub`: one of the two may be one number for a whole row. What counts is exact."""
+    if _counts(op):
+        return None
     pair, out = op.args[:2], op.out
     both = all(isinstance(x, Tensor) and x.is_floating_point() for x in pair) and out.ndim
     if both and out.shape[-1] > 1:
@@ -141,6 +143,19 @@ def _sum_of_two(how: Arithmetic, op: Operation) -> Found | list[Found]:
             if x.shape == out.shape and row.ndim and row.shape[-1] == 1:
                 return normalization.moved_by_one_number(how, x, out, 0.0, -1)
     return _elementwise(how, op)
+
+
+#: Integers up to here are numbers of every dtype.
+_SMALL_INTEGER = 2**8
+
+
+def _counts(op: Operation) -> bool:
+    """Whether a counter counts, as an optimizer's steps are: an integer of Python is added to one
+    number, which is an integer, too."""
+    if op.out.ndim or not isinstance(op.args[1], int):
+        return False
+    value = float(op.out)
+    return value.is_integer() and abs(value) <= _SMALL_INTEGER
 
 
 def _derives(op: Operation) -> bool:

@@ -70,6 +70,11 @@ class Scaled:
     sigmas: list[Sigma | None]
     errors: list[Tensor | None]  # of the run that goes on, where they were drawn together
 
+    @classmethod
+    def anew(cls, func: Any, sigmas: list[Sigma | None]) -> Scaled:
+        """One whose errors are still to be drawn."""
+        return cls(func, sigmas, [None] * len(sigmas))
+
 
 class Scales:
     """The operations of a run in turn. The first run fills it; later ones (other errors, to first
@@ -81,7 +86,7 @@ class Scales:
 
     def add(self, func: Any, sigmas: list[Sigma | None]) -> Scaled:
         """One more operation."""
-        self._operations.append(Scaled(func, sigmas, [None] * len(sigmas)))
+        self._operations.append(Scaled.anew(func, sigmas))
         return self._operations[-1]
 
     def at(self, index: int, func: Any) -> Scaled | None:

@@ -24,6 +24,7 @@ from tpcheck.causes.several import (
     OfSeveral,
     ScaledOverData,
 )
+from tpcheck.causes.steps import OfSteps
 from tpcheck.causes.structure import OfStructure
 from tpcheck.causes.targets import OfTargets
 from tpcheck.causes.tensor import BiasRepeated, OfTensor, Scaled
@@ -43,6 +44,7 @@ InAnyDtype = (
     | OfTargets
     | OfTied
     | OfNorms
+    | OfSteps
     | OfMicrobatches
     | OfReruns
 )

@@ -33,7 +33,8 @@ def first_divergence(result: CaseResult) -> AtTensor | AtCollective | None:
 def _phase(mismatch: Mismatch) -> Phase:
     if mismatch.kind.is_output:
         return Phase.FORWARD
-    return Phase.STEP if mismatch.kind is Kind.PARAM else Phase.BACKWARD
+    after = mismatch.kind in (Kind.PARAM, Kind.OPTIMIZER_STATE)
+    return Phase.STEP if after else Phase.BACKWARD
 
 
 def _nothing_known(result: CaseResult) -> Diagnosis:

@@ -8,7 +8,7 @@ shows the outputs' shapes, of which the cotangents are drawn; all others are giv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -24,10 +24,11 @@ from tpcheck.bounds.scales import Scales
 from tpcheck.bounds.spread import STRAIN, Spread
 from tpcheck.case import Case
 from tpcheck.oracle.effort import Effort
-from tpcheck.oracle.passes import Cotangents, Passes, Walked
+from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.reference import References, ask, build_reference, draw_cotangents
 from tpcheck.oracle.repeats import FEW, check_repeats, check_same
 from tpcheck.oracle.spreads import Errors, Key, spreads_of
+from tpcheck.oracle.walked import Cotangents, Walked
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import generator, torch_dtype
@@ -45,7 +46,7 @@ class Expected:
         spreads: how far rounding may move each.
         own: the same tensors as the reference gives them in the case's dtype.
         unused: gradients that are None in the reference.
-        most: what the gradients' norm is clipped to.
+        most: what the gradients' norm is clipped to, by step.
     """
 
     cotangents: list[Cotangents]
@@ -53,7 +54,7 @@ class Expected:
     spreads: Mapping[Key, Spread]
     own: Values
     unused: frozenset[Key]
-    most: float | None
+    most: Sequence[float]
 
 
 def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
@@ -167,7 +168,7 @@ def _with_cotangents(passes: Passes, first: Run) -> Passes:
     """The same walk over problems that have the cotangents of the first run."""
     pairs = zip(passes.problems, first, strict=True)
     problems = [
-        replace(problem, cotangents=one.cotangents, most=one.most) for problem, one in pairs
+        replace(problem, cotangents=one.cotangents, most=list(one.most)) for problem, one in pairs
     ]
     return replace(passes, problems=problems)
 
@@ -196,7 +197,7 @@ class Noise:
             passes = replace(passes, problems=[_flushed(p, errors) for p in passes.problems])
         arithmetic = Arithmetic(self.dtype, case.tp, flushes)
         with RoundingNoise(arithmetic, errors, self._scales, amplitude) as noise:
-            run = passes(self.module)
+            run = replace(passes, stepping=noise.anew)(self.module)
         return [
             replace(off, values=_difference(off.values, right.values, noise.enlarged))
             for off, right in zip(run, self.exact, strict=True)

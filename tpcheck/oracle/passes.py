@@ -1,4 +1,5 @@
-"""A case walked through a module: forwards, backwards of every microbatch, perhaps a step.
+"""A case walked through a module: forwards and backwards of every microbatch, and steps by what
+they give.
 
 `Passes` is the reference's walk, over one module and the data of all its dp coordinates; what it
 names and how it steps are the ranks' too (`protocol/conventions`).
@@ -19,6 +20,8 @@ from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.limit import one_process
+from tpcheck.oracle.reference import ask
+from tpcheck.oracle.walked import Cotangents, Walked
 from tpcheck.protocol.conventions import (
     clip,
     differentiable,
@@ -27,6 +30,7 @@ from tpcheck.protocol.conventions import (
     state_buffers,
     total_norm,
 )
+from tpcheck.protocol.optimizing import Optimizing, once
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.boundaries import Watch
@@ -35,7 +39,6 @@ from tpcheck.tensors.leaves import leaves as leaves_of
 from tpcheck.tensors.names import NORM, STEP, InPass, Pass, Shelf, check_names, tensors_of
 from tpcheck.vocabulary import Kind
 
-Cotangents = dict[str, Tensor]  # output → cotangent
 #: (problem, microbatch, outputs) → the cotangents of its backward
 CotangentsOf = Callable[[Problem, int, Mapping[str, Tensor]], Cotangents]
 
@@ -61,23 +64,6 @@ def given(problem: Problem, m: int, outputs: Mapping[str, Tensor]) -> Cotangents
     return problem.cotangents[m]
 
 
-@dataclass(frozen=True)
-class Walked:
-    """What a module gave on the data of one dp coordinate.
-
-    Args:
-        values: every output, gradient, parameter after the step; boundaries of the watched pass.
-        cotangents: those that its backwards started from, by microbatch.
-        unused: gradients that are None, since nothing depends on the tensor.
-        most: what the gradients' norm was clipped to.
-    """
-
-    values: Values
-    cotangents: list[Cotangents]
-    unused: frozenset[tuple[str, str]]
-    most: float | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Passes:
     """The whole case through a module: forwards, backwards, and perhaps a step.
@@ -85,6 +71,7 @@ class Passes:
     Args:
         problems: of the dp coordinates that share one gradient: one, or all of them.
         watch: the pass in which module boundaries are watched, or None.
+        stepping: a context in which an optimizer takes its step.
     """
 
     spec: Spec
@@ -92,6 +79,7 @@ class Passes:
     problems: Sequence[Problem]
     dtype: torch.dtype
     watch: Pass | None = None
+    stepping: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     def __call__(self, module: Any, cotangents: CotangentsOf = given) -> list[Walked]:
         """By problem; what belongs to the parameters is the same in each.
@@ -100,34 +88,95 @@ class Passes:
             cotangents: of each microbatch, once its outputs are known; by default the problem's.
         """
         params = _load(module, self.problems[0].params)
-        walked = [self._microbatches(module, problem, cotangents) for problem in self.problems]
-        self._combine(params)
-        trained = {n: p for n, p in params.items() if p.requires_grad}
-        shared: Values = {(Kind.PARAM_GRAD, n): _gradient(p) for n, p in trained.items()}
-        unused = {(Kind.PARAM_GRAD, n) for n, p in trained.items() if p.grad is None}
-        own: list[Values] = [{} for _ in self.problems]
-        norm, most = self._clip(params)
-        shared |= norm
-        if (self.case.step or most is not None) and params:
-            sgd_step(params.values())
-            shared |= {(Kind.PARAM, n): p.detach().clone() for n, p in params.items()}
-            own = [self._after_step(module, problem) for problem in self.problems]
+        optimizing = self._optimizing(params)
+        if optimizing is None:
+            walked = self._stepped(module, params, cotangents)
+        else:
+            walked = self._trained(module, params, optimizing, cotangents)
         if len(self.problems) == 1:  # of several, each would go on where the last one ended
-            own[0] |= {(Kind.PARAM, n): b.detach().clone() for n, b in state_buffers(module)}
-        return [
-            Walked(one.values | shared | more, one.cotangents, one.unused | unused, most)
-            for one, more in zip(walked, own, strict=True)
-        ]
+            left: Values = {(Kind.PARAM, n): b.detach().clone() for n, b in state_buffers(module)}
+            walked[0].values.update(left)
+        return walked
 
-    def _microbatches(self, module: Any, problem: Problem, cotangents: CotangentsOf) -> Walked:
+    def _optimizing(self, params: Mapping[str, nn.Parameter]) -> Optimizing | None:
+        """The spec's optimizer of these parameters, where it trains."""
+        if (training := self.spec.training) is None:
+            return None
+        if not params:
+            raise InvalidArgument(
+                f"spec {self.spec.name!r}: training= takes steps by gradients of parameters, and "
+                "the reference has none"
+            )
+        own = ask(self.spec, "training's optimizer", training.optimizer, once(params))
+        schedule = training.schedule
+        if schedule is not None:
+            schedule = partial(ask, self.spec, "training's schedule", schedule)
+        return Optimizing(own, schedule, f"spec {self.spec.name!r}: training's optimizer")
+
+    def _stepped(
+        self, module: Any, params: Mapping[str, nn.Parameter], cotangents: CotangentsOf
+    ) -> list[Walked]:
+        """Backward, and perhaps a step of plain SGD and a forward after it."""
+        walked = self._gradients(module, params, 0, cotangents)
+        if (self.case.step or walked[0].most) and params:
+            sgd_step(params.values())
+            shared: Values = {(Kind.PARAM, n): p.detach().clone() for n, p in params.items()}
+            for problem, one in zip(self.problems, walked, strict=True):
+                one.values.update(shared | self._after_step(module, problem))
+        return walked
+
+    def _trained(
+        self,
+        module: Any,
+        params: Mapping[str, nn.Parameter],
+        optimizing: Optimizing,
+        cotangents: CotangentsOf,
+    ) -> list[Walked]:
+        """Steps of an optimizer, one after the other."""
+        assert self.spec.training is not None, "asked for where the spec has one"
+        walked: list[Walked] = []
+        for k in range(self.spec.training.steps):
+            optimizing.zero()
+            own = self._gradients(module, params, k, cotangents)
+            with self.stepping():
+                optimizing.step()
+            found: Values = {(Kind.PARAM, n): p for n, p in params.items()}
+            found |= {(Kind.OPTIMIZER_STATE, n): t for n, t in optimizing.state(params).items()}
+            shared: Values = {
+                (kind, str(InPass(n, Pass(0, k)))): t.detach().clone()
+                for (kind, n), t in found.items()
+            }
+            for one in own:
+                one.values.update(shared)
+            walked = [a.then(b) for a, b in zip(walked, own, strict=True)] if walked else own
+        return walked
+
+    def _gradients(
+        self, module: Any, params: Mapping[str, nn.Parameter], step: int, cotangents: CotangentsOf
+    ) -> list[Walked]:
+        """The passes of a step, and the gradients that they leave, made whole and clipped."""
+        walked = [self._microbatches(module, p, step, cotangents) for p in self.problems]
+        self._combine(params)
+        at = Pass(0, step)
+        keys = {
+            n: (Kind.PARAM_GRAD, str(InPass(n, at))) for n, p in params.items() if p.requires_grad
+        }
+        shared: Values = {key: _gradient(params[n]) for n, key in keys.items()}
+        unused = frozenset(key for n, key in keys.items() if params[n].grad is None)
+        norm, most = self._clip(params, step)
+        after = Walked(shared | norm, [], unused, most)
+        return [one.then(after) for one in walked]
+
+    def _microbatches(
+        self, module: Any, problem: Problem, step: int, cotangents: CotangentsOf
+    ) -> Walked:
         """Forward and backward of every microbatch; gradients of parameters add up."""
-        each = [
-            self._pass(module, inputs, Pass(m), partial(cotangents, problem, m))
-            for m, inputs in enumerate(problem.inputs)
-        ]
-        values = {key: tensor for one in each for key, tensor in one.values.items()}
-        seeds = [seed for one in each for seed in one.cotangents]
-        return Walked(values, seeds, frozenset().union(*(one.unused for one in each)))
+        walked = Walked({}, [], frozenset())
+        for m in range(self.case.microbatches):
+            at = step * self.case.microbatches + m
+            of = partial(cotangents, problem, at)
+            walked = walked.then(self._pass(module, problem.inputs[at], Pass(m, step), of))
+        return walked
 
     def _pass(
         self,
@@ -160,18 +209,18 @@ class Passes:
             if param.grad is not None:
                 param.grad /= len(self.problems)
 
-    def _clip(self, params: Mapping[str, nn.Parameter]) -> tuple[Values, float | None]:
+    def _clip(self, params: Mapping[str, nn.Parameter], step: int) -> tuple[Values, list[float]]:
         """The norm of all gradients, tied ones once, where the spec asks for it; they are clipped
         to what the problem says, in the first run to a multiple of it."""
         own = [p.grad for p in dict.fromkeys(params.values()) if p.grad is not None]
         if self.spec.norm is None or not own:
-            return {}, None
+            return {}, []
         gradients = list(map(dense, own))
-        norm, most = total_norm(gradients, self.spec.norm.order), self.problems[0].most
-        if most is None:
-            most = float(norm) * self.spec.norm.most_of(self.case.seed)
+        norm, known = total_norm(gradients, self.spec.norm.order), self.problems[0].most
+        most = known[step] if known else float(norm) * self.spec.norm.most_of(self.case.seed + step)
         clip(own, norm, most)
-        return {(Kind.GRAD_NORM, NORM): norm.detach().clone()}, most
+        name = str(InPass(NORM, Pass(0, step)))
+        return {(Kind.GRAD_NORM, name): norm.detach().clone()}, [most]
 
     @contextlib.contextmanager
     def _watching(self, module: Any, at: Pass) -> Iterator[dict[str, Tensor]]:

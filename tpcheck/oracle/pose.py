@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from tpcheck import layout as layouts
 from tpcheck import placement
 from tpcheck.case import Case
 from tpcheck.comms import frames
 from tpcheck.errors import CaseError, InvalidArgument, LayoutError, let_through
+from tpcheck.layout import Layout
 from tpcheck.oracle.effort import SCREEN, Effort
 from tpcheck.oracle.expected import Expected, expect
 from tpcheck.oracle.limit import TimeUp, within
@@ -28,8 +30,9 @@ from tpcheck.oracle.reference import (
     references,
 )
 from tpcheck.oracle.spreads import Key
-from tpcheck.placement import Entry, Layout, Replicate
+from tpcheck.placement import Entry, Replicate
 from tpcheck.process.surroundings import same_filters
+from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.spec import Spec
 from tpcheck.tensors.forms import as_int64
@@ -64,12 +67,14 @@ class Posed:
 
 @dataclass(frozen=True)
 class Placed:
-    """How each tensor of a case is placed, by name; `grads` are those that the layout names."""
+    """How each tensor of a case is placed, by name; `grads` are those that the layout names,
+    `states` those of an optimizer."""
 
     params: dict[str, Entry]
     inputs: dict[str, Entry]
     outputs: dict[str, Entry]
     grads: dict[str, Entry]
+    states: dict[str, Entry] = field(default_factory=dict)
 
     def entry(self, key: Key) -> Entry:
         """Of an output, a gradient, a parameter; what crosses a boundary inside is kept whole."""
@@ -79,6 +84,8 @@ class Placed:
         if kind == Kind.GRAD_NORM:
             return Replicate()
         base = InPass.parse(name).base
+        if kind == Kind.OPTIMIZER_STATE:
+            return self.states[base]
         if Kind(kind).is_output:
             return self.outputs.get(base, Replicate())
         if Kind(kind).is_gradient and base in self.grads:
@@ -160,7 +167,7 @@ def _posed(spec: Spec, case: Case, effort: Effort, watch: Pass | None, *, ones: 
         for problem, expected in zip(group, expect(passes, of, effort), strict=True):
             placed = _placed(layout, case, params, problem, expected)
             problems.append(_with_targets(case, problem, expected, placed))
-    named = frozenset(placement.matched("params", layout.params, list(state)))
+    named = frozenset(layouts.matched("params", layout.params, list(state)))
     about = (placed.inputs, placed.outputs, named, effort, shared)
     return Posed(case, problems, params, *about)
 
@@ -181,12 +188,13 @@ def _layout(spec: Spec, case: Case) -> Layout:
 
 def _drawn(spec: Spec, case: Case, d: int, state: dict[str, Tensor], *, ones: bool) -> Problem:
     """The state and the inputs of a dp coordinate; its cotangents need the outputs' shapes."""
-    inputs = [draw_inputs(spec, case, d, m) for m in range(case.microbatches)]
+    passes = case.microbatches * (spec.training.steps if spec.training else 1)
+    inputs = [draw_inputs(spec, case, d, m) for m in range(passes)]
     return Problem(d, state, inputs, ones=ones)
 
 
 def _placed_params(layout: Layout, case: Case, state: Mapping[str, Tensor]) -> dict[str, Entry]:
-    params = placement.resolve("params", layout.params, list(state))
+    params = layouts.resolve("params", layout.params, list(state))
     for name, entry in params.items():
         placement.check(name, state[name], entry, case=case)
     return params
@@ -198,14 +206,44 @@ def _placed(
     """How the tensors of a problem are placed: its inputs are checked here, since the layout may
     name one that the spec does not give."""
     names = list(problem.inputs[0])
-    inputs = placement.resolve("inputs", layout.inputs, names)
+    inputs = layouts.resolve("inputs", layout.inputs, names)
     _without_dp("inputs", inputs)
     for name, entry in inputs.items():
         placement.check(name, problem.inputs[0][name], entry, case=case)
-    outputs = placement.resolve("outputs", layout.outputs, _outputs(expected))
+    outputs = layouts.resolve("outputs", layout.outputs, _outputs(expected))
     _without_dp("outputs", outputs)
-    grads = placement.matched("grads", layout.grads, [*params, *names])
-    return Placed(params, inputs, outputs, grads)
+    grads = layouts.matched("grads", layout.grads, [*params, *names])
+    return Placed(params, inputs, outputs, grads, _placed_states(layout, params, problem, expected))
+
+
+def _placed_states(
+    layout: Layout, params: dict[str, Entry], problem: Problem, expected: Expected
+) -> dict[str, Entry]:
+    """How each tensor of an optimizer's state is placed: as the layout says, or as its parameter's
+    dims are split.
+
+    Raises:
+        LayoutError: neither says it.
+    """
+    kept = {
+        InPass.parse(name).base: tuple(value.shape)
+        for (kind, name), value in expected.values.items()
+        if kind == Kind.OPTIMIZER_STATE
+    }
+    named = layouts.matched("states", layout.states, list(kept))
+    found: dict[str, Entry] = {}
+    for name, shape in kept.items():
+        own = parameter_of(name, params)
+        assert own is not None, "named by its parameter"
+        full = tuple(problem.params[own].shape)
+        entry = named.get(name, placement.follows(params[own], shape, full))
+        if entry is None:
+            raise LayoutError(
+                f"the optimizer's state {name!r} has the shape {shape}, and its parameter {full}: "
+                f"say how it is placed, as in Layout(states={{{name!r}: Replicate()}})"
+            )
+        found[name] = entry
+    return found
 
 
 def _outputs(expected: Expected) -> list[str]:
@@ -237,4 +275,4 @@ def _with_targets(case: Case, problem: Problem, expected: Expected, placed: Plac
         about = (entry, own.dtype, value.double(), expected.spreads[key], unused, own, exact)
         (borders if of_border else targets).append(Target(kind, key[1], *about))
     found = replace(problem, targets=targets, borders=borders)
-    return replace(found, cotangents=expected.cotangents, most=expected.most)
+    return replace(found, cotangents=expected.cotangents, most=list(expected.most))

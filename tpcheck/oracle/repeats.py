@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.passes import Passes, Walked
+from tpcheck.oracle.passes import Passes
+from tpcheck.oracle.walked import Walked
 from tpcheck.protocol.problem import Values
 from tpcheck.tensors.names import Shelf
 

@@ -16,8 +16,6 @@ from tpcheck.tensors.names import buffers_of
 
 #: Of the plain SGD step that part of the cases take: a power of two, so that lr · grad is exact,
 #: and large enough that a wrong gradient moves a parameter by more than it rounds.
-#: Added to the norm that gradients are divided by, as torch adds it.
-CLIP_EPSILON = 1e-6
 LEARNING_RATE = 2.0**-4
 #: Added to the norm that gradients are divided by, as torch adds it.
 CLIP_EPSILON = 1e-6

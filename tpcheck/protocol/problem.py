@@ -46,9 +46,9 @@ class Problem:
 
     d: int = 0
     params: dict[str, Tensor] = field(default_factory=dict)
-    inputs: list[dict[str, Tensor]] = field(default_factory=list)  # [m]
-    cotangents: list[dict[str, Tensor]] = field(default_factory=list)  # [m]
+    inputs: list[dict[str, Tensor]] = field(default_factory=list)  # [pass], step after step
+    cotangents: list[dict[str, Tensor]] = field(default_factory=list)  # [pass]
     targets: list[Target] = field(default_factory=list)
     borders: list[Target] = field(default_factory=list)  # in the order of computation, full
-    most: float | None = None  # what the gradients' norm is clipped to
+    most: list[float] = field(default_factory=list)  # [step]: the gradients' norm, clipped
     ones: bool = False  # cotangents of ones, as a `.sum()` loss has: for `rules`

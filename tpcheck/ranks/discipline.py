@@ -13,13 +13,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Undisciplined
 from tpcheck.kernels import interpreter
 from tpcheck.kernels.configurations import chosen
 from tpcheck.kernels.watch import watching
 from tpcheck.protocol.messages import RankReport
-from tpcheck.spec import Kernel
 from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind

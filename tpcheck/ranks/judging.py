@@ -15,8 +15,9 @@ from tpcheck import placement
 from tpcheck.bounds import compare, other_rules
 from tpcheck.bounds.spread import Spread
 from tpcheck.evidence import Absent, WrongForm
-from tpcheck.placement import Entry, Partial, Replicate, by_axis, summed, take
+from tpcheck.placement import Entry, Partial, Replicate, by_axis, follows, summed, take
 from tpcheck.protocol.messages import RankReport, Work
+from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.ranks.loading import elsewhere
 from tpcheck.tensors import forms
@@ -44,6 +45,7 @@ class Judging:
         kept: dict[str, Tensor],
     ) -> None:
         self.work, self.case, self.mesh = work, work.case, mesh
+        self.problem = problem
         self.rank, self.report, self.kept = report.rank, report, kept
         self.targets = {(t.kind, t.name): t for t in problem.targets}
         self.suspects: dict[str, Tensor] = {}
@@ -80,12 +82,14 @@ class Judging:
             if leaf.requires_grad:
                 self.check(Kind.INPUT_GRAD, str(InPass(name, at)), leaf.grad)
 
-    def parameter_gradients(self, parameters: Mapping[str, Tensor]) -> None:
-        """Compares the gradient of every parameter; one that the candidate froze, or made a buffer
-        of, has none: a mismatch."""
-        for kind, name in list(self.targets):
-            if kind is Kind.PARAM_GRAD:
-                self.check(kind, name, parameters[name].grad if name in parameters else None)
+    def of_parameters(self, kind: Kind, given: Mapping[str, Tensor | None], step: int = 0) -> None:
+        """Compares gradients of parameters, or an optimizer's state, in a step. What is expected
+        and not given (of a parameter that the candidate froze, or made a buffer of) is a mismatch.
+        """
+        for own, name in list(self.targets):
+            in_pass = InPass.parse(name)
+            if own is kind and in_pass.at.step == step:
+                self.check(kind, name, given.get(in_pass.base))
 
     def check(
         self, kind: Kind, name: str, actual: Tensor | None, *, dtype: torch.dtype | None = None
@@ -150,7 +154,7 @@ class Judging:
     def _keep(self, target: Target, actual: Tensor | None) -> None:
         self.report.digests[target.kind, target.name] = fingerprint(actual)
         if self.work.dump and actual is not None:
-            self.kept[str(Key(target.kind, target.name))] = actual.detach().cpu()
+            self.kept[str(Key(target.kind, target.name))] = _copy(actual)
 
     def _suspect(
         self, found: Mismatch, target: Target, entry: Entry, actual: Tensor | None
@@ -158,7 +162,7 @@ class Judging:
         self.report.mismatches.append(found)
         if actual is not None and found.error is not None:
             self.report.suspects[target.kind, target.name] = entry
-            self.suspects[str(Key(target.kind, target.name))] = actual.detach().cpu()
+            self.suspects[str(Key(target.kind, target.name))] = _copy(actual)
 
     def _hold_other_rules_against(
         self, target: Target, entry: Entry, actual: Tensor | None, expected: Tensor
@@ -182,16 +186,28 @@ class Judging:
         entry = target.entry
         if is_dtensor(actual):
             entry, actual = self._of_dtensor(target, actual)
-        elif (
-            target.kind in (Kind.PARAM, Kind.PARAM_GRAD) and entry == self.work.params[target.name]
-        ):
-            entry = self.report.entries.get(target.name, entry)
+        else:
+            entry = self._live(target)
         actual = forms.plain(forms.dense(actual) if target.kind.is_gradient else actual)
         for axis, own in by_axis(entry).items():
             if isinstance(own, Partial) and self.case.mesh.get(axis, 1) > 1:
                 actual = actual.clone()
                 dist.all_reduce(actual, group=self.mesh[axis].get_group())
         return summed(entry), actual
+
+    def _live(self, target: Target) -> Entry:
+        """The placement that the candidate's parameter has, where the tensor follows it."""
+        base, params = InPass.parse(target.name).base, self.work.params
+        if target.kind is Kind.OPTIMIZER_STATE:
+            of = parameter_of(base, params)
+            assert of is not None, "it is named by its parameter"
+            shapes = (tuple(target.value.shape), tuple(self.problem.params[of].shape))
+            planned, live = follows(params[of], *shapes), self.report.entries.get(of)
+            entry = None if live is None else follows(live, *shapes)
+            return target.entry if entry is None or planned != target.entry else entry
+        if target.kind.is_of_parameter and target.entry == params[base]:
+            return self.report.entries.get(base, target.entry)
+        return target.entry
 
     def _of_dtensor(self, target: Target, actual: Tensor) -> tuple[Entry, Tensor]:
         """The live placement of a DTensor, and its local part."""
@@ -202,6 +218,11 @@ class Judging:
             axis: Replicate() if sizes.get(axis, 1) == 1 else own for axis, own in live.items()
         }
         return entry, local(actual)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """As it is now: clipping, or a later step, may write into it."""
+    return tensor.detach().cpu().clone()
 
 
 def _holds_more(actual: Tensor | None, dtype: torch.dtype | None) -> bool:

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tpcheck.discipline import Kernel
 from tpcheck.evidence import Scene, Stray
 from tpcheck.kernels import refusals
 from tpcheck.kernels.registered import Calls
 from tpcheck.kernels.watch import Stopped
 from tpcheck.ranks import compiled, opchecked
 from tpcheck.ranks.discipline import Discipline, Kept, observed, roots_and_seeds
-from tpcheck.spec import Kernel
 from tpcheck.tensors.in_place import changing
 from tpcheck.tensors.names import UPSTREAM, InPass, Pass
 from tpcheck.tensors.ops import lacks_backward

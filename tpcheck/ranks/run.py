@@ -40,7 +40,7 @@ from tpcheck.ranks.kernel import run_kernel, stopped_by, unmodelled_by
 from tpcheck.ranks.loading import Loader
 from tpcheck.ranks.order import disorder
 from tpcheck.ranks.share import Share
-from tpcheck.ranks.stepping import read_gradients
+from tpcheck.ranks.stepping import step_once, trained
 from tpcheck.ranks.witnesses import counted
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.draw import torch_dtype
@@ -140,30 +140,47 @@ class RankRun:
         if (rules := self.parts.get("kernel")) is not None:
             return run_kernel(self, module, rules)
         with observed({}, self.report, self.work.of_kernels, self.recorder.turn):
-            if not (self._scheduled if self.parts.get("schedule") else self._passes)(module):
+            whole = trained(self, module) if self.parts.get("training") else self._stepped(module)
+            if not whole:
                 return
-            read_gradients(self, module)
         for name, buffer in state_buffers(module):
             self.judge.check(Kind.PARAM, name, buffer)
 
-    def _passes(self, module: Any) -> bool:
-        """One microbatch after the other; False where an output's shape is wrong."""
-        for m, inputs in enumerate(self.problem.inputs):
-            self.recorder.phase = Phase.FORWARD
-            leaves = self.share.leaves(inputs)
-            with self.watching(module, Pass(m)):
-                outputs = self.forward(module, leaves)
-                if not self.judge.outputs(outputs, Pass(m)):
-                    return False
-                self.recorder.phase = Phase.BACKWARD
-                self._backward(outputs, m)
-            self.judge.input_gradients(leaves, Pass(m))
+    def _stepped(self, module: Any) -> bool:
+        """Backward, and perhaps a step of plain SGD; False where an output's shape is wrong."""
+        if not self.passes(module):
+            return False
+        step_once(self, module)
         return True
 
-    def _scheduled(self, module: Any) -> bool:
+    def passes(self, module: Any, step: int = 0) -> bool:
+        """Forward and backward of a step's microbatches; False where an output's shape is wrong."""
+        first = step * self.case.microbatches
+        of_step = range(first, first + self.case.microbatches)
+        return (self._scheduled if self.parts.get("schedule") else self._in_turn)(module, of_step)
+
+    def _in_turn(self, module: Any, of_step: range) -> bool:
+        """One microbatch after the other."""
+        for i in of_step:
+            self.recorder.phase = Phase.FORWARD
+            leaves, at = self.share.leaves(self.problem.inputs[i]), self._pass(i)
+            with self.watching(module, at):
+                outputs = self.forward(module, leaves)
+                if not self.judge.outputs(outputs, at):
+                    return False
+                self.recorder.phase = Phase.BACKWARD
+                self._backward(outputs, i)
+            self.judge.input_gradients(leaves, at)
+        return True
+
+    def _pass(self, i: int) -> Pass:
+        step, microbatch = divmod(i, self.case.microbatches)
+        return Pass(microbatch, step)
+
+    def _scheduled(self, module: Any, of_step: range) -> bool:
         """All microbatches at once, in the order of the candidate's own schedule."""
-        passes = [self.share.leaves(inputs) for inputs in self.problem.inputs]
-        seeds = [self.share.seeds(m) for m in range(len(passes))]
+        passes = [self.share.leaves(self.problem.inputs[i]) for i in of_step]
+        seeds = [self.share.seeds(i) for i in of_step]
         self.recorder.phase = Phase.SCHEDULE
         with self.recorder, self._noting_saved():
             results = self.parts["schedule"](module, passes, seeds)
@@ -176,9 +193,9 @@ class RankRun:
                 "a list of the outputs of each"
             )
         complete = True
-        for m, (result, leaves) in enumerate(zip(results, passes, strict=True)):
-            complete = self.judge.outputs(named_outputs(result), Pass(m)) and complete
-            self.judge.input_gradients(leaves, Pass(m))
+        for i, result, leaves in zip(of_step, results, passes, strict=True):
+            complete = self.judge.outputs(named_outputs(result), self._pass(i)) and complete
+            self.judge.input_gradients(leaves, self._pass(i))
         return complete
 
     def _uncompiled(self, module: Any) -> contextlib.AbstractContextManager[Any]:

@@ -1,5 +1,5 @@
 """What comes after the last backward: gradients are made whole, read and clipped, and a step is
-taken by them."""
+taken by them; in training, one after the other."""
 
 from __future__ import annotations
 
@@ -13,38 +13,81 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck.errors import InvalidArgument, shown
 from tpcheck.protocol.conventions import sgd_step
+from tpcheck.protocol.optimizing import Optimizing, once
 from tpcheck.tensors.live import is_dtensor
-from tpcheck.tensors.names import NORM, STEP, parameters_of
+from tpcheck.tensors.names import NORM, STEP, InPass, Pass, parameters_of
+from tpcheck.training import Training
 from tpcheck.vocabulary import Kind, Phase
 
 
-def read_gradients(run: Any, module: Any) -> None:
-    """Compares the gradients of all parameters; then, where the case has that, their norm, and what
-    a step by them leaves.
+def step_once(run: Any, module: Any) -> None:
+    """Reads the gradients; then, where the case has that, what a step of plain SGD leaves.
 
     Args:
         run: the `RankRun`.
     """
     if not isinstance(module, nn.Module):
         return
-    if finalize := run.parts.get("finalize"):
-        with run.recorder:
-            finalize(module, run.mesh)
-    params, most = parameters_of(module), run.problem.most
-    run.judge.parameter_gradients(params)
-    if most is not None:
-        _clip(run, module, most)
-    if (run.case.step or most is not None) and params:
+    params = _read_gradients(run, module, 0)
+    if (run.case.step or run.problem.most) and params:
         _step(run, module, params)
 
 
-def _clip(run: Any, module: nn.Module, most: float) -> None:
+def trained(run: Any, module: Any) -> bool:
+    """Takes the steps of an optimizer; False where an output's shape is wrong.
+
+    Args:
+        run: the `RankRun`.
+    """
+    training: Training = run.parts["training"]
+    optimizing = _optimizing(run, module, training)
+    for step in range(training.steps):
+        run.recorder.phase = Phase.STEP
+        with run.recorder:
+            optimizing.zero()
+        if not run.passes(module, step):
+            return False
+        params = _read_gradients(run, module, step)
+        run.recorder.phase = Phase.STEP
+        with run.recorder:
+            optimizing.step()
+        run.judge.of_parameters(Kind.OPTIMIZER_STATE, optimizing.state(params), step)
+        at = Pass(0, step)
+        for name, param in params.items():
+            run.judge.check(Kind.PARAM, str(InPass(name, at)), param.detach())
+    return True
+
+
+def _optimizing(run: Any, module: Any, training: Training) -> Optimizing:
+    """The candidate's own optimizer, or the spec's of its parameters."""
+    run.recorder.phase = Phase.STEP
+    with run.recorder:
+        if (build := run.parts.get("optimizer")) is not None:
+            own, whose = build(module, run.mesh), "the check's optimizer"
+        else:
+            own, whose = training.optimizer(once(parameters_of(module))), "training's optimizer"
+        return Optimizing(own, training.schedule, whose)
+
+
+def _read_gradients(run: Any, module: nn.Module, step: int) -> dict[str, nn.Parameter]:
+    """The gradients are made whole, compared, and clipped; returns the parameters."""
+    if finalize := run.parts.get("finalize"):
+        with run.recorder:
+            finalize(module, run.mesh)
+    params = parameters_of(module)
+    run.judge.of_parameters(Kind.PARAM_GRAD, {n: p.grad for n, p in params.items()}, step)
+    if step < len(run.problem.most):
+        _clip(run, module, run.problem.most[step], step)
+    return params
+
+
+def _clip(run: Any, module: nn.Module, most: float, step: int) -> None:
     """The candidate clips its gradients, and says what their norm was."""
     run.recorder.phase = Phase.STEP
     clip = run.parts.get("clip") or partial(_clipped, order=run.parts["norm"].order)
     with run.recorder:
         norm = clip(module, run.mesh, most)
-    run.judge.check(Kind.GRAD_NORM, NORM, _as_norm(norm))
+    run.judge.check(Kind.GRAD_NORM, str(InPass(NORM, Pass(0, step))), _as_norm(norm))
 
 
 def _clipped(module: nn.Module, mesh: DeviceMesh, most: float, *, order: float) -> Tensor:

@@ -67,7 +67,7 @@ def _disagreeing_replicas(posed: Posed, reports: list[RankReport]) -> list[Misma
         entry = _live(target.entry, reports, target.name, target.kind)
         if entry is None:
             continue
-        shared = posed.shared and target.kind in (Kind.PARAM, Kind.PARAM_GRAD)
+        shared = posed.shared and target.kind.is_of_parameter
         over = list(posed.case.mesh) if shared else None
         shape = tuple(target.value.shape)
         for ranks in placement.replicas(entry, shape, case=posed.case, over=over):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.budget import Budget
 from tpcheck.case import Case
+from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, listed, shown
 from tpcheck.oracle.effort import SCREEN, Effort
 from tpcheck.oracle.pose import LIMIT, Posed, in_time, pose
@@ -38,7 +39,7 @@ from tpcheck.runner.judged import judged
 from tpcheck.runner.planned import Planned, planned
 from tpcheck.runner.posing import Posing
 from tpcheck.runner.second_look import doubtful, look_again
-from tpcheck.spec import Check, Kernel
+from tpcheck.spec import Check
 from tpcheck.tensors.names import UPSTREAM, Pass
 from tpcheck.verdict import CaseResult, Mismatch
 
@@ -55,6 +56,7 @@ class Runner:
         parts: dict[str, Any] = {"candidate": check.candidate, "forward": spec.forward}
         parts |= {"load": check.load, "schedule": check.schedule, "finalize": spec.finalize}
         parts |= {"kernel": check.kernel, "clip": check.clip, "norm": spec.norm}
+        parts |= {"training": spec.training, "optimizer": check.optimizer}
         try:
             blob = sent(parts, check)
         except Exception as error:
@@ -118,21 +120,17 @@ class Runner:
         """Runs a posed case: the same one may run on several engines.
 
         Args:
-            then: the case that is likely to be next: it is posed while the ranks work.
-            closely: judge what few noisy runs suspect under the bounds of many.
-            dump: a folder for every rank's tensors.
+            then, closely, dump, others: as `run` takes them.
             watch: the pass whose module boundaries are dumped, too.
             follow: note the module of collectives in backward, too (those in forward always do).
             eager: run what the candidate compiles eagerly, as is done where boundaries are watched.
             configuration: index of the configuration that autotuned kernels run in.
-            others: say also which other rules alarm (`CaseResult.alarms`).
         """
         if self._slow is not None:
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
         left = self.restore()
         self.engine.teach(self._taught, posed.case.world_size)
         allowed, plan = self._asked(posed.case)
-        confirmed = None
         epoch = self.engine.next_epoch()
         with written(self.engine.folder, epoch, posed.problems, own=others) as files:
             work = Work(
@@ -158,34 +156,23 @@ class Runner:
             outcomes = self.engine.run(self._key, work, meanwhile)
             reports = [o for o in outcomes if isinstance(o, RankReport)]
             doubted = len(reports) == len(outcomes) and doubtful(posed, reports)
-            if doubted and closely:
-                confirmed = look_again(partial(self._closely, posed), reports, files.suspects)
-        if (why := self._undecided(outcomes)) is not None:
+            again = partial(look_again, partial(self._closely, posed), reports, files.suspects)
+            confirmed = again() if doubted and closely else None
+        if (why := _undecided(outcomes)) is not None:
+            self._slow = why if still_building(outcomes) is not None else None
             return CaseResult(posed.case, self.engine.name, unknown=why)
         result = judge(posed, self.engine.name, outcomes, allowed)
         result.left = left + left_changed(reports)
         if lost_messages(reports) or not all(left.restored for left in result.left):
             self.engine.kill()  # the next case would receive them, or run in what was left
-        if others:
-            result.alarms = alarms(outcomes)
+        result.alarms = alarms(outcomes) if others else set()
         if plan:
             result.mismatches = mismatches(plan.findings, 0) + result.mismatches
         result.looked_again = confirmed is not None
         result.suspected = doubted and not closely
         result.judged = judged(posed, reports, confirmed)
-        if not result.counts:
-            result.unknown = reasons.nothing_judged(result.judged)
+        result.unknown = None if result.counts else reasons.nothing_judged(result.judged)
         return result
-
-    def _undecided(self, outcomes: Sequence[RankReport | Mismatch]) -> str | None:
-        """Why these say nothing of the candidate, where that is so."""
-        if (late := still_building(outcomes)) is not None:
-            self._slow = reasons.slow_build(late)
-            return self._slow
-        if (eager := uncompiled(outcomes)) is not None:
-            return reasons.not_compiled(eager)
-        missing = unmodelled(outcomes)
-        return reasons.not_modelled(missing) if missing else None
 
     def renew(self, ranks: int | None = None) -> None:
         """Has the next case run on ranks on which nothing has run; does not wait for them.
@@ -252,6 +239,16 @@ class Runner:
         if key not in self._plans:
             self._plans[key] = planned(self.check.spec, self.check.plan, case)
         return self._plans[key]
+
+
+def _undecided(outcomes: Sequence[RankReport | Mismatch]) -> str | None:
+    """Why these say nothing of the candidate, where that is so."""
+    if (late := still_building(outcomes)) is not None:
+        return reasons.slow_build(late)
+    if (eager := uncompiled(outcomes)) is not None:
+        return reasons.not_compiled(eager)
+    missing = unmodelled(outcomes)
+    return reasons.not_modelled(missing) if missing else None
 
 
 def _require_outputs(rules: Kernel | None, posed: Posed) -> None:

@@ -69,6 +69,8 @@ def _beyond(saved: Saved, check: Check) -> str | None:
     """What the case needs that no script has."""
     if check.schedule is not None:
         return "a schedule of its own"
+    if check.spec.training is not None:
+        return "steps of an optimizer"
     if check.spec.norm is not None:
         return "the norm of its gradients"
     return "GPUs" if saved.engine == "nccl" else None

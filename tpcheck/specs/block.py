@@ -7,7 +7,8 @@ from typing import Any, cast
 from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.configurations import Models
-from tpcheck.placement import Entry, Layout
+from tpcheck.layout import Layout
+from tpcheck.placement import Entry
 from tpcheck.spec import Spec
 from tpcheck.specs import reference, scaled
 from tpcheck.specs.attention import (

@@ -14,7 +14,8 @@ from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.configurations import Models
 from tpcheck.given import require_some
-from tpcheck.placement import Layout, Shard
+from tpcheck.layout import Layout
+from tpcheck.placement import Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import scaled
 from tpcheck.specs.edges import edge_targets

@@ -7,7 +7,8 @@ from typing import Any
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import Case
 from tpcheck.configurations import Models
-from tpcheck.placement import Entry, Layout, Shard
+from tpcheck.layout import Layout
+from tpcheck.placement import Entry, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference, scaled
 from tpcheck.specs.tokens import token_dims, tokens_of

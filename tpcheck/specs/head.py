@@ -7,7 +7,8 @@ from typing import Any
 from tpcheck.budget import Budget, linear_in
 from tpcheck.case import Case
 from tpcheck.configurations import Models
-from tpcheck.placement import Entry, Layout, Replicate, Shard
+from tpcheck.layout import Layout
+from tpcheck.placement import Entry, Replicate, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference, scaled
 from tpcheck.specs.tokens import residual_stream, token_dims, tokens_of

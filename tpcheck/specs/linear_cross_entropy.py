@@ -11,7 +11,8 @@ from tpcheck.budget import Budget, linear_in
 from tpcheck.case import Case
 from tpcheck.configurations import Models
 from tpcheck.given import require_some
-from tpcheck.placement import Layout, Shard
+from tpcheck.layout import Layout
+from tpcheck.placement import Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference, scaled
 from tpcheck.specs.cross_entropy import (

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tpcheck.case import Case
-from tpcheck.placement import Layout
+from tpcheck.layout import Layout
 from tpcheck.spec import Spec
 
 

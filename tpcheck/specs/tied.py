@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from tpcheck.budget import Budget, linear_in, linear_out
 from tpcheck.case import Case
 from tpcheck.configurations import Models
-from tpcheck.placement import Layout, Replicate, Shard
+from tpcheck.layout import Layout
+from tpcheck.placement import Replicate, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference, scaled
 from tpcheck.specs.edges import edge_ids

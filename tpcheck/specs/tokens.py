@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from tpcheck.case import Case
-from tpcheck.placement import Entry, Layout, Replicate, Shard
+from tpcheck.layout import Layout
+from tpcheck.placement import Entry, Replicate, Shard
 
 
 def token_dims(

@@ -7,6 +7,7 @@ user's, and its attribute into every name below. The reference knows none of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -65,28 +66,51 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
 @total_ordering
 @dataclass(frozen=True)
 class Pass:
-    """One forward of a case, and the backward of it: a microbatch, or the forward after the step.
-    Passes sort in the order in which they run.
+    """One forward of a case, and the backward of it: a microbatch of a step of training, or the
+    forward after the only step. Passes sort in the order in which they run.
 
     Args:
         microbatch: its number, from 0; None for the forward after the step.
+        step: the number of the step, from 0.
     """
 
     microbatch: int | None = 0
+    step: int = 0
 
     @property
     def suffix(self) -> str:
-        """What it adds to a name: nothing, `@1`, `@step`."""
+        """What it adds to a name: nothing, `@1`, `@step`; from the second step on `@step2`,
+        `@step2.1`."""
         if self.microbatch is None:
             return "@step"
+        if self.step:
+            more = f".{self.microbatch}" if self.microbatch else ""
+            return f"@step{self.step + 1}{more}"
         return f"@{self.microbatch}" if self.microbatch else ""
+
+    @classmethod
+    def parse(cls, suffix: str) -> Pass | None:
+        """The inverse of `suffix`, without its `@`; None of any other text."""
+        found = _SUFFIX.fullmatch(suffix)
+        if found is None:
+            return None
+        if suffix == "step":
+            return STEP
+        of_first, step, microbatch = found.groups()
+        if of_first:
+            return cls(int(of_first))
+        return cls(int(microbatch or 0), int(step) - 1)
 
     def __lt__(self, other: Pass) -> bool:
         return self._place < other._place
 
     @property
-    def _place(self) -> tuple[bool, int]:
-        return self.microbatch is None, self.microbatch or 0
+    def _place(self) -> tuple[int, bool, int]:
+        return self.step, self.microbatch is None, self.microbatch or 0
+
+
+_NUMBER = "[1-9][0-9]*"
+_SUFFIX = re.compile(rf"({_NUMBER})|step(?:(?!1\b)({_NUMBER})(?:\.({_NUMBER}))?)?", re.ASCII)
 
 
 FIRST = Pass(0)
@@ -97,7 +121,8 @@ NORM = "norm"
 
 @dataclass(frozen=True)
 class InPass:
-    """A tensor's name in one pass: `x`, `x@1`, `x@step` as text."""
+    """A tensor's name in one pass: `x`, `x@1`, `x@step`, `x@step2.1` as text. What belongs to a
+    step, as gradients of parameters do, is in the step's first pass."""
 
     base: str
     at: Pass = FIRST
@@ -109,11 +134,8 @@ class InPass:
     def parse(cls, text: str) -> InPass:
         """The inverse of `str`; a name with another `@` in it keeps that."""
         base, found, suffix = text.rpartition("@")
-        if found and suffix == "step":
-            return cls(base, STEP)
-        if found and suffix.isdecimal() and suffix[0] != "0":
-            return cls(base, Pass(int(suffix)))
-        return cls(text)
+        at = Pass.parse(suffix) if found else None
+        return cls(text) if at is None else cls(base, at)
 
 
 def check_names(what: str, names: Iterable[str]) -> None:

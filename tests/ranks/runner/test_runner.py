@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from fixtures.parallel.linear import RowLinear
 from properties.block import stack
+from properties.grad_norm import mlp_norm
 from properties.linear import row_linear
 from tests import candidates
 from tpcheck import Check, Layout, Replicate, Spec
@@ -17,9 +19,12 @@ from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
 from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
 from tpcheck.oracle.pose import Posed, pose
+from tpcheck.placement import take
+from tpcheck.protocol import returned
 from tpcheck.report.as_json import detail
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
+from tpcheck.vocabulary import Kind
 
 LINEAR = Case(
     dims=candidates.linear_dims(8, 4, batch=2, seq=3, bias=True),
@@ -91,6 +96,19 @@ def test_a_run_may_leave_them_suspect(threads: Engine, efforts: list[Effort]) ->
         suspected += result.suspected
         assert not runner.run(case).suspected
     assert suspected >= 3
+
+
+def test_what_is_kept_of_a_gradient_is_what_was_compared(threads: Engine, tmp_path: Path) -> None:
+    """Clipping writes into it afterwards."""
+    dims = {"batch": 2, "seq": 3, "hidden": 4, "intermediate": 8, "activation": "gelu"}
+    case = Case(dims=dims | {"norm": "layer", "residual": False, "bias": True}, mesh={"tp": 2})
+    assert Runner(mlp_norm, threads).run(case, dump=tmp_path).verdict is Verdict.PASS
+    kept, (problem,) = returned.read(tmp_path, 0), pose(mlp_norm.spec, case).problems
+    assert kept is not None and problem.most[0] < float(kept["grad_norm/norm"])
+    for target in problem.targets:
+        if target.kind is Kind.PARAM_GRAD:
+            own = take(target.value, target.entry, case=case, rank=0)
+            torch.testing.assert_close(kept[f"param_grad/{target.name}"], own)
 
 
 def test_far_from_its_bound_float64_needs_no_confirmation(

@@ -24,7 +24,7 @@ from tests.candidates import CASE, check
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import CaseError
-from tpcheck.placement import Layout
+from tpcheck.layout import Layout
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Kind

@@ -7,6 +7,7 @@ Letters: M rows, N columns, K reduction, R degree.
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -14,8 +15,11 @@ import torch
 from torch import Tensor
 
 from tests.unit.bounds.noisy import F64, alone, noisy
+from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.compare import Comparison, compare
 from tpcheck.bounds.limits import elementwise_limit
+from tpcheck.bounds.noise import RoundingNoise
+from tpcheck.bounds.scales import Scales
 from tpcheck.bounds.spread import Spread, spread
 from tpcheck.vocabulary import Kind
 
@@ -137,3 +141,29 @@ def test_sums_below_the_normal_range_stay_inside(ranks: int) -> None:
     limits = alone(found)
     assert judged(total, x, w, limits).mismatch is None
     assert float(limits.sigma.max()) < 2.0**-22
+
+
+def test_a_rounding_of_a_run_s_own_size_turns_no_sign() -> None:
+    """Of squares that differ between runs by more than their size: σ of the first run's is that of
+    a number a million times as large."""
+    arithmetic, scales = Arithmetic(torch.bfloat16, 2), Scales()
+
+    def least(size: float, seed: int, *, anew: bool) -> float:
+        noise = RoundingNoise(arithmetic, torch.Generator().manual_seed(seed), scales)
+        with noise, noise.anew() if anew else contextlib.nullcontext():
+            return float((torch.full((512,), size, dtype=F64).square() * 1.0).min())
+
+    assert least(1.0, 0, anew=False) > 0 > least(1e-3, 1, anew=False)
+    assert least(1.0, 0, anew=True) > 0 and 0.9e-6 < least(1e-3, 1, anew=True) < 1e-6
+
+
+def test_operations_of_a_run_s_own_are_not_the_next_run_s() -> None:
+    arithmetic, scales = Arithmetic(torch.float32, 2), Scales()
+    for seed in range(2):
+        noise = RoundingNoise(arithmetic, torch.Generator().manual_seed(seed), scales)
+        with noise:
+            with noise.anew():
+                torch.ones(3, dtype=F64).exp()
+            torch.ones(5, dtype=F64).sqrt() * 3.0
+    assert scales.at(0, torch.ops.aten.sqrt.default) is not None
+    assert scales.at(2, torch.ops.aten.mul.Tensor) is None

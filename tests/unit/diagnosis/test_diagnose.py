@@ -28,7 +28,7 @@ from tests.unit.diagnosis.edits import (
 from tpcheck.case import Case
 from tpcheck.causes.where import AtTensor
 from tpcheck.diagnosis.diagnose import first_divergence
-from tpcheck.placement import Layout
+from tpcheck.layout import Layout
 from tpcheck.spec import Spec
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import CaseResult, Mismatch

@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from tpcheck import specs
 from tpcheck.case import Case
 from tpcheck.errors import CaseError, InvalidArgument, LayoutError
+from tpcheck.layout import Layout
 from tpcheck.oracle.pose import Posed, pose
-from tpcheck.placement import Layout, Partial, Replicate, Shard
+from tpcheck.placement import Partial, Replicate, Shard
 from tpcheck.protocol.bundle import read_bundle, write_bundle
 from tpcheck.protocol.conventions import LEARNING_RATE, named_outputs
 from tpcheck.protocol.problem import Target

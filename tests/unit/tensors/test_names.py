@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from tpcheck.errors import InvalidArgument
-from tpcheck.tensors.names import InPass, check_names, parameters_of, tensors_of, unwrapped
+from tpcheck.tensors.names import InPass, Pass, check_names, parameters_of, tensors_of, unwrapped
 
 
 class Model(nn.Module):
@@ -38,13 +38,28 @@ def test_a_wrapped_module_has_the_names_of_the_plain_one() -> None:
     assert "scale" not in parameters_of(wrapped)
 
 
-@pytest.mark.parametrize("name", ["x@1", "x@12", "x@step", "w.b@2"])
+@pytest.mark.parametrize("name", ["x@1", "x@12", "x@step", "w.b@2", "x@step2", "x@step2.1"])
 def test_a_name_that_reads_as_another_pass_is_refused(name: str) -> None:
     with pytest.raises(InvalidArgument, match=f"the input '{name}' ends as tpcheck writes"):
         check_names("input", ["x", name])
 
 
 @pytest.mark.parametrize("name", ["x", "x@", "x@0", "x@02", "a@b", "x@steps", "a/b", "a|b"])
-def test_other_names_are_not(name: str) -> None:
-    check_names("input", [name])
-    assert str(InPass.parse(name)) == name
+@pytest.mark.parametrize("end", ["", "@step1", "@step02", "@step2.0", "@step2."])
+def test_other_names_are_not(name: str, end: str) -> None:
+    check_names("input", [name + end])
+    assert str(InPass.parse(name + end)) == name + end
+
+
+PASSES = [Pass(), Pass(1), Pass(None), Pass(0, 1), Pass(2, 1), Pass(0, 19)]
+
+
+@pytest.mark.parametrize("at", PASSES, ids=lambda at: at.suffix)
+def test_a_name_in_a_pass_is_read_as_it_was_written(at: Pass) -> None:
+    for base in ("x", "a.b", "a@b"):
+        assert InPass.parse(str(InPass(base, at))) == InPass(base, at)
+
+
+def test_passes_come_in_the_order_in_which_they_run() -> None:
+    assert sorted([*PASSES[::-1], Pass(1, 2)]) == [*PASSES[:5], Pass(1, 2), PASSES[5]]
+    assert [at.suffix for at in PASSES] == ["", "@1", "@step", "@step2", "@step2.2", "@step20"]

@@ -13,6 +13,7 @@ from tpcheck.causes.evident import (
     OtherShape,
     OutputsNamedOtherwise,
 )
+from tpcheck.causes.steps import NoState
 from tpcheck.diagnosis.facts import subject_of
 from tpcheck.evidence import Absent, Elsewhere, ReplicasDiffer, Values, WrongShape
 from tpcheck.verdict import Diagnosis, Mismatch
@@ -28,6 +29,8 @@ def evident(mismatch: Mismatch) -> Diagnosis | None:
             return Diagnosis(Code.PLAN_ENTRY_UNMATCHED, cause)
         case Absent() if mismatch.kind.is_gradient:
             return Diagnosis(Code.GRADIENT_DROPPED, NoGradient(subject, mismatch.rank))
+        case Absent() if mismatch.kind is Kind.OPTIMIZER_STATE:
+            return Diagnosis(Code.GRADIENT_DROPPED, NoState(subject, mismatch.rank))
         case Elsewhere():
             return Diagnosis(Code.WRONG_PLACEMENT, OnOtherRanks(subject, detail))
         case WrongShape(shape, due):

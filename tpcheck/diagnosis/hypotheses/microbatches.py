@@ -34,7 +34,7 @@ def accumulated(facts: Facts, local: Local) -> Diagnosis | None:
     """Some microbatches' gradients are not in the sum, or the first one's is there R times, or only
     that one was summed over the ranks."""
     passes = facts.case.microbatches
-    if local.kind is not Kind.PARAM_GRAD or passes < 2 or facts.spec is None:
+    if local.kind is not Kind.PARAM_GRAD or passes < 2 or facts.spec is None or local.at.step:
         return None
     full = [_of_one_pass(facts, local, m) for m in range(passes)]
     for rank in local.wrong():
@@ -108,7 +108,7 @@ def reordered(facts: Facts, local: Local) -> Diagnosis | None:
     problem, passes = facts.posed.problems[0], facts.case.microbatches
     if not 1 < passes <= MOST_PASSES or facts.case.dp > 1 or facts.spec is None:
         return None
-    if not local.kind.is_reduced:
+    if not local.kind.is_reduced or local.at.step:
         return None
     seen = [local_of(facts, target, 0) for target in _in_every_pass(facts, local)]
     held = [each for each in seen if each is not None]
@@ -128,11 +128,15 @@ def _in_every_pass(facts: Facts, local: Local) -> Iterator[Target]:
     base = InPass.parse(local.target.name).base
     for target in facts.posed.problems[0].targets:
         name = InPass.parse(target.name)
-        if (target.kind, name.base) == (local.kind, base) and name.at.microbatch is not None:
+        same_step = name.at.step == local.at.step and name.at.microbatch is not None
+        if (target.kind, name.base) == (local.kind, base) and same_step:
             yield target
 
 
 def _moved(problem: Problem, side: Moved, order: tuple[int, ...]) -> Problem:
+    """With the passes of the first step in another order."""
     if side is Moved.INPUTS:
-        return replace(problem, inputs=[problem.inputs[i] for i in order])
-    return replace(problem, cotangents=[problem.cotangents[i] for i in order])
+        inputs = [problem.inputs[i] for i in order] + problem.inputs[len(order) :]
+        return replace(problem, inputs=inputs)
+    cotangents = [problem.cotangents[i] for i in order] + problem.cotangents[len(order) :]
+    return replace(problem, cotangents=cotangents)

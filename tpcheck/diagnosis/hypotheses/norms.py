@@ -16,6 +16,7 @@ from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.placement import Entry, by_axis, take
 from tpcheck.protocol.conventions import LEARNING_RATE
 from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.names import InPass
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code, Counted, Kind
 
@@ -124,20 +125,23 @@ def _powers(facts: Facts, local: Local, order: float) -> _Powers:
     along: dict[str, dict[str, dict[int, float]]] = {a: {} for a in axes if len(axes) > 1}
     seen: set[int] = set()
     for target in problem.targets:
-        tensor = problem.params.get(target.name)
+        own_name = InPass.parse(target.name)
+        name, tensor = own_name.base, problem.params.get(own_name.base)
+        if own_name.at.step != local.at.step:
+            continue
         if target.kind is not Kind.PARAM_GRAD or tensor is None or id(tensor) in seen:
             continue
         seen.add(id(tensor))  # a tied one counts once
-        entry = by_axis(facts.posed.params[target.name])
+        entry = by_axis(facts.posed.params[name])
 
         def of_ranks(entry: Entry, value: Tensor = target.value) -> dict[int, float]:
             parts = {r: take(value, entry, case=case, rank=r) for r in local.ranks}
             return {r: _power(part, order) for r, part in parts.items()}
 
-        whole[target.name] = _power(target.value, order)
-        own[target.name] = of_ranks(entry)
+        whole[name] = _power(target.value, order)
+        own[name] = of_ranks(entry)
         for axis, parts in along.items():  # together they have what is cut along it
-            parts[target.name] = of_ranks({a: cut for a, cut in entry.items() if a != axis})
+            parts[name] = of_ranks({a: cut for a, cut in entry.items() if a != axis})
     every = [id(tensor) for tensor in problem.params.values()]
     names = {name: every.count(id(problem.params[name])) for name in whole}
     return _Powers(order, whole, own, along, names)
@@ -159,7 +163,9 @@ def not_clipped(facts: Facts, local: Local) -> Diagnosis | None:
     """Some ranks have what a step by the gradients as they were leaves, and the others what they
     should."""
     problem, wrong = _problem(facts, local), local.wrong()
-    if local.kind is not Kind.PARAM or problem.most is None or len(wrong) == len(local.ranks):
+    if facts.spec is None or facts.spec.training is not None or not problem.most:
+        return None
+    if local.kind is not Kind.PARAM or len(wrong) == len(local.ranks):
         return None
     name = local.target.name
     gradients = (t for t in problem.targets if (t.kind, t.name) == (Kind.PARAM_GRAD, name))

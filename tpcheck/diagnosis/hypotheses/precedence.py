@@ -15,6 +15,7 @@ from tpcheck.diagnosis.hypotheses import (
     reruns,
     rows,
     several,
+    steps,
     targets,
     tensor,
     terms,
@@ -34,6 +35,12 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     norms.counted_otherwise,
     # ranks that went another way in one place
     norms.not_clipped,
+    # before factors: what a step adds, of numbers that are right before it
+    steps.not_taken,
+    steps.begins_anew,
+    steps.scaled,
+    # one way to be wrong from the second step on
+    steps.not_zeroed,
     # before `scaled`: dp may be as large as R, and the spec says which gradients it combines
     several.over_dp,
     # dp groups have other data, so that the sum of theirs is a multiple of none
@@ -99,11 +106,12 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
 
 
 def by_values(facts: Facts) -> Diagnosis | None:
-    """The cause of the first wrong tensors: of the outputs where any is wrong, since what comes
-    after follows from them, else of the gradients."""
+    """The cause of the first wrong tensors, of the first step that has any: of the outputs where
+    one is wrong, since what comes after follows from them, else of the gradients."""
     wrong = values(facts.result)
     if not wrong:
         return None
+    wrong = [m for m in wrong if m.name.at.step == wrong[0].name.at.step]
     # an output after the step follows from the gradients
     before = [m for m in wrong if not m.kind.is_output or m.name.at != STEP]
     first = [m for m in before if m.kind.is_output] or before or wrong

@@ -14,6 +14,7 @@ from tpcheck.causes.microbatches import OfMicrobatches
 from tpcheck.causes.norms import OfNorms
 from tpcheck.causes.rows import OfRows
 from tpcheck.causes.several import OfSeveral
+from tpcheck.causes.steps import OfSteps
 from tpcheck.causes.structure import OfStructure
 from tpcheck.causes.targets import OfTargets
 from tpcheck.causes.tensor import OfTensor
@@ -29,6 +30,7 @@ from tpcheck.report.diagnoses import (
     reruns,
     rows,
     several,
+    steps,
     structure,
     targets,
     tensor,
@@ -59,6 +61,8 @@ def sentence(cause: Cause) -> str:
         return losses.sentence(cause)
     if isinstance(cause, OfNorms):
         return norms.sentence(cause)
+    if isinstance(cause, OfSteps):
+        return steps.sentence(cause)
     if isinstance(cause, OfTied):
         return tied.sentence(cause)
     if isinstance(cause, OfTargets):

@@ -32,7 +32,9 @@ def first_seen(where: FirstSeen | None) -> str | None:
             left = f", where {after} leaves terms of a sum" if after else ""
             return f"{module or _OUTERMOST} ({phase}{left}); everything upstream agrees"
         case AtTensor(name, phase):
-            return f"{name} ({'after the step' if phase is Phase.STEP else phase})"
+            step = InPass.parse(name).at.step
+            after = f"after step {step + 1}" if step else "after the step"
+            return f"{name} ({after if phase is Phase.STEP else phase})"
         case AtCollective(module, in_phase):
             return f"{module} ({in_phase})"
     return f"{first_seen(where.seen)}, only where torch.compile is on"

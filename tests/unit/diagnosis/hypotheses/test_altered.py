@@ -16,8 +16,9 @@ from tpcheck.case import Case
 from tpcheck.causes.altered import AlongDim, OwnPartOnly, Regathered, Regrouped, RowsMixed
 from tpcheck.causes.where import Side, Subject
 from tpcheck.diagnosis.hypotheses.altered import _regrouped
+from tpcheck.layout import Layout
 from tpcheck.oracle.pose import Posed
-from tpcheck.placement import Layout, Shard
+from tpcheck.placement import Shard
 from tpcheck.spec import Spec
 from tpcheck.vocabulary import Kind
 

@@ -19,6 +19,7 @@ from tests.unit.report.diagnoses.said import (
     reruns,
     rows,
     several,
+    steps,
     structure,
     targets,
     tensor,
@@ -57,6 +58,7 @@ SAID: list[Said] = [
     *targets.SAID,
     *tied.SAID,
     *norms.SAID,
+    *steps.SAID,
     (
         OnlyInDtype(Scaled(OUT, 2.0, (0, 1), world=True), "bfloat16"),
         "output: every element is world_size × the reference; so in bfloat16, right in float64",

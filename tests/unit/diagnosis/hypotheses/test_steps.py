@@ -1,0 +1,124 @@
+"""Wrong steps of an optimizer, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from torch import Tensor
+
+from tests.unit.diagnosis.edits import Edit, Ranks, examine
+from tests.unit.test_training import CASE, spec, values
+from tpcheck.oracle.pose import Posed
+from tpcheck.placement import take
+from tpcheck.tensors.names import InPass, Pass
+from tpcheck.vocabulary import Kind
+
+
+def on(ranks: tuple[int, ...], kind: Kind, name: str, new: Callable[[Posed, int], Tensor]) -> Edit:
+    """These ranks hold their part of another tensor."""
+
+    def edit(held: Ranks, posed: Posed) -> None:
+        targets = {(t.kind, t.name): t for t in posed.problems[0].targets}
+        target = targets[kind, name]
+        for rank in ranks:
+            part = take(new(posed, rank), target.entry, case=posed.case, rank=rank)
+            held[rank][f"{kind}/{name}"] = part.to(target.dtype).clone()
+
+    return edit
+
+
+def at(kind: Kind, name: str, step: int) -> Callable[[Posed, int], Tensor]:
+    return lambda posed, rank: values(posed, kind, step)[name]
+
+
+def stepped(name: str, step: int, times: Callable[[int], float]) -> Callable[[Posed, int], Tensor]:
+    def new(posed: Posed, rank: int) -> Tensor:
+        before = values(posed, Kind.PARAM, step - 1)[name]
+        return before + times(rank) * (values(posed, Kind.PARAM, step)[name] - before)
+
+    return new
+
+
+def both(posed: Posed, rank: int) -> Tensor:
+    gradients = [values(posed, Kind.PARAM_GRAD, step)["up.weight"] for step in (0, 1)]
+    return gradients[0] + gradients[1]
+
+
+def fresh(posed: Posed, rank: int) -> Tensor:
+    return values(posed, Kind.PARAM_GRAD, 1)["up.weight"]
+
+
+SECOND = str(InPass("up.weight", Pass(0, 1)))
+KEPT = str(InPass("up.weight.momentum_buffer", Pass(0, 1)))
+WRONG = {
+    "a shard is not stepped": (
+        on((1,), Kind.PARAM, SECOND, at(Kind.PARAM, "up.weight", 0)),
+        "gradient-dropped",
+        "up.weight@step2 is on ranks [1] what it was before the step",
+    ),
+    "a replica is not stepped": (
+        on((0,), Kind.PARAM, "down.bias@step3", at(Kind.PARAM, "down.bias", 1)),
+        "replicas-differ",
+        "down.bias@step3 is on ranks [0]",
+    ),
+    "nothing is kept": (
+        on((0, 1), Kind.OPTIMIZER_STATE, KEPT, fresh),
+        "gradient-dropped",
+        "earlier ones are lost",
+    ),
+    "a gradient stays": (
+        on((0, 1), Kind.PARAM_GRAD, SECOND, both),
+        "stale-buffer",
+        "has the gradient of the step before in it",
+    ),
+    "twice the rate": (
+        on((0, 1), Kind.PARAM, SECOND, stepped("up.weight", 1, lambda rank: 2.0)),
+        "summed-twice",
+        "changes by 2 times the update",
+    ),
+    "half the rate": (
+        on((0, 1), Kind.PARAM, SECOND, stepped("up.weight", 1, lambda rank: 0.5)),
+        "averaged-not-summed",
+        "changes by 0.5 times the update",
+    ),
+    "another rate on one rank": (
+        on((1,), Kind.PARAM, "down.bias@step2", stepped("down.bias", 1, lambda rank: 0.7)),
+        "replicas-differ",
+        "changes by 0.7 times the update on ranks [1]",
+    ),
+    "a rate of each rank's own": (
+        on((0, 1), Kind.PARAM, SECOND, stepped("up.weight", 1, lambda rank: 0.6 + 0.1 * rank)),
+        "partial-not-reduced",
+        "0.6 on rank 0, 0.7 on rank 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "code", "says"), WRONG.values(), ids=WRONG)
+def test_a_wrong_step_is_named(edit: Edit, code: str, says: str) -> None:
+    named = examine(edit, spec=spec(), case=CASE)
+    assert named.code == code, named
+    assert says in named.message
+
+
+def test_any_other_factor_is_not_named() -> None:
+    third = on((0, 1), Kind.PARAM, SECOND, stepped("up.weight", 1, lambda rank: 0.3))
+    assert examine(third, spec=spec(), case=CASE).code == "unclassified"
+
+
+def test_what_follows_from_a_wrong_step_is_not_asked() -> None:
+    """The gradients of the second step are wrong, too: a multiple, by chance."""
+
+    def edit(held: Ranks, posed: Posed) -> None:
+        WRONG["a replica is not stepped"][0](held, posed)
+        on((0, 1), Kind.PARAM, "down.bias", lambda p, r: p.problems[0].params["down.bias"])(
+            held, posed
+        )
+        on((0, 1), Kind.PARAM_GRAD, SECOND, both)(held, posed)
+
+    named = examine(edit, spec=spec(), case=CASE)
+    assert (named.code, "param down.bias is what it was" in named.message) == (
+        "gradient-dropped",
+        True,
+    )

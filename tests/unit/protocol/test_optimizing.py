@@ -1,0 +1,69 @@
+"""An optimizer by the names of its parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tpcheck.errors import InvalidArgument
+from tpcheck.protocol.optimizing import Optimizing, once, parameter_of
+
+
+class Own:
+    """An optimizer that is not torch's."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        kept = {"sum": torch.ones(2), "count": 3, "name": "p", "on": True}
+        self.state, self.taken = {parameter: kept}, []
+
+    def zero_grad(self) -> None:
+        self.taken.append("zero")
+
+    def step(self) -> None:
+        self.taken.append("step")
+
+
+@pytest.mark.parametrize("given", [None, 3, torch.optim.SGD, object()])
+def test_what_takes_no_steps_is_refused_in_one_line(given: Any) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        Optimizing(given, None, "the check's optimizer")
+    assert str(caught.value).startswith("the check's optimizer returned ")
+    assert "return a torch.optim.Optimizer" in str(caught.value)
+
+
+def test_another_s_tensors_and_numbers_are_its_state() -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    own = Own(parameter)
+    optimizing = Optimizing(own, None, "")
+    optimizing.zero()
+    optimizing.step()
+    assert own.taken == ["zero", "step"]
+    state = optimizing.state({"a.weight": parameter, "b.weight": parameter})
+    assert list(state) == ["a.weight.sum", "a.weight.count"]
+    assert float(state["a.weight.count"]) == 3.0 and state["a.weight.count"].ndim == 0
+
+
+def test_the_schedule_takes_its_step_after_the_optimizer_s() -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    sgd = torch.optim.SGD([parameter], lr=1.0)
+    optimizing = Optimizing(sgd, lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5), "")
+    parameter.grad = torch.ones(2)
+    for rate in (1.0, 0.5, 0.25):
+        assert sgd.param_groups[0]["lr"] == rate
+        optimizing.step()
+    assert parameter.tolist() == [-1.75, -1.75]
+
+
+def test_tied_and_frozen_parameters_are_there_once_and_not_at_all() -> None:
+    tied, frozen = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1), requires_grad=False)
+    assert list(once({"a": tied, "b": tied, "c": frozen})) == ["a"]
+
+
+def test_a_state_belongs_to_the_parameter_that_it_is_named_by() -> None:
+    names = ["up.weight", "up.weight_scale", "down.weight"]
+    assert parameter_of("up.weight.exp_avg", dict.fromkeys(names)) == "up.weight"
+    assert parameter_of("up.weight_scale.exp_avg", dict.fromkeys(names)) == "up.weight_scale"
+    assert parameter_of("up.bias.exp_avg", dict.fromkeys(names)) is None

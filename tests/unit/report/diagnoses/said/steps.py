@@ -1,0 +1,51 @@
+"""The sentences of `tpcheck/causes/steps.py`."""
+
+from __future__ import annotations
+
+from tests.unit.report.diagnoses.said import Said
+from tpcheck.causes.steps import BeginsAnew, NoState, NotStepped, NotZeroed, UpdateScaled
+from tpcheck.causes.where import Subject
+from tpcheck.vocabulary import Kind
+
+PARAM = Subject(Kind.PARAM, "up.weight@step2")
+STATE = Subject(Kind.OPTIMIZER_STATE, "up.weight.exp_avg")
+
+SAID: list[Said] = [
+    (
+        NotStepped(PARAM, (1,), others=True),
+        "param up.weight@step2 is on ranks [1] what it was before the step",
+        {"ranks": [1], "others": True},
+    ),
+    (
+        NotStepped(STATE, (0, 1), others=False),
+        "optimizer_state up.weight.exp_avg is what it was before the step",
+        {"others": False},
+    ),
+    (
+        BeginsAnew(STATE, (0,), others=True),
+        "optimizer_state up.weight.exp_avg is on ranks [0] what a first step would leave: earlier "
+        "ones are lost",
+        {"ranks": [0]},
+    ),
+    (
+        NotZeroed(Subject(Kind.PARAM_GRAD, "up.weight@step2")),
+        "param_grad up.weight@step2 has the gradient of the step before in it",
+        {},
+    ),
+    (
+        UpdateScaled(PARAM, {0: 2.0, 1: 2.0}, world=True),
+        "param up.weight@step2 changes by 2 times the update on ranks [0, 1]",
+        {"world": True},
+    ),
+    (
+        UpdateScaled(PARAM, {0: 0.5, 1: 0.75}),
+        "param up.weight@step2 changes by a factor of each rank's own times the update: "
+        "0.5 on rank 0, 0.75 on rank 1",
+        {"world": False},
+    ),
+    (
+        NoState(STATE, 1),
+        "optimizer_state up.weight.exp_avg: the optimizer keeps none of it on rank 1",
+        {"rank": 1},
+    ),
+]  # fmt: skip

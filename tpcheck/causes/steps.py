@@ -1,0 +1,65 @@
+"""Causes that show in the steps of an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpcheck.causes.where import Subject
+
+
+@dataclass(frozen=True)
+class NotStepped:
+    """On these ranks it is after a step what it was before: the optimizer does not have it.
+
+    Args:
+        others: whether other ranks are right.
+    """
+
+    subject: Subject
+    ranks: tuple[int, ...]
+    others: bool
+
+
+@dataclass(frozen=True)
+class BeginsAnew:
+    """What the optimizer keeps is on these ranks what it would be after its first step.
+
+    Args:
+        others: whether other ranks are right.
+    """
+
+    subject: Subject
+    ranks: tuple[int, ...]
+    others: bool
+
+
+@dataclass(frozen=True)
+class NotZeroed:
+    """The gradient has that of the step before in it."""
+
+    subject: Subject
+
+
+@dataclass(frozen=True)
+class UpdateScaled:
+    """What a step adds is so many times what it should be: rank → factor, of those that are wrong.
+
+    Args:
+        world: whether the factor is R, the TP degree, or its inverse, on all of them.
+    """
+
+    subject: Subject
+    factors: Mapping[int, float]
+    world: bool = False
+
+
+@dataclass(frozen=True)
+class NoState:
+    """The optimizer of `rank` keeps nothing of a parameter where the reference's does."""
+
+    subject: Subject
+    rank: int
+
+
+OfSteps = NotStepped | BeginsAnew | NotZeroed | UpdateScaled | NoState

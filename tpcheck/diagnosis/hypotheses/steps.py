@@ -1,0 +1,155 @@
+"""Hypotheses about steps of an optimizer: what it leaves out, adds up, or takes too far.
+
+Letters: R degree.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tpcheck.causes.steps import BeginsAnew, NotStepped, NotZeroed, UpdateScaled
+from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.placement import is_sharded
+from tpcheck.protocol.conventions import CLIP_EPSILON
+from tpcheck.protocol.optimizing import Optimizing
+from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.names import NORM, InPass, Pass
+from tpcheck.training import Training
+from tpcheck.verdict import Diagnosis
+from tpcheck.vocabulary import Code, Kind
+
+#: Numbers of each rank that must agree on a factor: one always does, and those of few bits by
+#: chance.
+AGREE = {torch.float64: 2, torch.float32: 2, torch.bfloat16: 8, torch.float16: 8}
+
+
+def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
+    """Wrong ranks hold what was there before the step."""
+    before = _before(facts, local)
+    wrong = local.wrong()
+    if before is None or not wrong or not all(local.holds(before, rank) for rank in wrong):
+        return None
+    others = len(wrong) < len(local.ranks)
+    code = Code.REPLICAS_DIFFER if others and local.alike() else Code.GRADIENT_DROPPED
+    return Diagnosis(code, NotStepped(local.subject, tuple(wrong), others))
+
+
+def not_zeroed(facts: Facts, local: Local) -> Diagnosis | None:
+    """Wrong ranks hold what is expected plus the gradient of the step before, as it was clipped."""
+    step, wrong = local.at.step, local.wrong()
+    if local.kind is not Kind.PARAM_GRAD or not step or not wrong:
+        return None
+    problem, base = _problem(facts, local), InPass.parse(local.target.name).base
+    earlier = _value(problem, Kind.PARAM_GRAD, base, step - 1)
+    if earlier is None:
+        return None
+    both = local.target.value + _share(problem, step - 1) * earlier
+    if not all(local.holds(both, rank) for rank in wrong):
+        return None
+    return Diagnosis(Code.STALE_BUFFER, NotZeroed(local.subject))
+
+
+def begins_anew(facts: Facts, local: Local) -> Diagnosis | None:
+    """Wrong ranks keep what the reference's optimizer would if the step were its first."""
+    wrong, training = local.wrong(), facts.spec and facts.spec.training
+    if local.kind is not Kind.OPTIMIZER_STATE or not local.at.step or not wrong or not training:
+        return None
+    kept = _of_first_step(_problem(facts, local), training, local.at.step)
+    fresh = kept.get(InPass.parse(local.target.name).base)
+    if fresh is None or not all(local.holds(fresh, rank) for rank in wrong):
+        return None
+    others = len(wrong) < len(local.ranks)
+    code = Code.REPLICAS_DIFFER if others else Code.GRADIENT_DROPPED
+    return Diagnosis(code, BeginsAnew(local.subject, tuple(wrong), others))
+
+
+def _of_first_step(problem: Problem, training: Training, step: int) -> dict[str, Tensor]:
+    """What the optimizer keeps after one step, by the parameters and gradients of this one."""
+    named: dict[str, nn.Parameter] = {}
+    share = _share(problem, step)
+    for name in problem.params:
+        before = _value(problem, Kind.PARAM, name, step - 1)
+        gradient = _value(problem, Kind.PARAM_GRAD, name, step)
+        if before is not None and gradient is not None:
+            named[name] = nn.Parameter(before.clone())
+            named[name].grad = share * gradient
+    optimizing = Optimizing(training.optimizer(named), None, "training's optimizer")
+    optimizing.step()
+    return optimizing.state(named)
+
+
+def scaled(facts: Facts, local: Local) -> Diagnosis | None:
+    """What a step changes on wrong ranks is a multiple of what it should change: one for all, or,
+    of a parameter that is sharded, each rank's own."""
+    before, wrong = _before(facts, local), local.wrong()
+    fewest = min((local.expected[rank].numel() for rank in wrong), default=0)
+    if before is None or fewest < AGREE.get(local.target.dtype, 2):
+        return None
+    factors = {rank: _factor(local, local.part_of(before, rank), rank) for rank in wrong}
+    found = {rank: factor for rank, factor in factors.items() if factor is not None}
+    if len(found) < len(wrong):
+        return None
+    first = next(iter(found.values()))
+    one = all(abs(factor - first) <= 1e-2 * abs(first) for factor in found.values())
+    code = _code_of(local, first if one else None)
+    if code is None:
+        return None
+    world = code in (Code.SUMMED_TWICE, Code.AVERAGED_NOT_SUMMED)
+    return Diagnosis(code, UpdateScaled(local.subject, found, world))
+
+
+def _code_of(local: Local, factor: float | None) -> Code | None:
+    """By the factor of all wrong ranks; None where each has its own."""
+    if factor is None:
+        sharded = is_sharded(local.target.entry, local.case)
+        return Code.PARTIAL_NOT_REDUCED if sharded else None
+    if len(local.wrong()) < len(local.ranks):
+        return Code.REPLICAS_DIFFER
+    for known, code in ((1.0, Code.SUMMED_TWICE), (-1.0, Code.AVERAGED_NOT_SUMMED)):
+        if abs(factor - local.case.tp**known) <= 1e-2 * factor and local.case.tp > 1:
+            return code
+    return None
+
+
+def _factor(local: Local, before: Tensor, rank: int) -> float | None:
+    """The factor c of before + c · update, where one fits what the rank holds."""
+    update, changed = local.expected[rank] - before, local.actual[rank] - before
+    size = float(update.square().sum())
+    if not size:
+        return None
+    factor = float((update * changed).sum()) / size
+    fits = local.fits(local.actual[rank], rank, expected=before + factor * update)
+    return factor if fits else None
+
+
+def _before(facts: Facts, local: Local) -> Tensor | None:
+    """What was there before the step: of a parameter, or of the optimizer's state of it."""
+    if local.kind not in (Kind.PARAM, Kind.OPTIMIZER_STATE):
+        return None
+    problem, in_pass = _problem(facts, local), InPass.parse(local.target.name)
+    if in_pass.at.step:
+        return _value(problem, local.kind, in_pass.base, in_pass.at.step - 1)
+    if local.kind is Kind.OPTIMIZER_STATE:
+        return torch.zeros_like(local.target.value)
+    drawn = problem.params.get(in_pass.base)
+    return None if drawn is None else drawn.double()
+
+
+def _value(problem: Problem, kind: Kind, base: str, step: int) -> Tensor | None:
+    name = str(InPass(base, Pass(0, step)))
+    found = (t.value for t in problem.targets if (t.kind, t.name) == (kind, name))
+    return next(found, None)
+
+
+def _share(problem: Problem, step: int) -> float:
+    """By which the gradients of a step were clipped."""
+    norm = _value(problem, Kind.GRAD_NORM, NORM, step)
+    if norm is None or step >= len(problem.most):
+        return 1.0
+    return min(1.0, problem.most[step] / (float(norm) + CLIP_EPSILON))
+
+
+def _problem(facts: Facts, local: Local) -> Problem:
+    d = facts.case.coordinates(local.ranks[0]).get("dp", 0)
+    return facts.posed.problems[d]

@@ -1,0 +1,48 @@
+"""Steps of an optimizer: what training asks beyond one backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tpcheck.given import demand, demand_callables, is_whole
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    Optimizer = Callable[[Mapping[str, nn.Parameter]], Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """Steps that a spec's cases take: `Spec(training=Training(adamw, steps=3))`.
+
+    In each of them gradients are set to zero, every microbatch runs, on data that no other step
+    has, gradients are made whole (`Spec(finalize=…)`) and clipped (`Spec(norm=…)`), and the
+    optimizer takes its step. After it every parameter and every tensor of the optimizer's state is
+    compared with the reference's, under bounds that the reference's own steps give: rounding errors
+    of a step go on into those after it.
+
+    Args:
+        optimizer: name → parameter, tied ones once, → a `torch.optim.Optimizer` of them: `lambda
+            named: torch.optim.AdamW(named.values(), lr=1e-3)`. It is the reference's, of full
+            parameters, and that of each rank's, where the check does not bring its own
+            (`Check(optimizer=…)`). That is right where it treats each element by itself, as SGD,
+            Adam and their like do; Adafactor's does not.
+        steps: how many, from 1 on.
+        schedule: optimizer → a `torch.optim.lr_scheduler.LRScheduler`, which takes a step after
+            each of the optimizer's; None: the rate stays.
+
+    Raises:
+        InvalidArgument: a member can't be.
+    """
+
+    optimizer: Optimizer
+    steps: int = 2
+    schedule: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        demand_callables(self, "optimizer")
+        demand_callables(self, "schedule", optional=True)
+        demand(self, "steps", is_whole(self.steps, 1), "a whole number from 1 on")
