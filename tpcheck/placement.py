@@ -162,10 +162,13 @@ def take(tensor: Tensor, entry: Entry, *, case: Case, rank: int) -> Tensor:
 
 def follows(entry: Entry, shape: tuple[int, ...], of: tuple[int, ...]) -> Entry | None:
     """How a tensor of this shape is placed that is kept of another one, of shape `of`, with this
-    entry: a dim of its size is split alike, and one of size 1 on no rank. None where nothing can be
-    said."""
-    if not shape or shape == of:
-        return Replicate() if not shape else entry
+    entry: a dim of its size is split alike, and one of size 1 on no rank; a number is on every rank
+    that has any of the other. None where nothing can be said."""
+    if shape == of:
+        return entry
+    if not shape:
+        own = {axis: p for axis, p in by_axis(entry).items() if isinstance(p, Only)}
+        return own or Replicate()
     if len(shape) != len(of) or any(
         own not in (1, full) for own, full in zip(shape, of, strict=True)
     ):

@@ -222,6 +222,7 @@ def test_a_layout_that_says_nothing_replicates_everything() -> None:
         ((8, 1), Shard(-1), {"tp": Replicate()}),
         ((1, 4), {"dp": Replicate(), "tp": Heads(0, 2)}, {"dp": Replicate(), "tp": Replicate()}),
         ((1, 1), Only(0), {"tp": Only(0)}),
+        ((), {"pp": Only(1), "tp": Shard(0)}, {"pp": Only(1)}),
         ((8,), Shard(0), None),
         ((4, 8), Shard(0), None),
         ((8, 4, 1), Shard(0), None),

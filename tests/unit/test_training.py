@@ -80,6 +80,14 @@ def _exits(named: Any) -> Any:
         (spec(lambda named: named["no such"]), "training's optimizer raised KeyError"),
         (spec(_exits), "training's optimizer raised SystemExit: 3"),
         (spec(schedule=lambda optimizer: 1 / 0), "training's schedule raised ZeroDivisionError"),
+        (
+            spec(lambda named: torch.optim.LBFGS(named.values())),
+            "training's optimizer or its schedule raised TypeError: LBFGS.step() missing",
+        ),
+        (
+            spec(schedule=torch.optim.lr_scheduler.ReduceLROnPlateau),
+            "training's optimizer or its schedule raised TypeError",
+        ),
     ],
 )
 def test_an_optimizer_that_can_not_be_made_is_one_line(wrong: Any, says: str) -> None:
@@ -192,7 +200,7 @@ class Factored(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 largest = parameter.grad.amax(-1, keepdim=group["keepdim"])
-                self.state[parameter] = {"row": largest, "count": 1, "flag": True}
+                self.state[parameter] = {"row": largest, "count": 1, "name": "a row"}
 
 
 def test_a_state_follows_its_parameter_where_its_shape_says_how() -> None:
@@ -201,7 +209,7 @@ def test_a_state_follows_its_parameter_where_its_shape_says_how() -> None:
     assert kept["up.weight.row"] == {"tp": Shard(0)}
     assert kept["down.weight.row"] == {"tp": Replicate()}  # its one column is on every rank
     assert kept["up.weight.count"] == Replicate()
-    assert not any(name.endswith(".flag") for name in kept)
+    assert not any(name.endswith(".name") for name in kept)
 
 
 def test_where_its_shape_does_not_the_layout_does() -> None:

@@ -24,7 +24,7 @@ from tpcheck.causes.several import (
     OfSeveral,
     ScaledOverData,
 )
-from tpcheck.causes.steps import OfSteps
+from tpcheck.causes.steps import OfSteps, UpdateScaled
 from tpcheck.causes.structure import OfStructure
 from tpcheck.causes.targets import OfTargets
 from tpcheck.causes.tensor import BiasRepeated, OfTensor, Scaled
@@ -64,4 +64,4 @@ Cause = InAnyDtype | OnlyInDtype
 #: Causes that are seen in a factor: at tp=2, what is 2 for any other reason fits them, too.
 Factor = Scaled | BiasRepeated | ScaledOverData | AllScaled | FirstPassRepeated
 #: Causes that may fit by chance, so that a run on one rank must not show the same.
-Coincidence = Factor | BranchUnsummed | JoinsEveryTerm | RowsMixed
+Coincidence = Factor | BranchUnsummed | JoinsEveryTerm | RowsMixed | UpdateScaled

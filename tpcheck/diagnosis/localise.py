@@ -229,7 +229,9 @@ def _start(module: str, starts: Mapping[str, int]) -> int:
 
 def watched_pass(result: CaseResult) -> Pass | None:
     """The pass in which a case goes wrong first; None where no value is wrong."""
-    return next((mismatch.name.at for mismatch in values(result)), None)
+    wrong = values(result)
+    of_step = (m for m in wrong if m.name.at.step == wrong[0].name.at.step)
+    return next((m.name.at for m in of_step if m.kind.is_output or m.kind.is_gradient), None)
 
 
 def locate(result: CaseResult, borders: Borders) -> Place | None:

@@ -139,7 +139,7 @@ class Passes:
             optimizing.zero()
             own = self._gradients(module, params, k, cotangents)
             with self.stepping():
-                optimizing.step()
+                ask(self.spec, "training's optimizer or its schedule", optimizing.step)
             found: Values = {(Kind.PARAM, n): p for n, p in params.items()}
             found |= {(Kind.OPTIMIZER_STATE, n): t for n, t in optimizing.state(params).items()}
             shared: Values = {

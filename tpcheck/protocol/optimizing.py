@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -33,8 +33,13 @@ class Optimizing:
                 f"{whose} returned {shown(optimizer)}; return a torch.optim.Optimizer, or an "
                 "object with its step(), zero_grad() and state"
             )
-        self.optimizer = optimizer
+        self.optimizer, self.whose = optimizer, whose
         self.schedule = schedule(optimizer) if schedule else None
+        if schedule and not callable(getattr(self.schedule, "step", None)):
+            raise InvalidArgument(
+                f"{whose}: its schedule returned {shown(self.schedule)}; return a "
+                "torch.optim.lr_scheduler.LRScheduler"
+            )
 
     def zero(self) -> None:
         """Before the passes of a step."""
@@ -48,12 +53,21 @@ class Optimizing:
 
     def state(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
         """`NAME.KEY` → what it keeps of a parameter, tied ones under their first name: a tensor, or
-        a number as one."""
-        found: dict[str, Tensor | None] = {}
+        a number as one; of mappings and lists inside each, as in `NAME.KEY.0`.
+
+        Raises:
+            InvalidArgument: it keeps something else than a mapping of a parameter.
+        """
+        found: dict[str, Tensor] = {}
         for name, parameter in once(parameters).items():
             kept = self.optimizer.state.get(parameter, {})
-            found |= {f"{name}.{key}": _tensor(value) for key, value in kept.items()}
-        return {name: tensor for name, tensor in found.items() if tensor is not None}
+            if not isinstance(kept, Mapping):
+                raise InvalidArgument(
+                    f"{self.whose}: its state of a parameter is {shown(kept)}; keep a mapping of "
+                    "names to tensors"
+                )
+            found |= dict(_tensors(name, kept))
+        return found
 
 
 def once(parameters: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
@@ -70,9 +84,15 @@ def parameter_of(name: str, parameters: Mapping[str, Any]) -> str | None:
     return next((own for own in parameters if name.startswith(f"{own}.")), None)
 
 
-def _tensor(value: Any) -> Tensor | None:
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in a value, by the path to each."""
     if isinstance(value, Tensor):
-        return value.detach()
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return torch.tensor(float(value), dtype=torch.float64)
-    return None
+        yield name, value.detach()
+    elif isinstance(value, (int, float)):
+        yield name, torch.tensor(float(value), dtype=torch.float64)
+    elif isinstance(value, Mapping):
+        for key, inside in value.items():
+            yield from _tensors(f"{name}.{key}", inside)
+    elif isinstance(value, (list, tuple)):
+        for index, inside in enumerate(value):
+            yield from _tensors(f"{name}.{index}", inside)

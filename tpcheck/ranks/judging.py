@@ -48,6 +48,10 @@ class Judging:
         self.problem = problem
         self.rank, self.report, self.kept = report.rank, report, kept
         self.targets = {(t.kind, t.name): t for t in problem.targets}
+        self._names: dict[tuple[Kind, int], list[InPass]] = {}  # of each step
+        for kind, text in self.targets:
+            name = InPass.parse(text)
+            self._names.setdefault((kind, name.at.step), []).append(name)
         self.suspects: dict[str, Tensor] = {}
 
     def outputs(self, outputs: Mapping[str, Tensor], at: Pass, *, wider: bool = False) -> bool:
@@ -86,10 +90,8 @@ class Judging:
         """Compares gradients of parameters, or an optimizer's state, in a step. What is expected
         and not given (of a parameter that the candidate froze, or made a buffer of) is a mismatch.
         """
-        for own, name in list(self.targets):
-            in_pass = InPass.parse(name)
-            if own is kind and in_pass.at.step == step:
-                self.check(kind, name, given.get(in_pass.base))
+        for name in self._names.get((kind, step), []):
+            self.check(kind, str(name), given.get(name.base))
 
     def check(
         self, kind: Kind, name: str, actual: Tensor | None, *, dtype: torch.dtype | None = None

@@ -64,6 +64,8 @@ def _optimizing(run: Any, module: Any, training: Training) -> Optimizing:
     with run.recorder:
         if (build := run.parts.get("optimizer")) is not None:
             own, whose = build(module, run.mesh), "the check's optimizer"
+            if not isinstance(own, torch.optim.Optimizer):
+                return Optimizing(own, None, whose)  # no schedule of torch's takes it
         else:
             own, whose = training.optimizer(once(parameters_of(module))), "training's optimizer"
         return Optimizing(own, training.schedule, whose)

@@ -16,6 +16,9 @@ from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Entry
 from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport
+from tpcheck.protocol.optimizing import parameter_of
+from tpcheck.protocol.problem import Target
+from tpcheck.tensors.names import InPass
 from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Impasse, Kind, Phase, Rule, Uncompiled
 
@@ -64,7 +67,7 @@ def _disagreeing_replicas(posed: Posed, reports: list[RankReport]) -> list[Misma
     by_rank = {report.rank: report for report in reports}
     for target in posed.problems[0].targets:
         key = (target.kind, target.name)
-        entry = _live(target.entry, reports, target.name, target.kind)
+        entry = _live(posed, target, reports)
         if entry is None:
             continue
         shared = posed.shared and target.kind.is_of_parameter
@@ -80,13 +83,18 @@ def _disagreeing_replicas(posed: Posed, reports: list[RankReport]) -> list[Misma
     return found
 
 
-def _live(entry: Entry, reports: list[RankReport], name: str, kind: Kind) -> Entry | None:
+def _live(posed: Posed, target: Target, reports: list[RankReport]) -> Entry | None:
     """The placement that the candidate really has; None for a DTensor gradient, whose own
     placement may differ from its parameter's."""
-    live = next((r.entries[name] for r in reports if name in r.entries), None)
-    if kind in (Kind.PARAM, Kind.PARAM_GRAD) and live is not None:
-        return live if placement.by_axis(live) == placement.by_axis(entry) else None
-    return entry
+    if not target.kind.is_of_parameter:
+        return target.entry
+    base, params = InPass.parse(target.name).base, posed.params
+    of = parameter_of(base, params) if target.kind is Kind.OPTIMIZER_STATE else base
+    live = next((r.entries[of] for r in reports if of in r.entries), None)
+    if of is None or live is None:
+        return target.entry
+    planned = params[of] if target.kind is Kind.OPTIMIZER_STATE else target.entry
+    return target.entry if placement.by_axis(live) == placement.by_axis(planned) else None
 
 
 def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:

@@ -17,6 +17,7 @@ class Own:
 
     def __init__(self, parameter: nn.Parameter) -> None:
         kept = {"sum": torch.ones(2), "count": 3, "name": "p", "on": True}
+        kept["pair"] = (torch.zeros(1), {"inside": torch.ones(1)})
         self.state, self.taken = {parameter: kept}, []
 
     def zero_grad(self) -> None:
@@ -42,7 +43,8 @@ def test_another_s_tensors_and_numbers_are_its_state() -> None:
     optimizing.step()
     assert own.taken == ["zero", "step"]
     state = optimizing.state({"a.weight": parameter, "b.weight": parameter})
-    assert list(state) == ["a.weight.sum", "a.weight.count"]
+    inside = ["a.weight.pair.0", "a.weight.pair.1.inside"]
+    assert list(state) == ["a.weight.sum", "a.weight.count", "a.weight.on", *inside]
     assert float(state["a.weight.count"]) == 3.0 and state["a.weight.count"].ndim == 0
 
 
@@ -67,3 +69,18 @@ def test_a_state_belongs_to_the_parameter_that_it_is_named_by() -> None:
     assert parameter_of("up.weight.exp_avg", dict.fromkeys(names)) == "up.weight"
     assert parameter_of("up.weight_scale.exp_avg", dict.fromkeys(names)) == "up.weight_scale"
     assert parameter_of("up.bias.exp_avg", dict.fromkeys(names)) is None
+
+
+@pytest.mark.parametrize("schedule", [lambda o: None, lambda o: 3])
+def test_a_schedule_that_takes_no_steps_is_refused_in_one_line(schedule: Any) -> None:
+    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    with pytest.raises(InvalidArgument, match="its schedule returned"):
+        Optimizing(sgd, schedule, "training's optimizer")
+
+
+def test_a_state_that_is_no_mapping_is_refused_in_one_line() -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    own = Own(parameter)
+    own.state = {parameter: torch.zeros(2)}
+    with pytest.raises(InvalidArgument, match="keep a mapping of names to tensors"):
+        Optimizing(own, None, "the check's optimizer").state({"w": parameter})

@@ -92,6 +92,9 @@ def scaled(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     first = next(iter(found.values()))
     one = all(abs(factor - first) <= 1e-2 * abs(first) for factor in found.values())
+    share = _share(_problem(facts, local), local.at.step)
+    if one and share < 1 and abs(first * share - 1) <= 1e-2:
+        return None  # by gradients that are not clipped
     code = _code_of(local, first if one else None)
     if code is None:
         return None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from tests.unit.diagnosis.edits import Edit, Ranks, examine
 from tests.unit.test_training import CASE, spec, values
+from tpcheck import Norm
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import take
 from tpcheck.tensors.names import InPass, Pass
@@ -122,3 +125,20 @@ def test_what_follows_from_a_wrong_step_is_not_asked() -> None:
         "gradient-dropped",
         True,
     )
+
+
+def test_a_step_by_gradients_that_are_not_clipped_is_no_sum_of_ranks() -> None:
+    """The norm is twice what it is clipped to, and the degree is two."""
+    twice = on((0, 1), Kind.PARAM, "down.bias", once_more)
+    clipped = spec(norm=Norm(most=(0.5,)), optimizer=plain, steps=1)
+    assert examine(twice, spec=clipped, case=CASE).code == "unclassified"
+    assert examine(twice, spec=spec(optimizer=plain, steps=1), case=CASE).code == "summed-twice"
+
+
+def plain(named: Any) -> Any:
+    return torch.optim.SGD(named.values(), lr=0.1)
+
+
+def once_more(posed: Posed, rank: int) -> Tensor:
+    before = posed.problems[0].params["down.bias"].double()
+    return before + 2.0 * (values(posed, Kind.PARAM, 0)["down.bias"] - before)
