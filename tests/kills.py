@@ -12,7 +12,8 @@ from tpcheck.search.search import Search
 from tpcheck.verdict import CaseResult, Counterexample
 
 #: Those of `tpcheck mutants`.
-OPTIONS = matrix.options(examples=100)
+#: Of the matrix, but that a failure is looked for at lower degrees, as in a check's own run.
+OPTIONS = replace(matrix.options(examples=100), lower_cases=matrix.SHRINK_CASES)
 
 
 def dies(mutant: Mutant, engine: Engine) -> CaseResult:
