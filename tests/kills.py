@@ -11,7 +11,8 @@ from tpcheck.mutation import matrix
 from tpcheck.search.search import Search
 from tpcheck.verdict import CaseResult, Counterexample
 
-#: Those of `tpcheck mutants`, but that a failure is looked for at lower degrees, as in a check's own run.
+#: Those of `tpcheck mutants`, but that a failure is looked for at lower degrees, as in a check's
+#: own run.
 OPTIONS = replace(matrix.options(examples=100), lower_cases=matrix.SHRINK_CASES)
 
 
