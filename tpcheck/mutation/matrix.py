@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 #: Cases that a mutant's failure may cost to be made smaller, a third of a check's `SHRINK_CASES`.
 #: It is there to be named, and nobody reads its case. With fewer, some would have another name. At
-#: lower degrees it is not looked for: a larger one tells more factors apart.
+#: lower degrees it is not looked for: a larger one tells more factors apart. That it fails is known
+#: by the first case, on ranks of its own; the smallest one needs none of its own.
 SHRINK_CASES = 20
 
 
@@ -35,6 +36,7 @@ def options(examples: int, seed: int = 0) -> Options:
         shrink_cases=SHRINK_CASES,
         lower_cases=0,
         few_ranks=True,  # most fail in their first case
+        fresh=False,
     )
 
 

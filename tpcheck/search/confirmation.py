@@ -16,10 +16,11 @@ class Confirmation:
 
     Args:
         trials: the cases that it ran.
+        fresh: as `Options.fresh`.
     """
 
-    def __init__(self, trials: Trials) -> None:
-        self.trials, self.runner = trials, trials.runner
+    def __init__(self, trials: Trials, *, fresh: bool = True) -> None:
+        self.trials, self.runner, self.fresh = trials, trials.runner, fresh
         self.trouble: str | None = None  # why a failure could not be examined
 
     def settled(self, found: CaseResult, first: CaseResult) -> tuple[CaseResult, Examined]:
@@ -33,14 +34,21 @@ class Confirmation:
             StateLeft: neither of them does.
         """
         for result in [found] if found.case == first.case else [found, first]:
-            # a case of real ranks has run on nothing else
-            after = 0 if self.trials.real is not None else self.trials.before(result)
+            after = self._after(result, first)
             if after:
                 self.runner.renew(result.case.world_size)
             examined = self.examined(result)
             if not after or self._again(result, examined) is Verdict.FAIL:
                 return result, examined
         raise StateLeft(first.case, self.trials.before(first))
+
+    def _after(self, result: CaseResult, first: CaseResult) -> int:
+        """How many cases ran before this one on the same ranks, as far as that is asked."""
+        if self.trials.real is not None:
+            return 0  # a case of real ranks has run on nothing else
+        if not self.fresh and not self.trials.before(first):
+            return 0
+        return self.trials.before(result)
 
     def _again(self, result: CaseResult, examined: Examined) -> Verdict:
         """What the case comes to on fresh ranks, on which nothing but its examination has run."""

@@ -32,6 +32,8 @@ class Options:
         lower_cases: in how many a failure is looked for at each lower degree.
         few_ranks: whether a check begins on as many ranks as its first case needs, since that is
             likely to end it; a case that needs more has all of the engine's started anew.
+        fresh: whether a failure that was met on fresh ranks is told by a smaller case only where
+            that fails on fresh ranks, too.
         replay: whether saved counterexamples run first.
     """
 
@@ -44,6 +46,7 @@ class Options:
     shrink_cases: int = SHRINK_CASES
     lower_cases: int = LOWER_CASES
     few_ranks: bool = False
+    fresh: bool = True
     replay: bool = True
 
     def __post_init__(self) -> None:
@@ -55,7 +58,7 @@ class Options:
         for count in ("shrink_cases", "lower_cases"):
             value = getattr(self, count)
             demand(self, count, is_whole(value), "a whole number of at least 0")
-        for flag in ("few_ranks", "replay"):
+        for flag in ("few_ranks", "fresh", "replay"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         kept = self.corpus is None or isinstance(self.corpus, Corpus)
         demand(self, "corpus", kept, "a Corpus, or None")

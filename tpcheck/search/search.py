@@ -76,7 +76,7 @@ class Search:
         keep = self.keeper.save_at_once
         self.hunt = self.hunter(self.check, self.engine.ranks, self.options, self.trials, keep)
         self._before = 0  # cases that ran before the first was drawn
-        self.confirmation = Confirmation(self.trials)
+        self.confirmation = Confirmation(self.trials, fresh=self.options.fresh)
 
     def run(self, deadline: float | None = None) -> CheckResult:
         """Replays what is saved, then draws; returns the check's verdict."""

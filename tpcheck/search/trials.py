@@ -101,12 +101,14 @@ class Trials:
             then = None  # a check that fails mostly does so at once
         if self.anew is Anew.EACH or (self.anew is Anew.FIRST and not self.results):
             self.runner.renew(case.world_size)
-        before = self.runner.engine.ran
+        engine = self.runner.engine
+        before, starts = engine.ran, engine.starts
         result = decided(lambda: self.runner.run(case, then=then, closely=closely))
         self.results[case.canonical()] = result
         self.onlooker.ran(result)
-        # one that met the time limit twice has met it on fresh ranks
-        self._before[case.canonical()] = 0 if result.timed_out else before
+        # ranks may have been started for it; one that met the time limit twice has met it on fresh
+        fresh = engine.starts > starts or result.timed_out
+        self._before[case.canonical()] = 0 if fresh else before
         self.ledger.enter(result, self._code(result) if self.ledger.asks_why(result) else None)
         return result
 

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from fixtures.parallel.linear import RowLinear
 from tests import candidates
+from tpcheck.case import Case
 from tpcheck.diagnosis import examine
 from tpcheck.engines.engine import Engine
 from tpcheck.report import as_json, text
@@ -22,7 +23,7 @@ from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
-from tpcheck.search.trials import Trials
+from tpcheck.search.trials import Anew, Trials
 from tpcheck.search.verify import verify_all
 from tpcheck.verdict import CaseResult, CheckResult, Verdict
 
@@ -125,6 +126,17 @@ def test_a_check_starts_on_ranks_that_no_other_has_used(gloo: Engine) -> None:
     for order in ([switches, right], [right, switches], [switches, right, switches, right]):
         results = verify_all(order, Session(gloo), one_case)
         assert [result.verdict for result in results] == [Verdict.PASS] * len(order)
+
+
+def test_ranks_that_are_started_for_a_case_have_run_nothing_before(gloo: Engine) -> None:
+    gloo.kill()
+    two, four = (
+        Case(dims=candidates.linear_dims(in_features), mesh={"tp": tp})
+        for in_features, tp in ((2, 2), (4, 4))
+    )
+    trials = Trials(Runner(candidates.check(RowLinear), gloo), (), anew=Anew.FIRST)
+    before = [trials.before(trials.run(case)) for case in (two, four, replace(two, seed=1))]
+    assert before == [0, 0, 1]
 
 
 def confirmed(cls: type, threads: Engine, gloo: Engine) -> CheckResult:
