@@ -28,6 +28,7 @@ class Kind(StrEnum):
     MEMORY = "memory"
     RACE = "race"
     DISCIPLINE = "discipline"
+    MASK = "mask"
     CUSTOM_OP = "custom_op"
     WITNESS = "witness"
 

@@ -10,6 +10,7 @@ from tpcheck.evidence import (
     MessagesLost,
     Misheld,
     Misregistered,
+    OfMask,
     OverSaved,
     PathNotTaken,
     Race,
@@ -186,6 +187,14 @@ class OpMisregistered:
 
 
 @dataclass(frozen=True)
+class DrawnOtherwise:
+    """A random mask, `name`, is not drawn as the reference draws it."""
+
+    name: str
+    seen: OfMask
+
+
+@dataclass(frozen=True)
 class NothingKnown:
     """None of the other causes fits; `subject` is what went wrong first, where anything is left
     to explain."""
@@ -225,6 +234,7 @@ OfStructure = (
     | ProgramsRace
     | DoesMore
     | OpMisregistered
+    | DrawnOtherwise
     | NothingKnown
     | DiagnosisFailed
 )

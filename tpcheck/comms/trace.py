@@ -31,6 +31,7 @@ from tpcheck.comms.operands import (
 from tpcheck.comms.reduce_ops import REDUCING, reduce_op_of
 from tpcheck.comms.saved import Saved
 from tpcheck.event import POINT_TO_POINT, Event
+from tpcheck.tensors.masks import concerns
 from tpcheck.vocabulary import Phase
 
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional")
@@ -86,6 +87,7 @@ class Recorder(TorchDispatchMode):
         self.witnesses: frozenset[str] = frozenset()  # whose runs are counted
         self.counted: dict[tuple[Phase, str], int] = {}
         self.broken: BaseException | None = None  # what a collective raised
+        self.masks: Any = None  # the `Masks` that operators of random ones go through, or None
         self.late: Late | None = None  # what makes asynchronous ones late, where any does
 
     @classmethod
@@ -115,10 +117,14 @@ class Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if any(t.__name__ == "DTensor" for t in types):
+            if self.masks is not None:
+                self.masks.unfolds(func, args)
             return NotImplemented  # let DTensor unfold into local operations first
         kwargs = kwargs or {}
         if self.witnesses:
             self.count(f"{func.namespace}::{func.overloadpacket.__name__}")
+        if self.masks is not None and concerns(func):
+            return self.masks(func, args, kwargs)
         if not self.dispatch or func.namespace not in _NAMESPACES:
             return func(*args, **kwargs)
         self._record_operator(func, args, kwargs)

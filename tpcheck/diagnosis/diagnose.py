@@ -24,14 +24,15 @@ def diagnose(facts: Facts) -> Diagnosis:
 def first_divergence(result: CaseResult) -> AtTensor | AtCollective | None:
     """The first tensor to go wrong, in the order in which they are computed; where none did, the
     module of the collective that a rank refused to enter."""
-    for mismatch in values(result):
+    drawn = [m for m in result.mismatches if m.kind is Kind.MASK]
+    for mismatch in [*drawn, *values(result)]:
         return AtTensor(mismatch.tensor, _phase(mismatch))
     scenes = (m.scene for m in result.mismatches)
     return next((AtCollective(s.module, s.phase) for s in scenes if s.module), None)
 
 
 def _phase(mismatch: Mismatch) -> Phase:
-    if mismatch.kind.is_output:
+    if mismatch.kind.is_output or mismatch.kind is Kind.MASK:
         return Phase.FORWARD
     after = mismatch.kind in (Kind.PARAM, Kind.OPTIMIZER_STATE)
     return Phase.STEP if after else Phase.BACKWARD

@@ -13,6 +13,7 @@ from tpcheck.causes.structure import (
     CollectiveInDtype,
     CollectivesDiffer,
     DoesMore,
+    DrawnOtherwise,
     GivenUp,
     IntegersWrap,
     NotAsLaidOut,
@@ -29,9 +30,13 @@ from tpcheck.causes.structure import (
 )
 from tpcheck.evidence import (
     Died,
+    MaskOfOtherShape,
+    MasksCounted,
     MessagesLost,
     Misheld,
     Misregistered,
+    OfMask,
+    OtherRate,
     OverBudget,
     OverSaved,
     PathNotTaken,
@@ -176,6 +181,14 @@ def _custom_op(result: CaseResult, failed: Sequence[Mismatch]) -> Diagnosis:
     return Diagnosis(Code.CUSTOM_OP, OpMisregistered(detail))
 
 
+def _mask(result: CaseResult, seen: Sequence[Mismatch]) -> Diagnosis:
+    first = seen[0]
+    assert isinstance(first.detail, OfMask), first
+    otherwise = isinstance(first.detail, OtherRate | MaskOfOtherShape | MasksCounted)
+    code = Code.UNCLASSIFIED if otherwise else Code.RNG_NOT_COORDINATED
+    return Diagnosis(code, DrawnOtherwise(first.tensor, first.detail))
+
+
 _HABITS = {
     Habit.CHANGES_INPUT: Code.INPUT_OVERWRITTEN,
     Habit.CHANGES_COTANGENT: Code.INPUT_OVERWRITTEN,
@@ -206,6 +219,7 @@ _IN_ORDER: dict[Kind, Callable[[CaseResult, Sequence[Mismatch]], Diagnosis]] = {
     Kind.HANG: _hang,
     Kind.MEMORY: _memory,
     Kind.EXCEPTION: _exception,
+    Kind.MASK: _mask,
     Kind.RACE: _race,
     Kind.DISCIPLINE: _discipline,
     Kind.CUSTOM_OP: _custom_op,

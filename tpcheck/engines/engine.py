@@ -70,11 +70,6 @@ class Engine:
         return self.kind.name
 
     @property
-    def starts(self) -> int:
-        """How often ranks were forked."""
-        return self.world.starts
-
-    @property
     def preload(self) -> list[str]:
         return self.world.preload
 

@@ -7,6 +7,16 @@ from __future__ import annotations
 
 from tpcheck.evidence.failures import Died, Entered, Raised, Refused, Scene, Stuck, Uneven
 from tpcheck.evidence.kernels import Misregistered, Race, Stray, Undisciplined, Unkept, Wrapped
+from tpcheck.evidence.masks import (
+    MaskOfOtherShape,
+    MaskRedrawn,
+    MaskRepeated,
+    MasksAgree,
+    MasksCounted,
+    MasksDiffer,
+    OfMask,
+    OtherRate,
+)
 from tpcheck.evidence.tensors import (
     Absent,
     Elsewhere,
@@ -33,15 +43,23 @@ __all__ = [
     "Elsewhere",
     "Entered",
     "Evidence",
+    "MaskOfOtherShape",
+    "MaskRedrawn",
+    "MaskRepeated",
+    "MasksAgree",
+    "MasksCounted",
+    "MasksDiffer",
     "MessagesLost",
     "Misheld",
     "Misregistered",
     "OfCost",
     "OfKernel",
+    "OfMask",
     "OfParameter",
     "OfRank",
     "OfTensor",
     "OfTrace",
+    "OtherRate",
     "OverBudget",
     "OverSaved",
     "PathNotTaken",
@@ -71,4 +89,4 @@ OfRank = Raised | Died | Stuck | Refused | Stray | Wrapped | Unkept
 OfTrace = TracesDiffer | MessagesLost | PathNotTaken | WrongDtype
 OfCost = OverBudget | OverSaved
 OfKernel = Race | Undisciplined | Misregistered
-Evidence = OfTensor | OfParameter | OfRank | OfTrace | OfCost | OfKernel
+Evidence = OfTensor | OfParameter | OfRank | OfTrace | OfCost | OfKernel | OfMask

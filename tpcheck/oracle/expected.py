@@ -29,7 +29,7 @@ from tpcheck.oracle.reference import References, ask, build_reference, draw_cota
 from tpcheck.oracle.repeats import FEW, check_repeats, check_same
 from tpcheck.oracle.spreads import Errors, Key, spreads_of
 from tpcheck.oracle.walked import Cotangents, Walked
-from tpcheck.protocol.problem import Problem, Values
+from tpcheck.protocol.problem import Masks, Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import generator, torch_dtype
 
@@ -47,6 +47,7 @@ class Expected:
         own: the same tensors as the reference gives them in the case's dtype.
         unused: gradients that are None in the reference.
         most: what the gradients' norm is clipped to, by step.
+        masks: those that its forwards draw.
     """
 
     cotangents: list[Cotangents]
@@ -55,6 +56,7 @@ class Expected:
     own: Values
     unused: frozenset[Key]
     most: Sequence[float]
+    masks: Masks
 
 
 def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
@@ -71,18 +73,16 @@ def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
         spreads = spreads_of(runs.passes, i, right.values, runs.errors(i), effort)
         if sizes:
             spreads = integers.spreads(spreads, sizes[i].values, torch_dtype(passes.case))
-        expected.append(
-            Expected(
-                right.cotangents, right.values, spreads, runs.own_values(i), unused, right.most
-            )
-        )
+        own, more = runs.own_values(i), (right.most, right.masks)
+        expected.append(Expected(right.cotangents, right.values, spreads, own, unused, *more))
     return expected
 
 
 def evaluate(spec: Spec, case: Case, *problems: Problem) -> list[Values]:
     """What the reference gives in float64 for problems that may have been altered: one, or those
     of all dp coordinates where they share their gradients."""
-    run = Passes(spec, case, problems, torch.float64)(build_reference(spec, case))
+    passes = Passes(spec, case, problems, torch.float64, random=bool(problems[0].masks))
+    run = passes(build_reference(spec, case))
     return [one.values for one in run]
 
 
@@ -128,6 +128,8 @@ def _runs(passes: Passes, of: References, effort: Effort) -> Runs:
         before = torch.get_rng_state()
         first = first_run(passes, of.exact)
         drew = not torch.equal(before, torch.get_rng_state())
+        if drew and (masked := _masked_run(passes, of.exact)) is not None:
+            passes, first, drew = replace(passes, random=True), masked, False
         passes = _with_cotangents(passes, first)
         noise = Noise(passes, of.formula, _formula_run(passes, of, first), torch_dtype(passes.case))
         count = effort.runs[dtype]
@@ -146,6 +148,13 @@ def first_run(passes: Passes, module: Any) -> Run:
     draw = partial(draw_cotangents, passes.case)
     run: Run = ask(passes.spec, "reference's forward or backward", passes, module, draw)
     return run
+
+
+def _masked_run(passes: Passes, module: Any) -> Run | None:
+    """The values with random masks that all runs have; None where it draws something else."""
+    run = first_run(replace(passes, random=True), module)
+    drawn = any(one.masks for one in run) and not any(one.unread for one in run)
+    return run if drawn else None
 
 
 def _formula_run(passes: Passes, of: References, first: Run) -> Run:
@@ -168,7 +177,8 @@ def _with_cotangents(passes: Passes, first: Run) -> Passes:
     """The same walk over problems that have the cotangents of the first run."""
     pairs = zip(passes.problems, first, strict=True)
     problems = [
-        replace(problem, cotangents=one.cotangents, most=list(one.most)) for problem, one in pairs
+        replace(problem, cotangents=one.cotangents, most=list(one.most), masks=dict(one.masks))
+        for problem, one in pairs
     ]
     return replace(passes, problems=problems)
 
@@ -248,6 +258,7 @@ def _sizes(passes: Passes, module: Any) -> Run:
             params=of(p.params),
             inputs=[of(inputs) for inputs in p.inputs],
             cotangents=[of(cotangents) for cotangents in p.cotangents],
+            masks=p.masks,
         )
         for p in passes.problems
     ]

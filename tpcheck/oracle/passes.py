@@ -20,6 +20,7 @@ from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.limit import one_process
+from tpcheck.oracle.masks import NONE, Masking, masking
 from tpcheck.oracle.reference import ask
 from tpcheck.oracle.walked import Cotangents, Walked
 from tpcheck.protocol.conventions import (
@@ -71,6 +72,7 @@ class Passes:
     Args:
         problems: of the dp coordinates that share one gradient: one, or all of them.
         watch: the pass in which module boundaries are watched, or None.
+        random: whether forwards draw masks: the problem's, or those to be noted.
         stepping: a context in which an optimizer takes its step.
     """
 
@@ -79,6 +81,7 @@ class Passes:
     problems: Sequence[Problem]
     dtype: torch.dtype
     watch: Pass | None = None
+    random: bool = False
     stepping: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     def __call__(self, module: Any, cotangents: CotangentsOf = given) -> list[Walked]:
@@ -122,7 +125,7 @@ class Passes:
             sgd_step(params.values())
             shared: Values = {(Kind.PARAM, n): p.detach().clone() for n, p in params.items()}
             for problem, one in zip(self.problems, walked, strict=True):
-                one.values.update(shared | self._after_step(module, problem))
+                one.values.update(shared | self._after_step(module, problem, one))
         return walked
 
     def _trained(
@@ -175,30 +178,32 @@ class Passes:
         for m in range(self.case.microbatches):
             at = step * self.case.microbatches + m
             of = partial(cotangents, problem, at)
-            walked = walked.then(self._pass(module, problem.inputs[at], Pass(m, step), of))
+            walked = walked.then(self._pass(module, problem, at, Pass(m, step), of))
         return walked
 
     def _pass(
         self,
         module: Any,
-        inputs: Mapping[str, Tensor],
+        problem: Problem,
+        number: int,
         at: Pass,
         cotangents: Callable[[Mapping[str, Tensor]], Cotangents],
     ) -> Walked:
-        """Forward and backward of one microbatch."""
-        leaves = leaves_of(self.case, inputs, self._leaf)
-        with self._watching(module, at) as seen:
+        """Forward and backward of one microbatch, whose inputs have this number."""
+        leaves = leaves_of(self.case, problem.inputs[number], self._leaf)
+        with self._masking(problem, at) as masks, self._watching(module, at) as seen:
             outputs = forward(self.spec, module, leaves)
             # copies: a later pass, or the step, may write into what this one returned
             values: Values = {_output(n, at): plain(t).clone() for n, t in outputs.items()}
-            seeds = cotangents(outputs)
+            with masks.aside():
+                seeds = cotangents(outputs)
             _backward(outputs, seeds)
         values |= {(Shelf.BORDER, key): t for key, t in seen.items()}
         trained = {n: leaf for n, leaf in leaves.items() if leaf.requires_grad}
         keys = {n: (Kind.INPUT_GRAD, str(InPass(n, at))) for n in trained}
         values |= {keys[n]: _gradient(leaf) for n, leaf in trained.items()}
         unused = frozenset(keys[n] for n, leaf in trained.items() if leaf.grad is None)
-        return Walked(values, [seeds], unused)
+        return Walked(values, [seeds], unused, (), masks.of(at), masks.unread)
 
     def _combine(self, params: Mapping[str, nn.Parameter]) -> None:
         """Over dp: gradients have been added up, and may be to be averaged; tied ones once, and
@@ -222,6 +227,12 @@ class Passes:
         name = str(InPass(NORM, Pass(0, step)))
         return {(Kind.GRAD_NORM, name): norm.detach().clone()}, [most]
 
+    def _masking(self, problem: Problem, at: Pass) -> contextlib.AbstractContextManager[Masking]:
+        """The masks of a pass: those of the problem, or of a run that draws them."""
+        if not self.random:
+            return contextlib.nullcontext(NONE)
+        return masking(self.case, problem, at)
+
     @contextlib.contextmanager
     def _watching(self, module: Any, at: Pass) -> Iterator[dict[str, Tensor]]:
         """What crosses the module's boundaries in this pass; nothing where it is not watched."""
@@ -236,12 +247,13 @@ class Passes:
             return tensor.clone()
         return tensor.to(self.dtype, copy=True).requires_grad_(asked)
 
-    def _after_step(self, module: Any, problem: Problem) -> Values:
-        """One more forward, of the first microbatch."""
+    def _after_step(self, module: Any, problem: Problem, walked: Walked) -> Values:
+        """One more forward, of the first microbatch; its masks join those of the walk."""
         with torch.no_grad():
             leaves = leaves_of(self.case, problem.inputs[0], self._leaf)
-            with self._watching(module, STEP) as seen:
+            with self._masking(problem, STEP) as masks, self._watching(module, STEP) as seen:
                 outputs = forward(self.spec, module, leaves)
+            walked.masks.update(masks.of(STEP))
         values = {_output(n, STEP): plain(t).clone() for n, t in outputs.items()}
         return values | {(Shelf.BORDER, key): t for key, t in seen.items()}
 

@@ -275,4 +275,5 @@ def _with_targets(case: Case, problem: Problem, expected: Expected, placed: Plac
         about = (entry, own.dtype, value.double(), expected.spreads[key], unused, own, exact)
         (borders if of_border else targets).append(Target(kind, key[1], *about))
     found = replace(problem, targets=targets, borders=borders)
-    return replace(found, cotangents=expected.cotangents, most=list(expected.most))
+    found = replace(found, cotangents=expected.cotangents, masks=expected.masks)
+    return replace(found, most=list(expected.most))

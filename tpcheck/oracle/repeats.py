@@ -36,7 +36,7 @@ def check_repeats(
     Args:
         first: the run in float64.
         own: in the case's dtype; compared where that is float64.
-        drew: whether the first run drew from torch's generator, as dropout does.
+        drew: whether the first run drew from torch's generator what is no mask (`oracle/masks`).
 
     Raises:
         InvalidArgument: it gives other numbers.
@@ -47,8 +47,8 @@ def check_repeats(
     if name is not None:
         raise InvalidArgument(
             f"spec {passes.spec.name!r}: the reference gives other numbers for {name!r} when it "
-            "runs again, so nothing can be compared; call its eval(), or leave out dropout and "
-            "what else is random, or kept from one forward to the next"
+            "runs again, so nothing can be compared; call its eval(), or leave out what is kept "
+            "from one forward to the next, and random numbers other than masks of dropout"
         )
 
 

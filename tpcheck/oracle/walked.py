@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from tpcheck.protocol.problem import Values
+from tpcheck.protocol.problem import Masks, Values
 
 Cotangents = dict[str, Tensor]  # output → cotangent
 
@@ -21,12 +21,16 @@ class Walked:
         cotangents: those that its backwards started from, by microbatch.
         unused: gradients that are None, since nothing depends on the tensor.
         most: what the gradients' norm was clipped to, by step.
+        masks: those that its forwards drew.
+        unread: the operators that drew what is not a mask.
     """
 
     values: Values
     cotangents: list[Cotangents]
     unused: frozenset[tuple[str, str]]
     most: Sequence[float] = ()
+    masks: Masks = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
 
     def then(self, other: Walked) -> Walked:
         """With what came after it."""
@@ -35,4 +39,6 @@ class Walked:
             self.cotangents + other.cotangents,
             self.unused | other.unused,
             [*self.most, *other.most],
+            self.masks | other.masks,
+            self.unread | other.unread,
         )

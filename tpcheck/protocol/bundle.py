@@ -18,6 +18,7 @@ from tpcheck.bounds.spread import Spread
 from tpcheck.placement import Entry
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.tensors.forms import dtype_name
+from tpcheck.tensors.masks import Chance, Mask
 from tpcheck.vocabulary import Kind
 
 
@@ -26,6 +27,7 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
     `own` also the reference's results in the case's dtype."""
     tensors: dict[str, Tensor] = {}
     listing: list[list[Any]] = []
+    drawn: list[list[Any]] = []
     for d, problem in enumerate(problems):
         if d == 0:
             tensors |= {f"param/{n}": t for n, t in problem.params.items()}
@@ -33,6 +35,10 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
             tensors |= {f"input/{d}/{m}/{n}": t for n, t in inputs.items()}
         for m, cotangents in enumerate(problem.cotangents):
             tensors |= {f"cotangent/{d}/{m}/{n}": t for n, t in cotangents.items()}
+        for suffix, masks in problem.masks.items():
+            for i, mask in enumerate(masks):
+                tensors[f"mask/{d}/{suffix}/{i}"] = mask.true
+                drawn.append([d, suffix, i, mask.chance.true, mask.chance.kept])
         for i, target in enumerate(problem.targets):
             tensors[f"value/{d}/{i}"] = target.value
             found = target.spread
@@ -49,6 +55,7 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
     names = [list(inputs) for inputs in problems[0].inputs]  # their order is the call's
     most = [problem.most for problem in problems]
     about = {"targets": dumps(listing), "inputs": dumps(names), "most": dumps(most)}
+    about["masks"] = dumps(drawn)
     save_file(unique, path, metadata=about)
 
 
@@ -74,6 +81,10 @@ def read_bundle(
                     passes[int(m)][name] = bundle.get_tensor(key)
         ordered = zip(problem.inputs, names, strict=True)
         problem.inputs = [{n: inputs[n] for n in order} for inputs, order in ordered]
+        for own, suffix, i, *chance in loads(bundle.metadata()["masks"]):
+            if own == d:
+                mask = Mask(bundle.get_tensor(f"mask/{d}/{suffix}/{i}"), Chance(*chance))
+                problem.masks.setdefault(suffix, []).append(mask)
         for own, i, kind, name, dtype, unused, *counts in loads(bundle.metadata()["targets"]):
             if own == d:
                 value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from tpcheck.case import Case
 from tpcheck.event import Event
-from tpcheck.placement import Entry
+from tpcheck.placement import Entry, Placement
 from tpcheck.plan.parallelized import Promised
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import Pass
@@ -49,6 +49,24 @@ class Work:
         return self.case.seed if self.configuration is None else self.configuration
 
 
+@dataclass(frozen=True)
+class DrawnMask:
+    """A random mask that a rank drew.
+
+    Args:
+        entry: how it is split, by its shape.
+        bits: a digest of it.
+        tells: in bits, how much it says that another one is the same.
+        where, module: of the draw, in the candidate.
+    """
+
+    entry: Mapping[str, Placement]
+    bits: str
+    tells: float
+    where: str
+    module: str
+
+
 @dataclass
 class RankReport:
     """What one rank found."""
@@ -73,6 +91,7 @@ class RankReport:
     uncompiled: Uncompiled | None = None  # why what is handed to `torch.compile` ran eagerly
     masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
     counted: dict[tuple[Phase, str], int] = field(default_factory=dict)  # runs of witnesses
+    drawn: dict[str, DrawnMask] = field(default_factory=dict)  # random masks, by their names
 
 
 # ---- to a host

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from tpcheck.bounds.spread import Spread
 from tpcheck.placement import Entry
+from tpcheck.tensors.masks import Mask
 from tpcheck.vocabulary import Kind
 
 Values = dict[tuple[str, str], Tensor]  # (kind, name) → tensor
+Masks = dict[str, list[Mask]]  # a pass's suffix → those of its forward, in their order
 
 
 @dataclass(frozen=True)
@@ -51,4 +53,5 @@ class Problem:
     targets: list[Target] = field(default_factory=list)
     borders: list[Target] = field(default_factory=list)  # in the order of computation, full
     most: list[float] = field(default_factory=list)  # [step]: the gradients' norm, clipped
+    masks: Masks = field(default_factory=dict)
     ones: bool = False  # cotangents of ones, as a `.sum()` loss has: for `rules`

@@ -35,6 +35,7 @@ from tpcheck.protocol.problem import Problem
 from tpcheck.protocol.returned import file_of
 from tpcheck.ranks import compiled, poison
 from tpcheck.ranks.discipline import observed
+from tpcheck.ranks.drawing import Masks
 from tpcheck.ranks.judging import Judging
 from tpcheck.ranks.kernel import run_kernel, stopped_by, unmodelled_by
 from tpcheck.ranks.loading import Loader
@@ -65,6 +66,7 @@ class RankRun:
         self.kept: dict[str, Tensor] = {}  # what a dump asks for
         self.share = Share(work, self.problem, self.rank)
         self.judge = Judging(work, self.problem, mesh, self.report, self.kept)
+        self.masks = Masks(work, self.problem, recorder, self.report)
 
     def _load_problem(self) -> Problem:
         d = self.case.coordinates(self.rank).get("dp", 0)
@@ -164,12 +166,14 @@ class RankRun:
         for i in of_step:
             self.recorder.phase = Phase.FORWARD
             leaves, at = self.share.leaves(self.problem.inputs[i]), self._pass(i)
+            self.masks.begin(at)
             with self.watching(module, at):
                 outputs = self.forward(module, leaves)
                 if not self.judge.outputs(outputs, at):
                     return False
                 self.recorder.phase = Phase.BACKWARD
                 self._backward(outputs, i)
+            self.masks.end()
             self.judge.input_gradients(leaves, at)
         return True
 

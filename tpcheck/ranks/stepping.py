@@ -122,6 +122,8 @@ def _step(run: Any, module: Any, params: Mapping[str, nn.Parameter]) -> None:
         run.judge.check(Kind.PARAM, name, param.detach())
     with torch.no_grad():
         leaves = run.share.leaves(run.problem.inputs[0])
+        run.masks.begin(STEP)
         with run.watching(module, STEP):
             outputs = run.forward(module, leaves)
+        run.masks.end()
         run.judge.outputs(outputs, STEP)

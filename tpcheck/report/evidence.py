@@ -14,6 +14,7 @@ from tpcheck.evidence import (
     MessagesLost,
     Misheld,
     Misregistered,
+    OfMask,
     OverSaved,
     PathNotTaken,
     PlanFault,
@@ -30,6 +31,7 @@ from tpcheck.evidence import (
     WrongDtype,
     WrongForm,
 )
+from tpcheck.report.masks import drawn
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Access, Fault, Habit, Impasse, Lost, OpTest
 
@@ -48,6 +50,8 @@ def reason(mismatch: Mismatch) -> str | None:
 
 
 def said(detail: Evidence) -> str | None:
+    if isinstance(detail, OfMask):
+        return drawn(detail)
     match detail:
         case WrongForm(form, expected):
             return f"{form}, expected a dense {expected} tensor"

@@ -18,6 +18,7 @@ from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
+from tpcheck.runner.masks import uncoordinated
 from tpcheck.tensors.names import InPass
 from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Impasse, Kind, Phase, Rule, Uncompiled
@@ -44,6 +45,7 @@ def judge(
     if not failed:
         result.mismatches += _disagreeing_replicas(posed, reports)
         result.mismatches += _disagreeing_traces(reports)
+        result.mismatches += uncoordinated(posed, reports)
     if allowed is not None and not result.mismatches:
         # only of a candidate whose values are right: a wrong one communicates wrongly too
         for report in reports:

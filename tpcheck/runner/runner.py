@@ -36,6 +36,7 @@ from tpcheck.runner.judge import (
     unmodelled,
 )
 from tpcheck.runner.judged import judged
+from tpcheck.runner.masks import require_masks
 from tpcheck.runner.planned import Planned, planned
 from tpcheck.runner.posing import Posing
 from tpcheck.runner.second_look import doubtful, look_again
@@ -100,6 +101,7 @@ class Runner:
         else:
             posed, left = self._posing.take(case)
         _require_outputs(self.check.kernel, posed)
+        require_masks(self.check, self.engine.kind, posed)
         result = self.execute(posed, then=then, closely=closely, dump=dump, others=others)
         result.left = left + result.left
         return result
@@ -146,7 +148,7 @@ class Runner:
                 dump=str(dump) if dump else "",
                 watch=watch,
                 follow=follow,
-                eager=eager or watch is not None,
+                eager=eager or watch is not None or bool(posed.problems[0].masks),
                 rules=others,
                 configuration=configuration,
                 epoch=epoch,

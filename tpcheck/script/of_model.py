@@ -42,7 +42,7 @@ def of_model(saved: Saved, check: Check) -> Body:
     """
     what = _beyond(saved, check)
     if what is not None:
-        raise CaseError(f"case {saved.id}: {saved.check!r} needs {what}, which no script has yet")
+        raise _no_script(saved, what)
     found = subject.named(check.candidate, check) or subject.of_check(check, ("Check",))
     if found is None:
         raise CaseError(
@@ -52,6 +52,8 @@ def of_model(saved: Saved, check: Check) -> Body:
     own = {"load": check.load, "forward": check.spec.forward, "finalize": check.spec.finalize}
     functions = {name: _named(saved, check, name, value) for name, value in own.items() if value}
     posed = pose(check.spec, saved.case, CONFIRM)
+    if posed.problems[0].masks:
+        raise _no_script(saved, "random masks")
     return Body(
         candidate=found,
         parts=[candidate, compared, launch, model],
@@ -63,6 +65,10 @@ def of_model(saved: Saved, check: Check) -> Body:
         leave="leave",
         tell="dist.get_rank() == 0",
     )
+
+
+def _no_script(saved: Saved, what: str) -> CaseError:
+    return CaseError(f"case {saved.id}: {saved.check!r} needs {what}, which no script has yet")
 
 
 def _beyond(saved: Saved, check: Check) -> str | None:

@@ -13,10 +13,12 @@ from tpcheck.placement import Entry, Heads
 from tpcheck.spec import Spec
 from tpcheck.specs import reference, scaled
 from tpcheck.specs.saved import saved_by_a_rank
-from tpcheck.specs.tokens import stream_layout, token_dims, tokens_of
+from tpcheck.specs.tokens import dropped, stream_layout, token_dims, tokens_of
 
 
-def attention(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
+def attention(
+    *, sequence_parallel: bool = False, dropout: tuple[float, ...] = (), models: Models = ()
+) -> Spec:
     """Attention split by heads: x `Replicate` → y `Replicate` (both `Shard(1)` under SP).
 
     Dims: `batch`, `seq`, `hidden`, `heads`, `kv_heads` (every valid pair, also fewer K/V heads
@@ -24,6 +26,8 @@ def attention(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
     Parameters: `q_proj.*` by heads, `k_proj.*` and `v_proj.*` by K/V heads (rank r holds head
     r // (R / n_kv) when R > n_kv), `o_proj.weight` `Shard(1)` by heads; `norm.*`, `q_norm.weight`,
     `k_norm.weight`, `o_proj.bias` replicated. Under `models`, only their sizes (`specs/scaled`).
+    With rates of `dropout`, the dim `dropout`: attention's weights are dropped, and what `o_proj`
+    gives, before the residual.
     """
     sizes = scaled.among("attention", models)
 
@@ -38,12 +42,12 @@ def attention(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
             "residual": st.booleans(),
         }
         dims = token_dims(sequence_parallel, batch=2) | head_dims(sizes) | own | attention_flags()
-        return strategies.cases(space, dims, among=sizes)
+        return strategies.cases(space, dims | dropped(dropout), among=sizes)
 
     return Spec(
         name="attention_sp" if sequence_parallel else "attention",
         cases=cases,
-        reference=lambda case: _reference(case, norm=case["norm"], residual=case["residual"]),
+        reference=_with_all,
         inputs=tokens_of("hidden"),
         layout=lambda case: stream_layout(attention_params(case), sequence_parallel),
         budget=lambda case: attention_budget(case, sequence_parallel),
@@ -73,6 +77,12 @@ def attention_flags() -> dict[str, Any]:
     from hypothesis import strategies as st
 
     return {flag: st.booleans() for flag in ("qk_norm", "rotary", "causal")}
+
+
+def _with_all(case: Case) -> reference.Attention:
+    """The reference, its norm, residual and dropout included."""
+    dropout = case.get("dropout", 0.0)
+    return _reference(case, norm=case["norm"], residual=case["residual"], dropout=dropout)
 
 
 def _reference(case: Case, **given: Any) -> reference.Attention:

@@ -19,15 +19,18 @@ from tpcheck.specs.attention import (
     heads_divide,
 )
 from tpcheck.specs.mlp import mlp_budget, mlp_params
-from tpcheck.specs.tokens import stream_layout, token_dims, tokens_of
+from tpcheck.specs.tokens import dropped, stream_layout, token_dims, tokens_of
 
 
-def block(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
+def block(
+    *, sequence_parallel: bool = False, dropout: tuple[float, ...] = (), models: Models = ()
+) -> Spec:
     """Pre-norm block, attention then MLP: x `Replicate` → y `Replicate` (`Shard(1)` under SP).
 
     Dims: `batch`, `seq`, `hidden`, `heads`, `kv_heads`, `head_dim`, `intermediate`,
     `activation`, `norm`, `bias`, `qk_norm`, `rotary`, `causal`. Parameters: `attention.*` and
-    `mlp.*` as in their own specs. Under `models`, only their sizes (`specs/scaled`).
+    `mlp.*` as in their own specs. Under `models`, only their sizes (`specs/scaled`). With rates
+    of `dropout`, the dim `dropout`, as in their own specs.
     """
     sizes = scaled.among("block", models)
 
@@ -37,7 +40,7 @@ def block(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
 
     return Spec(
         name="block_sp" if sequence_parallel else "block",
-        cases=lambda space: _cases(space, {}, sequence_parallel, sizes),
+        cases=lambda space: _cases(space, dropped(dropout), sequence_parallel, sizes),
         reference=lambda case: reference.Block(**block_dims(case)),
         inputs=tokens_of("hidden"),
         layout=layout,
@@ -50,16 +53,18 @@ def stack(
     *,
     sequence_parallel: bool = False,
     layers: tuple[int, ...] = (1, 2, 3),
+    dropout: tuple[float, ...] = (),
     models: Models = (),
 ) -> Spec:
     """`layers` blocks in a row. Dims: a block's and `layers`. Parameters: `blocks.i.*`. Under
-    `models`, only their sizes (`specs/scaled`), but for `layers`."""
+    `models`, only their sizes (`specs/scaled`), but for `layers`. `dropout` as in a block."""
     sizes = scaled.among("block", models)
 
     def cases(space: Any) -> Any:
         from hypothesis import strategies as st
 
-        return _cases(space, {"layers": st.sampled_from(layers)}, sequence_parallel, sizes)
+        more = {"layers": st.sampled_from(layers)} | dropped(dropout)
+        return _cases(space, more, sequence_parallel, sizes)
 
     def layout(case: Case) -> Layout:
         params: dict[str, Entry] = {}
@@ -86,8 +91,11 @@ def block_budget(case: Case, sequence_parallel: bool) -> Budget:
 
 
 def block_dims(case: Case) -> reference.BlockDims:
-    """The arguments of a block, as the case has them."""
-    dims = {name: case[name] for name in reference.BlockDims.__annotations__}
+    """The arguments of a block, as the case has them; `dropout` where it has that."""
+    names = reference.BlockDims.__annotations__.keys() - {"dropout"}
+    dims = {name: case[name] for name in names}
+    if "dropout" in case.dims:
+        dims["dropout"] = case["dropout"]
     return cast(reference.BlockDims, dims)
 
 

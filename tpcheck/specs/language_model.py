@@ -25,7 +25,7 @@ from tpcheck.specs.block import block_budget, block_dims
 from tpcheck.specs.cross_entropy import IGNORED, REDUCED, CrossEntropy, as_loss
 from tpcheck.specs.edges import edge_ids, edge_targets
 from tpcheck.specs.mlp import mlp_params
-from tpcheck.specs.tokens import token_dims
+from tpcheck.specs.tokens import dropped, token_dims
 
 
 class LanguageModel(nn.Module):
@@ -63,6 +63,7 @@ def language_model(
     layers: tuple[int, ...] = (1, 2),
     tied: tuple[bool, ...] = (False, True),
     even: bool = False,
+    dropout: tuple[float, ...] = (),
     models: Models = (),
 ) -> Spec:
     """A decoder from ids to its loss, vocabulary and layers sharded: ids, targets `Replicate` →
@@ -72,7 +73,7 @@ def language_model(
     Dims: `batch`, `seq`, `layers`, `vocab` (odd ones too, unless `even`), a block's, `tied` (the
     head is the embedding's weight), `ignored` (some tokens have no loss). Parameters as in
     `LanguageModel`; a tied weight under both names. Under `models`, only their sizes
-    (`specs/scaled`), but for `layers`.
+    (`specs/scaled`), but for `layers`. With rates of `dropout`, the dim `dropout`, as in a block.
     """
     among = scaled.among("language_model", models, even=even)
 
@@ -97,6 +98,7 @@ def language_model(
             "vocab": some,
             "tied": st.sampled_from(tied),
             "ignored": st.booleans(),
+            **dropped(dropout),
         }
         return strategies.cases(space, dims | attention_flags(), among=sizes if among else None)
 

@@ -13,15 +13,18 @@ from tpcheck.placement import Entry, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import reference, scaled
 from tpcheck.specs.saved import saved_by_a_rank
-from tpcheck.specs.tokens import stream_layout, token_dims, tokens_of
+from tpcheck.specs.tokens import dropped, stream_layout, token_dims, tokens_of
 
 
-def mlp(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
+def mlp(
+    *, sequence_parallel: bool = False, dropout: tuple[float, ...] = (), models: Models = ()
+) -> Spec:
     """MLP, column then row: x `Replicate` → y `Replicate` (both `Shard(1)` under SP).
 
     Dims: `batch`, `seq`, `hidden`, `intermediate` (odd ones too), `activation` ("gelu" tanh form,
     "swiglu"), `norm` ("none", "layer", "rms"), `residual`, `bias`. Parameters: `norm.*`
     replicated; `up.*`, `gate.*` `Shard(0)`; `down.weight` `Shard(1)`; `down.bias` replicated.
+    With rates of `dropout`, the dim `dropout`: what `down` gives is dropped, before the residual.
     Under `models`, only their sizes (`specs/scaled`).
     """
     sizes = scaled.among("mlp", models)
@@ -39,7 +42,8 @@ def mlp(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
             "residual": st.booleans(),
             "bias": st.booleans(),
         }
-        return strategies.cases(space, token_dims(sequence_parallel, batch=3) | own, among=sizes)
+        dims = token_dims(sequence_parallel, batch=3) | own | dropped(dropout)
+        return strategies.cases(space, dims, among=sizes)
 
     return Spec(
         name="mlp_sp" if sequence_parallel else "mlp",
@@ -51,6 +55,7 @@ def mlp(*, sequence_parallel: bool = False, models: Models = ()) -> Spec:
             norm=case["norm"],
             residual=case["residual"],
             bias=case["bias"],
+            dropout=case.get("dropout", 0.0),
         ),
         inputs=tokens_of("hidden"),
         layout=lambda case: stream_layout(mlp_params(case), sequence_parallel),

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tpcheck.specs.heads import attend, check_heads, merge_heads, rotary, split_heads
+
 Activation = Literal["gelu", "swiglu"]
 NormKind = Literal["none", "layer", "rms"]
 
 EPS = 1e-5
-ROTARY_BASE = 10_000.0
 
 
 class BlockDims(TypedDict, total=False):
@@ -34,6 +35,7 @@ class BlockDims(TypedDict, total=False):
     qk_norm: bool
     rotary: bool
     causal: bool
+    dropout: float
 
 
 def matmul(x: Tensor, weight: Tensor, *, transposed: bool) -> Tensor:
@@ -49,47 +51,6 @@ def activate(up: Tensor, gate: Tensor | None) -> Tensor:
 def rms_normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [..., H] · rsqrt(mean(x²) + eps) · weight [H], without an upcast."""
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
-
-
-def rotary(x: Tensor, positions: Tensor) -> Tensor:
-    """Half-rotation of x [B, heads, S, D] by positions [S].
-
-    The angles and the rotation are float64 for a float64 x and float32 for any other: in
-    bfloat16 neighbouring positions beyond 256 would coincide.
-    """
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    half = torch.arange(x.shape[-1] // 2, device=x.device, dtype=dtype)
-    frequency = ROTARY_BASE ** (-2.0 * half / x.shape[-1])  # [D / 2]
-    angle = positions.to(dtype)[:, None] * frequency  # [S, D / 2]
-    cos, sin = angle.cos(), angle.sin()
-    first, second = x.to(dtype).chunk(2, dim=-1)  # [B, heads, S, D / 2] each
-    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-    return rotated.to(x.dtype)
-
-
-def split_heads(x: Tensor, head_dim: int) -> Tensor:
-    """[B, S, heads · D] → [B, heads, S, D]."""
-    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
-
-
-def merge_heads(x: Tensor) -> Tensor:
-    """[B, heads, S, D] → [B, S, heads · D]."""
-    return x.transpose(1, 2).flatten(2)
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-    """q [B, A, S, D], k and v [B, G, S, D] → [B, A, S, D]; query head a reads K/V head a·G/A."""
-    repeats = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-def check_heads(*, heads: int, kv_heads: int, head_dim: int, rotary: bool) -> None:
-    """Raises ``ValueError`` for head counts that no attention can have, at any degree."""
-    if heads % kv_heads:
-        raise ValueError(f"heads={heads} is not divisible by kv_heads={kv_heads}")
-    if rotary and head_dim % 2:
-        raise ValueError(f"head_dim={head_dim} is odd: rotary turns pairs of elements")
 
 
 class Linear(nn.Module):
@@ -156,7 +117,8 @@ class Embedding(nn.Module):
 
 
 class MLP(nn.Module):
-    """x [B, S, H] → y [B, S, H]: norm → up (and gate) → activation → down, plus x if residual.
+    """x [B, S, H] → y [B, S, H]: norm → up (and gate) → activation → down → dropout, plus x if
+    residual.
 
     Parameters: ``norm.*`` unless norm is "none"; ``up.*`` and, for swiglu, ``gate.*`` [I, H];
     ``down.*`` [H, I]; with ``bias`` each of the three has one.
@@ -171,9 +133,10 @@ class MLP(nn.Module):
         norm: NormKind = "none",
         residual: bool = False,
         bias: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.residual = residual
+        self.residual, self.dropout = residual, dropout
         self.norm = build_norm(norm, hidden)
         self.up = Linear(hidden, intermediate, bias=bias)
         self.gate = Linear(hidden, intermediate, bias=bias) if activation == "swiglu" else None
@@ -182,11 +145,13 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = x if self.norm is None else self.norm(x)
         y: Tensor = self.down(activate(self.up(h), None if self.gate is None else self.gate(h)))
+        y = F.dropout(y, self.dropout, self.training)
         return x + y if self.residual else y
 
 
 class Attention(nn.Module):
-    """x [B, S, H] → y [B, S, H]: norm → q, k, v → q/k norm → rotary → attention → o, plus x.
+    """x [B, S, H] → y [B, S, H]: norm → q, k, v → q/k norm → rotary → attention, whose weights
+    are dropped, too → o → dropout, plus x.
 
     Parameters: ``norm.*`` unless norm is "none"; ``q_proj.*`` [A · D, H]; ``k_proj.*`` and
     ``v_proj.*`` [G · D, H]; ``o_proj.*`` [H, A · D]; with ``qk_norm``, ``q_norm.weight`` and
@@ -206,10 +171,12 @@ class Attention(nn.Module):
         qk_norm: bool = False,
         rotary: bool = False,
         causal: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         check_heads(heads=heads, kv_heads=kv_heads, head_dim=head_dim, rotary=rotary)
         self.head_dim, self.residual, self.rotary, self.causal = head_dim, residual, rotary, causal
+        self.dropout = dropout
         self.norm = build_norm(norm, hidden)
         self.q_proj = Linear(hidden, heads * head_dim, bias=bias)
         self.k_proj = Linear(hidden, kv_heads * head_dim, bias=bias)
@@ -223,7 +190,9 @@ class Attention(nn.Module):
         q = self.prepare(self.q_proj(h), self.q_norm)  # [B, A, S, D]
         k = self.prepare(self.k_proj(h), self.k_norm)  # [B, G, S, D]
         v = split_heads(self.v_proj(h), self.head_dim)  # [B, G, S, D]
-        y: Tensor = self.o_proj(merge_heads(attend(q, k, v, causal=self.causal)))
+        dropout = self.dropout if self.training else 0.0
+        y: Tensor = self.o_proj(merge_heads(attend(q, k, v, causal=self.causal, dropout=dropout)))
+        y = F.dropout(y, dropout)
         return x + y if self.residual else y
 
     def prepare(self, projected: Tensor, norm: nn.Module | None) -> Tensor:
@@ -250,6 +219,7 @@ class Block(nn.Module):
         qk_norm: bool = False,
         rotary: bool = True,
         causal: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.attention = Attention(
@@ -263,9 +233,16 @@ class Block(nn.Module):
             qk_norm=qk_norm,
             rotary=rotary,
             causal=causal,
+            dropout=dropout,
         )
         self.mlp = MLP(
-            hidden, intermediate, activation=activation, norm=norm, residual=True, bias=bias
+            hidden,
+            intermediate,
+            activation=activation,
+            norm=norm,
+            residual=True,
+            bias=bias,
+            dropout=dropout,
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -17,8 +17,9 @@ def saved_by_a_rank(
 ) -> int | None:
     """What `part(norm)`, the reference with one rank's heads or columns, keeps for backward; under
     SP the norm in front sees one rank's part of the sequence alone. None for inputs that are views
-    of something larger, whose storages say nothing."""
-    if case.memory != "contiguous":
+    of something larger, whose storages say nothing, and under dropout, whose masks are kept, too.
+    """
+    if case.memory != "contiguous" or case.get("dropout"):
         return None
     batch, seq, hidden = case["batch"], case["seq"], case["hidden"]
     dtype = torch_dtype(case)

@@ -28,6 +28,13 @@ def token_dims(
     }
 
 
+def dropped(rates: tuple[float, ...]) -> dict[str, Any]:
+    """The dim `dropout`, one of the rates; without any there is no such dim, and no dropout."""
+    from hypothesis import strategies as st
+
+    return {"dropout": st.sampled_from(rates)} if rates else {}
+
+
 def tokens_of(width: str) -> Callable[[Case, Any], Mapping[str, Tensor]]:
     """`inputs` of a spec: x [B, S, `case[width]`]."""
 

@@ -154,12 +154,21 @@ def test_a_sparse_gradient_is_expected_with_its_zeros(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-def test_a_reference_with_dropout_is_refused(dtype: str) -> None:
-    """What it drops would pass for rounding: any candidate would be within the bounds."""
-    case = Case(mesh={"tp": 2}, dtype=dtype)
+@pytest.mark.parametrize("noise", ["normal", "uniform", "both", "unequal"])
+def test_a_reference_that_draws_what_is_not_a_mask_is_refused(dtype: str, noise: str) -> None:
+    """What it draws would pass for rounding: any candidate would be within the bounds."""
+
+    def drawn(y: Tensor, more: Any) -> Tensor:
+        if noise == "normal":
+            return y + torch.randn_like(y)
+        if noise == "uniform":
+            return y * torch.rand_like(y)
+        if noise == "both":
+            return nn.functional.dropout(y, 0.5) + torch.randn_like(y)
+        return y * torch.bernoulli(torch.linspace(0.2, 0.8, y.shape[-1]).expand(y.shape))
+
     with pytest.raises(InvalidArgument, match="other numbers for 'output' when it runs again"):
-        posed(of=lambda y, more: nn.functional.dropout(y, 0.5), case=case)
-    posed(of=lambda y, more: nn.functional.dropout(y, 0.0), case=case)
+        posed(of=drawn, case=Case(mesh={"tp": 2}, dtype=dtype))
 
 
 def test_a_reference_that_keeps_something_from_one_forward_to_the_next_is_refused() -> None:

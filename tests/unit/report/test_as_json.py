@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.report.told import KERNELS
+from tests.unit.report.told import KERNELS, MASKS
 from tpcheck.case import Case
 from tpcheck.causes.several import AllScaled
 from tpcheck.evidence import (
@@ -212,6 +212,7 @@ TOLD: list[tuple[Evidence, dict[str, Any]]] = [
         },
     ),
     *KERNELS,
+    *MASKS,
 ]
 
 

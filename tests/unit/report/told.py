@@ -1,10 +1,25 @@
-"""What reports have said of kernels, as JSON."""
+"""What reports have said of kernels and of random masks, as JSON."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tpcheck.evidence import Evidence, Misregistered, Race, Stray, Undisciplined, Unkept, Wrapped
+from tpcheck.evidence import (
+    Evidence,
+    MaskOfOtherShape,
+    MaskRedrawn,
+    MaskRepeated,
+    MasksAgree,
+    MasksCounted,
+    MasksDiffer,
+    Misregistered,
+    OtherRate,
+    Race,
+    Stray,
+    Undisciplined,
+    Unkept,
+    Wrapped,
+)
 from tpcheck.vocabulary import Access, Habit, OpTest
 
 KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
@@ -77,5 +92,64 @@ KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
             "reason": "m::f has no fake kernel that says what it gives (test_faketensor of "
             "torch.library.opcheck): TypeError: no",
         },
+    ),
+]
+
+AT = {"where": "f.py:3", "module": "mlp"}
+MASKS: list[tuple[Evidence, dict[str, Any]]] = [
+    (
+        MasksDiffer((0, 1), (1,), **AT),
+        {
+            "ranks": [0, 1],
+            "differ_from_first": [1],
+            **AT,
+            "reason": "ranks [0, 1] have the same elements, and ranks [1] draw another mask for "
+            "them (f.py:3 of mlp)",
+        },
+    ),
+    (
+        MasksAgree((0, 1), (2,), **AT),
+        {
+            "ranks": [0, 1],
+            "dims": [2],
+            **AT,
+            "reason": "ranks [0, 1] have different parts of a tensor (dim 2 is split) and draw the "
+            "same mask for them (f.py:3 of mlp)",
+        },
+    ),
+    (
+        MaskRepeated("mask0", **AT),
+        {"earlier": "mask0", **AT, "reason": "the very mask that mask0 was (f.py:3 of mlp)"},
+    ),
+    (
+        MaskRedrawn("f.py:3", ""),
+        {
+            "where": "f.py:3",
+            "module": "",
+            "reason": "a forward that backward computes again draws another mask than the first "
+            "time (f.py:3)",
+        },
+    ),
+    (
+        OtherRate(0.8, 0.9, **AT),
+        {
+            "chance": 0.8,
+            "expected": 0.9,
+            **AT,
+            "reason": "drawn with chance 0.8, the reference's is 0.9 (f.py:3 of mlp)",
+        },
+    ),
+    (
+        MaskOfOtherShape((2, 3), (3, 2), **AT),
+        {
+            "shape": [2, 3],
+            "expected_shape": [3, 2],
+            **AT,
+            "reason": "of shape [2, 3], which is no part of the reference's [3, 2] (f.py:3 of mlp)",
+        },
+    ),
+    (
+        MasksCounted(1, 2),
+        {"drawn": 1, "expected": 2, "reason": "a forward draws 1 random mask, the reference's 2"},
     ),
 ]

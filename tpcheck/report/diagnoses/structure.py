@@ -65,6 +65,11 @@ def _(cause: causes.SendsTooMuch) -> str:
 
 
 @sentence.register
+def _(cause: causes.DrawnOtherwise) -> str:
+    return f"{cause.name}: {said(cause.seen)}"
+
+
+@sentence.register
 def _(cause: causes.SavesTooMuch) -> str:
     return str(said(cause.seen))
 

@@ -8,6 +8,7 @@ from tpcheck.causes.structure import (
     CollectivesDiffer,
     DiagnosisFailed,
     DoesMore,
+    DrawnOtherwise,
     GivenUp,
     IntegersWrap,
     NotAsLaidOut,
@@ -25,6 +26,7 @@ from tpcheck.causes.structure import (
 )
 from tpcheck.evidence import (
     Entered,
+    MasksCounted,
     MessagesLost,
     Misheld,
     Misregistered,
@@ -184,5 +186,10 @@ SAID: list[Said] = [
         "m::f does not do what its schema says (test_schema of torch.library.opcheck): "
         "RuntimeError: x was mutated",
         {},
+    ),
+    (
+        DrawnOtherwise("mask0", MasksCounted(0, 2)),
+        "mask0: a forward draws 0 random masks, the reference's 2",
+        {"name": "mask0"},
     ),
 ]  # fmt: skip

@@ -1,0 +1,94 @@
+"""The random masks of a pass of the reference: noted in its first run, the same in all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tpcheck.case import Case
+from tpcheck.protocol.problem import Masks, Problem
+from tpcheck.tensors.draw import generator
+from tpcheck.tensors.masks import Chance, Drawing, Mask, concerns, in_backward
+from tpcheck.tensors.names import Pass
+
+
+def masking(case: Case, problem: Problem, at: Pass) -> Masking:
+    """Of a pass on the data of `problem`, which has its masks, or has none yet."""
+    seed = generator(case, "mask", problem.d, at.suffix).initial_seed()
+    return Masking(seed, problem.masks.get(at.suffix))
+
+
+class Masking(TorchDispatchMode):
+    """While one pass of the reference runs, forward and backward.
+
+    Args:
+        seed: what it draws from, whatever was drawn before.
+        known: the masks of an earlier run of the same pass; None in the first one.
+    """
+
+    def __init__(self, seed: int, known: Sequence[Mask] | None) -> None:
+        super().__init__()
+        self.seed, self.known = seed, known
+        self.drawn: list[Mask] = []
+        self._numbers: dict[bytes, int] = {}  # the generator's state → which mask it gave
+        self._drawing = Drawing(self._instead)
+        self._outside: Any = None
+        self._aside = False
+
+    @property
+    def unread(self) -> frozenset[str]:
+        """The operators that drew what is not a mask."""
+        return frozenset(self._drawing.unread)
+
+    def of(self, at: Pass) -> Masks:
+        """Those of this pass, by its suffix; nothing where there is none."""
+        return {at.suffix: self.drawn} if self.drawn else {}
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is drawn inside is not the reference's."""
+        self._aside = True
+        try:
+            yield
+        finally:
+            self._aside = False
+
+    def __enter__(self) -> Masking:
+        self._outside = torch.random.fork_rng(devices=[])
+        self._outside.__enter__()
+        torch.default_generator.manual_seed(self.seed)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        super().__exit__(*exc)
+        self._outside.__exit__(*exc)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if self._aside or not concerns(func):
+            return func(*args, **(kwargs or {}))
+        return self._drawing(func, args, kwargs or {})
+
+    def _instead(self, outcome: Tensor, chance: Chance, state: bytes) -> Tensor | None:
+        if in_backward():  # a forward that is computed again draws what it drew
+            known = self._numbers.get(state)
+            return None if known is None else self.drawn[known].true
+        number = len(self.drawn)
+        self._numbers[state] = number
+        mask = Mask(outcome.clone(), chance)
+        if self.known is not None and number < len(self.known):
+            earlier = self.known[number]
+            mask = earlier if earlier.true.shape == outcome.shape else mask
+        self.drawn.append(mask)
+        return mask.true
+
+
+#: Of a pass of which nothing is drawn, or noted.
+NONE = Masking(0, None)

@@ -1,0 +1,159 @@
+"""The random masks that a candidate draws on a rank: each is noted, and the rank's part of the
+reference's stands in its place, so that all the rest of the case can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import permutations
+from typing import Any
+
+from torch import Tensor
+
+from tpcheck.comms import callsite
+from tpcheck.comms.trace import Recorder
+from tpcheck.evidence.masks import (
+    MaskOfOtherShape,
+    MaskRedrawn,
+    MaskRepeated,
+    MasksCounted,
+    OtherRate,
+)
+from tpcheck.placement import Placement, Replicate, Shard, take
+from tpcheck.protocol.messages import DrawnMask, RankReport, Work
+from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.digest import fingerprint
+from tpcheck.tensors.live import is_dtensor, local
+from tpcheck.tensors.masks import (
+    TELLING,
+    Chance,
+    Drawing,
+    Mask,
+    bits_of,
+    in_backward,
+    is_random,
+    on_paper,
+)
+from tpcheck.tensors.names import InPass, Pass
+from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Kind
+
+
+class Masks:
+    """What a rank draws in its passes.
+
+    Args:
+        report: filled as it goes.
+    """
+
+    def __init__(
+        self, work: Work, problem: Problem, recorder: Recorder, report: RankReport
+    ) -> None:
+        self.work, self.case, self.problem = work, work.case, problem
+        self.recorder, self.report, self.rank = recorder, report, report.rank
+        self._drawing = Drawing(self._instead)
+        self._at: Pass | None = None
+        self._count = 0
+        self._in_place: list[Tensor | None] = []  # by number, in this pass
+        self._numbers: dict[bytes, int] = {}  # the generator's state → which mask it gave
+        self._left_to_torch = False  # whether the next mask is part of a DTensor on the CPU
+        self._seen: dict[str, str] = {}  # the bits of a mask that tells → its name
+        if problem.masks:
+            recorder.masks = self
+
+    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator that may draw a mask."""
+        if self._at is None or on_paper():
+            return func(*args, **kwargs)
+        return self._drawing(func, args, kwargs)
+
+    def unfolds(self, func: Any, args: tuple[Any, ...]) -> None:
+        """A DTensor's operator is about to be run on its local part. Its own masks are torch's to
+        coordinate, which it does on a GPU and leaves on the CPU."""
+        if is_random(func):
+            self._left_to_torch = not any(local(a).is_cuda for a in args if is_dtensor(a))
+
+    def begin(self, at: Pass) -> None:
+        """A pass's forward is next."""
+        if self.problem.masks:
+            self._at, self._count, self._in_place = at, 0, []
+            self._numbers.clear()
+
+    def end(self) -> None:
+        """Its backward is over."""
+        if self._at is None:
+            return
+        due = len(self.problem.masks.get(self._at.suffix, ()))
+        if self._count != due:
+            self._note(self._count and min(self._count, due), MasksCounted(self._count, due))
+        self._at = None
+
+    def _instead(self, outcome: Tensor, chance: Chance, state: bytes) -> Tensor | None:
+        where, module = callsite.line(), self.recorder.origin.module()
+        if in_backward():
+            known = self._numbers.get(state)
+            if known is None:
+                self._note(0, MaskRedrawn(where, module))
+                return None
+            return self._in_place[known]
+        number, self._count = self._count, self._count + 1
+        self._numbers[state] = number
+        self._in_place.append(None)
+        assert self._at is not None, "asked for within a pass"
+        due = self.problem.masks.get(self._at.suffix, [])
+        if number >= len(due):
+            return None  # `end` says how many there are
+        self._in_place[number] = self._part(number, due[number], outcome, chance, (where, module))
+        return self._in_place[number]
+
+    def _part(
+        self, number: int, mask: Mask, outcome: Tensor, chance: Chance, at: tuple[str, str]
+    ) -> Tensor | None:
+        """This rank's part of the reference's mask, as the candidate draws it."""
+        full, own = tuple(mask.true.shape), tuple(outcome.shape)
+        entry = self._entry(mask.true, own)
+        if entry is None:
+            self._note(number, MaskOfOtherShape(own, full, *at))
+            return None
+        true = mask.drawn_as(chance)
+        if true is None:
+            self._note(number, OtherRate(chance.true, mask.chance.true, *at))
+            return None
+        if not self._left_to_torch:
+            self._report(number, entry, outcome, chance, at)
+        self._left_to_torch = False
+        return take(true, entry, case=self.case, rank=self.rank)
+
+    def _entry(self, full: Tensor, own: tuple[int, ...]) -> Mapping[str, Placement] | None:
+        """How a mask is split, by what a rank drew of it."""
+        if len(own) != full.ndim:
+            return None
+        cut = [dim for dim, size in enumerate(own) if size != full.shape[dim]]
+        axes = [axis for axis, degree in self.case.mesh.items() if degree > 1 and axis != "dp"]
+        for chosen in permutations(sorted(axes, key=lambda axis: axis != "tp"), len(cut)):
+            entry: dict[str, Placement] = {a: Shard(d) for a, d in zip(chosen, cut, strict=True)}
+            if take(full, entry, case=self.case, rank=self.rank).shape == own:
+                return entry or {"tp": Replicate()}
+        return None
+
+    def _report(
+        self,
+        number: int,
+        entry: Mapping[str, Placement],
+        outcome: Tensor,
+        chance: Chance,
+        at: tuple[str, str],
+    ) -> None:
+        name, bits = self._name(number), fingerprint(outcome)
+        tells = outcome.numel() * bits_of(chance.true)
+        if tells >= TELLING and (earlier := self._seen.setdefault(bits, name)) != name:
+            self._note(number, MaskRepeated(earlier, *at))
+        self.report.drawn[name] = DrawnMask(entry, bits, tells, *at)
+
+    def _name(self, number: int) -> str:
+        assert self._at is not None, "asked for within a pass"
+        return str(InPass(f"mask{number}", self._at))
+
+    def _note(self, number: int, detail: Any) -> None:
+        self.report.mismatches.append(
+            Mismatch(self._name(number), Kind.MASK, self.rank, detail=detail)
+        )
