@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fixtures.parallel.clipping import Clipping
-from fixtures.parallel.optimizing import Lars, ParallelLars
+from fixtures.parallel.optimizing import Lars, MainParameters, ParallelLars
 from properties import mlp
 from tpcheck import Check, Norm, Training
 
@@ -41,4 +41,9 @@ def trained(check: Check, training: Training, norm: Norm | None = None) -> Check
 mlp_adamw = trained(mlp.mlp, Training(adamw, steps=3, schedule=halved))
 mlp_sp_norm_adamw = trained(mlp.mlp_sp, Training(adamw, steps=2), Norm())
 mlp_sp_momentum = trained(mlp.mlp_sp, Training(momentum, steps=3))
+mlp_main_adamw = trained(mlp.mlp, Training(adamw, steps=3, main=torch.float32), Norm())
+mlp_sp_main_momentum = replace(
+    trained(mlp.mlp_sp, Training(momentum, steps=3, main=torch.float32)),
+    optimizer=lambda module, mesh: MainParameters(module, momentum),
+)
 mlp_lars = replace(trained(mlp.mlp, Training(Lars, steps=3)), optimizer=ParallelLars)

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 from tpcheck.given import demand, demand_callables, is_whole
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     Optimizer = Callable[[Mapping[str, nn.Parameter]], Any]
+
+
+#: What main parameters may be in.
+MAIN = ("torch.float32", "torch.float64")
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,10 @@ class Training:
         steps: how many, from 1 on.
         schedule: optimizer → a `torch.optim.lr_scheduler.LRScheduler`, which takes a step after
             each of the optimizer's; None: the rate stays.
+        main: a dtype, `torch.float32`, say: in cases of dtypes that hold less, the optimizer is
+            made of copies in this one (main parameters), which take the steps by gradients in it;
+            the parameters are these, rounded. The copy of `w` is compared as `w.main`, the state
+            that an optimizer keeps of it as that of `w`. None: it is made of the parameters.
 
     Raises:
         InvalidArgument: a member can't be.
@@ -41,8 +50,11 @@ class Training:
     optimizer: Optimizer
     steps: int = 2
     schedule: Callable[[Any], Any] | None = None
+    main: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         demand_callables(self, "optimizer")
         demand_callables(self, "schedule", optional=True)
         demand(self, "steps", is_whole(self.steps, 1), "a whole number from 1 on")
+        main = self.main is None or str(self.main) in MAIN
+        demand(self, "main", main, f"one of {', '.join(MAIN)}, or None")

@@ -55,7 +55,16 @@ def values(posed: Posed, kind: Kind, step: int) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(
     "given",
-    [{"steps": 0}, {"steps": True}, {"steps": 1.0}, {"optimizer": 3}, {"schedule": "cosine"}],
+    [
+        {"steps": 0},
+        {"steps": True},
+        {"steps": 1.0},
+        {"optimizer": 3},
+        {"schedule": "cosine"},
+        {"main": "float32"},
+        {"main": torch.bfloat16},
+        {"main": torch.int64},
+    ],
 )
 def test_what_no_training_is_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match=rf"Training\({next(iter(given))}="):
@@ -224,3 +233,40 @@ def test_where_its_shape_does_not_the_layout_does() -> None:
 
     kept = pose(replace(flat, layout=with_states), CASE).problems[0].targets
     assert next(t.entry for t in kept if t.name == "up.weight.row") == Shard(0)
+
+
+# ---- main parameters
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_parameter_that_holds_as_much_has_no_main_parameter(dtype: str) -> None:
+    case = replace(CASE, dtype=dtype)
+    kept, plain = (
+        values(pose(asked, case), Kind.OPTIMIZER_STATE, 0).keys()
+        for asked in (spec(adamw, main=torch.float32), spec(adamw))
+    )
+    assert kept == plain and kept
+
+
+def test_main_parameters_take_the_steps_and_parameters_are_them_rounded() -> None:
+    case = replace(CASE, dtype="bfloat16")
+    (problem,) = pose(spec(adamw, main=torch.float32), case).problems
+    of = {(t.kind, t.name): t for t in problem.targets}
+    for step in ("", "@step2", "@step3"):
+        main = of[Kind.OPTIMIZER_STATE, f"up.weight.main{step}"]
+        rounded = of[Kind.PARAM, f"up.weight{step}"]
+        assert torch.equal(main.value, rounded.value), "in float64 nothing is rounded"
+        assert (main.dtype, rounded.dtype) == (torch.float32, torch.bfloat16)
+        size = rounded.value.abs().mean()
+        assert rounded.spread.sigma.mean() > max(2.0**-12 * size, main.spread.sigma.mean())
+    first = of[Kind.OPTIMIZER_STATE, "up.weight.main"]
+    assert first.spread.sigma.median() < 2.0**-20, "whose update is the rate, whatever the gradient"
+
+
+def test_what_an_optimizer_keeps_of_a_copy_is_the_parameter_s() -> None:
+    case = replace(CASE, dtype="bfloat16")
+    (problem,) = pose(spec(adamw, main=torch.float32), case).problems
+    names = {t.name for t in problem.targets if t.kind is Kind.OPTIMIZER_STATE}
+    assert {"up.weight.main", "up.weight.exp_avg", "up.weight.step"} <= names
+    by_name = {t.name: t for t in problem.targets}
+    assert by_name["up.weight.exp_avg"].dtype is torch.float32

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -64,15 +65,20 @@ class RoundingNoise(TorchDispatchMode):
         self.scales.draw(generator, amplitude)
 
     @contextlib.contextmanager
-    def anew(self) -> Iterator[None]:
+    def anew(self, dtype: torch.dtype | None = None) -> Iterator[None]:
         """σ of each operation in the block are those of this run, not of the first: of numbers that
         differ between runs by more than their size, as updates by small gradients do. A rounding
-        must not turn the sign of what a root is taken of."""
-        self._anew = True
+        must not turn the sign of what a root is taken of.
+
+        Args:
+            dtype: what rounds in the block; None: what rounds outside of it.
+        """
+        outside, self._anew = self.arithmetic, True
+        self.arithmetic = replace(outside, dtype=dtype or outside.dtype)
         try:
             yield
         finally:
-            self._anew = False
+            self.arithmetic, self._anew = outside, False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -29,6 +29,7 @@ from tpcheck.oracle.reference import References, ask, build_reference, draw_cota
 from tpcheck.oracle.repeats import FEW, check_repeats, check_same
 from tpcheck.oracle.spreads import Errors, Key, spreads_of
 from tpcheck.oracle.walked import Cotangents, Walked
+from tpcheck.protocol.optimizing import main_dtype
 from tpcheck.protocol.problem import Masks, Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import generator, torch_dtype
@@ -198,6 +199,11 @@ class Noise:
     dtype: torch.dtype
     _scales: Scales = field(default_factory=Scales)
 
+    def _main(self) -> torch.dtype | None:
+        """What an optimizer's step rounds in, where its parameters are copies in another dtype."""
+        training = self.passes.spec.training
+        return None if training is None else main_dtype(training.main, self.dtype)
+
     def deviations(self, k: int, amplitude: float = 1.0) -> Run:
         """How far off a run is under the errors drawn from stream `k`."""
         case, passes = self.passes.case, self.passes
@@ -207,7 +213,8 @@ class Noise:
             passes = replace(passes, problems=[_flushed(p, errors) for p in passes.problems])
         arithmetic = Arithmetic(self.dtype, case.tp, flushes)
         with RoundingNoise(arithmetic, errors, self._scales, amplitude) as noise:
-            run = replace(passes, stepping=noise.anew)(self.module)
+            stepping = partial(noise.anew, self._main())
+            run = replace(passes, stepping=stepping)(self.module)
         return [
             replace(off, values=_difference(off.values, right.values, noise.enlarged))
             for off, right in zip(run, self.exact, strict=True)

@@ -21,6 +21,7 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.limit import one_process
 from tpcheck.oracle.masks import NONE, Masking, masking
+from tpcheck.oracle.optimizing import end, optimizing_of
 from tpcheck.oracle.reference import ask
 from tpcheck.oracle.walked import Cotangents, Walked
 from tpcheck.protocol.conventions import (
@@ -31,7 +32,7 @@ from tpcheck.protocol.conventions import (
     state_buffers,
     total_norm,
 )
-from tpcheck.protocol.optimizing import Optimizing, once
+from tpcheck.protocol.optimizing import Optimizing
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.boundaries import Watch
@@ -91,7 +92,7 @@ class Passes:
             cotangents: of each microbatch, once its outputs are known; by default the problem's.
         """
         params = _load(module, self.problems[0].params)
-        optimizing = self._optimizing(params)
+        optimizing = optimizing_of(self.spec, self.case, params, self.dtype)
         if optimizing is None:
             walked = self._stepped(module, params, cotangents)
         else:
@@ -100,21 +101,6 @@ class Passes:
             left: Values = {(Kind.PARAM, n): b.detach().clone() for n, b in state_buffers(module)}
             walked[0].values.update(left)
         return walked
-
-    def _optimizing(self, params: Mapping[str, nn.Parameter]) -> Optimizing | None:
-        """The spec's optimizer of these parameters, where it trains."""
-        if (training := self.spec.training) is None:
-            return None
-        if not params:
-            raise InvalidArgument(
-                f"spec {self.spec.name!r}: training= takes steps by gradients of parameters, and "
-                "the reference has none"
-            )
-        own = ask(self.spec, "training's optimizer", training.optimizer, once(params))
-        schedule = training.schedule
-        if schedule is not None:
-            schedule = partial(ask, self.spec, "training's schedule", schedule)
-        return Optimizing(own, schedule, f"spec {self.spec.name!r}: training's optimizer")
 
     def _stepped(
         self, module: Any, params: Mapping[str, nn.Parameter], cotangents: CotangentsOf
@@ -143,6 +129,7 @@ class Passes:
             own = self._gradients(module, params, k, cotangents)
             with self.stepping():
                 ask(self.spec, "training's optimizer or its schedule", optimizing.step)
+            end(optimizing)
             found: Values = {(Kind.PARAM, n): p for n, p in params.items()}
             found |= {(Kind.OPTIMIZER_STATE, n): t for n, t in optimizing.state(params).items()}
             shared: Values = {

@@ -10,8 +10,45 @@ from torch import Tensor, nn
 
 from tpcheck.errors import InvalidArgument, shown
 
+#: Of a parameter's state: its copy in a dtype that holds more.
+MAIN = "main"
 #: What is asked of an optimizer, whoever wrote it.
 METHODS = ("step", "zero_grad")
+
+
+def main_dtype(main: torch.dtype | None, dtype: torch.dtype) -> torch.dtype | None:
+    """What main parameters are in beside parameters of `dtype`; None where there are none."""
+    if main is None or torch.finfo(main).eps >= torch.finfo(dtype).eps:
+        return None
+    return main
+
+
+class Mains:
+    """Copies of parameters that take an optimizer's steps in their place.
+
+    Args:
+        parameters: whose copies; tied ones once.
+        dtype: of the copies.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:
+        self.parameters = once(parameters)
+        self.copies = {
+            name: nn.Parameter(p.detach().to(dtype, copy=True))
+            for name, p in self.parameters.items()
+        }
+
+    def take_gradients(self) -> None:
+        """Each copy has its parameter's gradient, in its own dtype."""
+        for name, copy in self.copies.items():
+            own = self.parameters[name].grad
+            copy.grad = None if own is None else own.to(copy.dtype)
+
+    @torch.no_grad()
+    def give_back(self) -> None:
+        """Each parameter is its copy, in its own dtype."""
+        for name, copy in self.copies.items():
+            self.parameters[name].copy_(copy)
 
 
 class Optimizing:
@@ -21,19 +58,22 @@ class Optimizing:
         optimizer: torch's, or one with the same methods and `state`.
         schedule: of its rates; None where they stay.
         whose: made it, for messages.
+        mains: what it was made of, where that is not the parameters.
 
     Raises:
         InvalidArgument: it is not one.
     """
 
-    def __init__(self, optimizer: Any, schedule: Any, whose: str) -> None:
+    def __init__(
+        self, optimizer: Any, schedule: Any, whose: str, mains: Mains | None = None
+    ) -> None:
         absent = [name for name in METHODS if not callable(getattr(optimizer, name, None))]
         if absent or not isinstance(getattr(optimizer, "state", None), Mapping):
             raise InvalidArgument(
                 f"{whose} returned {shown(optimizer)}; return a torch.optim.Optimizer, or an "
                 "object with its step(), zero_grad() and state"
             )
-        self.optimizer, self.whose = optimizer, whose
+        self.optimizer, self.whose, self.mains = optimizer, whose, mains
         self.schedule = schedule(optimizer) if schedule else None
         if schedule and not callable(getattr(self.schedule, "step", None)):
             raise InvalidArgument(
@@ -44,12 +84,21 @@ class Optimizing:
     def zero(self) -> None:
         """Before the passes of a step."""
         self.optimizer.zero_grad()
+        for parameter in self.mains.parameters.values() if self.mains else ():
+            parameter.grad = None
 
     def step(self) -> None:
-        """After the last of them."""
+        """After the last of them. What takes it may be copies: `end` gives them back."""
+        if self.mains is not None:
+            self.mains.take_gradients()
         self.optimizer.step()
         if self.schedule is not None:
             self.schedule.step()
+
+    def end(self) -> None:
+        """After the step: parameters are what it leaves."""
+        if self.mains is not None:
+            self.mains.give_back()
 
     def state(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
         """`NAME.KEY` → what it keeps of a parameter, tied ones under their first name: a tensor, or
@@ -60,7 +109,10 @@ class Optimizing:
         """
         found: dict[str, Tensor] = {}
         for name, parameter in once(parameters).items():
-            kept = self.optimizer.state.get(parameter, {})
+            copy = None if self.mains is None else self.mains.copies[name]
+            if copy is not None:
+                found[f"{name}.{MAIN}"] = copy.detach()
+            kept = self.optimizer.state.get(parameter if copy is None else copy, {})
             if not isinstance(kept, Mapping):
                 raise InvalidArgument(
                     f"{self.whose}: its state of a parameter is {shown(kept)}; keep a mapping of "

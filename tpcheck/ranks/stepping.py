@@ -13,7 +13,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck.errors import InvalidArgument, shown
 from tpcheck.protocol.conventions import sgd_step
-from tpcheck.protocol.optimizing import Optimizing, once
+from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
+from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import is_dtensor
 from tpcheck.tensors.names import NORM, STEP, InPass, Pass, parameters_of
 from tpcheck.training import Training
@@ -51,6 +52,7 @@ def trained(run: Any, module: Any) -> bool:
         run.recorder.phase = Phase.STEP
         with run.recorder:
             optimizing.step()
+            optimizing.end()
         run.judge.of_parameters(Kind.OPTIMIZER_STATE, optimizing.state(params), step)
         at = Pass(0, step)
         for name, param in params.items():
@@ -67,7 +69,10 @@ def _optimizing(run: Any, module: Any, training: Training) -> Optimizing:
             if not isinstance(own, torch.optim.Optimizer):
                 return Optimizing(own, None, whose)  # no schedule of torch's takes it
         else:
-            own, whose = training.optimizer(once(parameters_of(module))), "training's optimizer"
+            held, whose = main_dtype(training.main, torch_dtype(run.case)), "training's optimizer"
+            mains = Mains(parameters_of(module), held) if held else None
+            given = mains.copies if mains else once(parameters_of(module))
+            return Optimizing(training.optimizer(given), training.schedule, whose, mains)
         return Optimizing(own, training.schedule, whose)
 
 

@@ -12,7 +12,7 @@ from tpcheck.causes.steps import BeginsAnew, NotStepped, NotZeroed, UpdateScaled
 from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.placement import is_sharded
 from tpcheck.protocol.conventions import CLIP_EPSILON
-from tpcheck.protocol.optimizing import Optimizing
+from tpcheck.protocol.optimizing import MAIN, Optimizing
 from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.names import NORM, InPass, Pass
 from tpcheck.training import Training
@@ -25,10 +25,12 @@ AGREE = {torch.float64: 2, torch.float32: 2, torch.bfloat16: 8, torch.float16: 8
 
 
 def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
-    """Wrong ranks hold what was there before the step."""
-    before = _before(facts, local)
+    """Wrong ranks hold what was there before the step, or before an earlier one: of what rounds
+    more than a step changes, that shows after several."""
     wrong = local.wrong()
-    if before is None or not wrong or not all(local.holds(before, rank) for rank in wrong):
+    steps = range(local.at.step, -1, -1)
+    found = (before for step in steps if (before := _before(facts, local, step)) is not None)
+    if not wrong or not any(all(local.holds(b, rank) for rank in wrong) for b in found):
         return None
     others = len(wrong) < len(local.ranks)
     code = Code.REPLICAS_DIFFER if others and local.alike() else Code.GRADIENT_DROPPED
@@ -70,6 +72,8 @@ def _of_first_step(problem: Problem, training: Training, step: int) -> dict[str,
     share = _share(problem, step)
     for name in problem.params:
         before = _value(problem, Kind.PARAM, name, step - 1)
+        copied = _value(problem, Kind.OPTIMIZER_STATE, f"{name}.{MAIN}", step - 1)
+        before = before if copied is None else copied
         gradient = _value(problem, Kind.PARAM_GRAD, name, step)
         if before is not None and gradient is not None:
             named[name] = nn.Parameter(before.clone())
@@ -82,7 +86,7 @@ def _of_first_step(problem: Problem, training: Training, step: int) -> dict[str,
 def scaled(facts: Facts, local: Local) -> Diagnosis | None:
     """What a step changes on wrong ranks is a multiple of what it should change: one for all, or,
     of a parameter that is sharded, each rank's own."""
-    before, wrong = _before(facts, local), local.wrong()
+    before, wrong = _before(facts, local, local.at.step), local.wrong()
     fewest = min((local.expected[rank].numel() for rank in wrong), default=0)
     if before is None or fewest < AGREE.get(local.target.dtype, 2):
         return None
@@ -126,16 +130,17 @@ def _factor(local: Local, before: Tensor, rank: int) -> float | None:
     return factor if fits else None
 
 
-def _before(facts: Facts, local: Local) -> Tensor | None:
-    """What was there before the step: of a parameter, or of the optimizer's state of it."""
+def _before(facts: Facts, local: Local, step: int) -> Tensor | None:
+    """What was there before a step: of a parameter, or of the optimizer's state of it."""
     if local.kind not in (Kind.PARAM, Kind.OPTIMIZER_STATE):
         return None
     problem, in_pass = _problem(facts, local), InPass.parse(local.target.name)
-    if in_pass.at.step:
-        return _value(problem, local.kind, in_pass.base, in_pass.at.step - 1)
-    if local.kind is Kind.OPTIMIZER_STATE:
+    if step:
+        return _value(problem, local.kind, in_pass.base, step - 1)
+    copied = in_pass.base.removesuffix(f".{MAIN}")
+    if local.kind is Kind.OPTIMIZER_STATE and copied == in_pass.base:
         return torch.zeros_like(local.target.value)
-    drawn = problem.params.get(in_pass.base)
+    drawn = problem.params.get(copied)
     return None if drawn is None else drawn.double()
 
 

@@ -1,0 +1,51 @@
+"""The optimizer of the reference's walk: the spec's, of the parameters or of copies of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import nn
+
+from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.reference import ask
+from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
+from tpcheck.spec import Spec
+from tpcheck.tensors.draw import torch_dtype
+
+
+def optimizing_of(
+    spec: Spec, case: Case, params: Mapping[str, nn.Parameter], dtype: torch.dtype
+) -> Optimizing | None:
+    """The spec's optimizer of these parameters, where it trains.
+
+    Args:
+        dtype: of the walk.
+    """
+    if (training := spec.training) is None:
+        return None
+    if not params:
+        raise InvalidArgument(
+            f"spec {spec.name!r}: training= takes steps by gradients of parameters, and "
+            "the reference has none"
+        )
+    held = main_dtype(training.main, torch_dtype(case))
+    # in the walk in float64, which stands for all dtypes, copies are in float64, too
+    mains = None if held is None else Mains(params, torch.promote_types(held, dtype))
+    given = once(params) if mains is None else mains.copies
+    own = ask(spec, "training's optimizer", training.optimizer, given)
+    schedule = training.schedule
+    if schedule is not None:
+        schedule = partial(ask, spec, "training's schedule", schedule)
+    return Optimizing(own, schedule, f"spec {spec.name!r}: training's optimizer", mains)
+
+
+@torch.no_grad()
+def end(optimizing: Optimizing) -> None:
+    """Parameters are copies, rounded to their own dtype: in a walk in float64 by an operation of
+    theirs, which rounds as that dtype does."""
+    optimizing.end()
+    for parameter in optimizing.mains.parameters.values() if optimizing.mains else ():
+        parameter.mul_(1.0)
