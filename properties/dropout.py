@@ -43,21 +43,25 @@ mlp_dropout = Check(
     specs.mlp(dropout=RATES),
     candidate=_of(DroppingMLP, _MLP, sequence_parallel=False),
     communication=True,
+    processes=True,
 )
 mlp_sp_dropout = Check(
     specs.mlp(sequence_parallel=True, dropout=RATES),
     candidate=_of(DroppingMLP, _MLP, sequence_parallel=True),
     communication=True,
+    processes=True,
 )
 attention_dropout = Check(
     specs.attention(dropout=RATES),
     candidate=_of(DroppingAttention, _ATTENTION, sequence_parallel=False),
     communication=True,
+    processes=True,
 )
 block_sp_dropout = Check(
     specs.block(sequence_parallel=True, dropout=RATES),
     candidate=_of(DroppingBlock, None, sequence_parallel=True),
     communication=True,
+    processes=True,
 )
 mlp_sp_dropout_recomputed = replace(
     mlp_sp_dropout,

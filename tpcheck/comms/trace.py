@@ -31,7 +31,6 @@ from tpcheck.comms.operands import (
 from tpcheck.comms.reduce_ops import REDUCING, reduce_op_of
 from tpcheck.comms.saved import Saved
 from tpcheck.event import POINT_TO_POINT, Event
-from tpcheck.tensors.masks import concerns
 from tpcheck.vocabulary import Phase
 
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional")
@@ -123,7 +122,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.witnesses:
             self.count(f"{func.namespace}::{func.overloadpacket.__name__}")
-        if self.masks is not None and concerns(func):
+        if self.masks is not None and func.namespace not in _NAMESPACES:
             return self.masks(func, args, kwargs)
         if not self.dispatch or func.namespace not in _NAMESPACES:
             return func(*args, **kwargs)

@@ -130,7 +130,7 @@ def _runs(passes: Passes, of: References, effort: Effort) -> Runs:
         first = first_run(passes, of.exact)
         drew = not torch.equal(before, torch.get_rng_state())
         if drew and (masked := _masked_run(passes, of.exact)) is not None:
-            passes, first, drew = replace(passes, random=True), masked, False
+            passes, first = replace(passes, random=True), masked
         passes = _with_cotangents(passes, first)
         noise = Noise(passes, of.formula, _formula_run(passes, of, first), torch_dtype(passes.case))
         count = effort.runs[dtype]
@@ -140,7 +140,7 @@ def _runs(passes: Passes, of: References, effort: Effort) -> Runs:
     own = own_run(passes, of.low)
     if of.formula is of.exact:
         with sdpa_kernel([SDPBackend.MATH]):
-            check_repeats(passes, of.exact, first, own, drew=drew)
+            check_repeats(passes, of.exact, first, own, noisy, drew=drew)
     return Runs(passes, first, noisy, strained, own)
 
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tpcheck.case import Case
 from tpcheck.protocol.problem import Masks, Problem
 from tpcheck.tensors.draw import generator
-from tpcheck.tensors.masks import Chance, Drawing, Mask, concerns, in_backward
+from tpcheck.tensors.masks import Chance, Drawing, Mask, in_backward
 from tpcheck.tensors.names import Pass
 
 
@@ -35,7 +35,7 @@ class Masking(TorchDispatchMode):
         super().__init__()
         self.seed, self.known = seed, known
         self.drawn: list[Mask] = []
-        self._numbers: dict[bytes, int] = {}  # the generator's state → which mask it gave
+        self._numbers: dict[Any, int] = {}  # the generator's state, a shape → which mask it gave
         self._drawing = Drawing(self._instead)
         self._outside: Any = None
         self._aside = False
@@ -72,16 +72,16 @@ class Masking(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if self._aside or not concerns(func):
+        if self._aside:
             return func(*args, **(kwargs or {}))
         return self._drawing(func, args, kwargs or {})
 
     def _instead(self, outcome: Tensor, chance: Chance, state: bytes) -> Tensor | None:
         if in_backward():  # a forward that is computed again draws what it drew
-            known = self._numbers.get(state)
+            known = self._numbers.get((state, outcome.shape))
             return None if known is None else self.drawn[known].true
         number = len(self.drawn)
-        self._numbers[state] = number
+        self._numbers[state, outcome.shape] = number
         mask = Mask(outcome.clone(), chance)
         if self.known is not None and number < len(self.known):
             earlier = self.known[number]

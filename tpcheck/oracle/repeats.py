@@ -22,6 +22,12 @@ from tpcheck.tensors.names import Shelf
 #: it were larger, bounds would grow with what the reference draws; if smaller, references that are
 #: sensitive to rounding would be refused.
 APART = 2.0**-26
+#: The same of a run in a lower dtype, before the reference is run again: much more than bfloat16
+#: rounds in most cases, and less than most random numbers change. If it were larger, more that is
+#: random would pass; if smaller, more would run twice.
+FAR = 2.0**-4
+#: How often it is run again then: one that draws one of two numbers may draw the same once.
+AGAIN = 3
 #: Runs of a formula under float64's rounding errors, and how many times as far as the farthest of
 #: them it may be from the reference. A formula may lose most of float64's digits where half of
 #: bfloat16's cancel; one of another function is off by far more in most cases, and one is enough.
@@ -29,21 +35,37 @@ FEW, SAME = 3, 64.0
 
 
 def check_repeats(
-    passes: Passes, module: object, first: Sequence[Walked], own: Sequence[Walked], *, drew: bool
+    passes: Passes,
+    module: object,
+    first: Sequence[Walked],
+    own: Sequence[Walked],
+    noisy: Sequence[Sequence[Walked]],
+    *,
+    drew: bool,
 ) -> None:
     """Runs the reference again where a run shows a reason to.
 
     Args:
         first: the run in float64.
-        own: in the case's dtype; compared where that is float64.
-        drew: whether the first run drew from torch's generator what is no mask (`oracle/masks`).
+        own: in the case's dtype.
+        noisy: how far off runs are under rounding errors: one that keeps numbers of its own, as a
+            generator, is the same module there, and another in `own`.
+        drew: whether the first run drew from torch's generator.
 
     Raises:
         InvalidArgument: it gives other numbers.
     """
-    if not drew and (passes.case.dtype != "float64" or _differs(first, own) is None):
+    apart = APART if passes.case.dtype == "float64" else FAR
+    far = _differs(first, own, apart=apart) is not None or any(
+        _size(off) > apart * max((_size(t) for t in _numbers(a.values).values()), default=0.0)
+        for run in noisy
+        for a, b in zip(first, run, strict=True)
+        for off in _numbers(b.values).values()
+    )
+    if not drew and not far:
         return
-    name = _differs(first, passes(module))
+    again = (_differs(first, passes(module)) for _ in range(AGAIN))
+    name = next((one for one in again if one is not None), None)
     if name is not None:
         raise InvalidArgument(
             f"spec {passes.spec.name!r}: the reference gives other numbers for {name!r} when it "
@@ -83,14 +105,17 @@ def _differs(
     one: Sequence[Walked],
     other: Sequence[Walked],
     wide: Mapping[tuple[str, str], float] = MappingProxyType({}),
+    *,
+    apart: float = APART,
 ) -> str | None:
     """The first tensor that two runs do not agree on.
 
     Args:
+        apart: how far they may be apart, of the largest number in a run.
         wide: how far apart a tensor may be, where that is known to be more.
     """
     pairs = [(_numbers(a.values), _numbers(b.values)) for a, b in zip(one, other, strict=True)]
-    allowed = APART * max((_size(t) for mine, _ in pairs for t in mine.values()), default=0.0)
+    allowed = apart * max((_size(t) for mine, _ in pairs for t in mine.values()), default=0.0)
     return next(
         (
             name

@@ -3,8 +3,7 @@ reference's stands in its place, so that all the rest of the case can be compare
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import permutations
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -29,8 +28,8 @@ from tpcheck.tensors.masks import (
     Drawing,
     Mask,
     bits_of,
+    concerns,
     in_backward,
-    is_random,
     on_paper,
 )
 from tpcheck.tensors.names import InPass, Pass
@@ -52,9 +51,9 @@ class Masks:
         self.recorder, self.report, self.rank = recorder, report, report.rank
         self._drawing = Drawing(self._instead)
         self._at: Pass | None = None
-        self._count = 0
+        self._count = self._next = 0  # drawn; the number of the next one in the reference
         self._in_place: list[Tensor | None] = []  # by number, in this pass
-        self._numbers: dict[bytes, int] = {}  # the generator's state → which mask it gave
+        self._numbers: dict[Any, int] = {}  # the generator's state, a shape → which mask it gave
         self._left_to_torch = False  # whether the next mask is part of a DTensor on the CPU
         self._seen: dict[str, str] = {}  # the bits of a mask that tells → its name
         if problem.masks:
@@ -64,46 +63,71 @@ class Masks:
         """The result of an operator that may draw a mask."""
         if self._at is None or on_paper():
             return func(*args, **kwargs)
-        return self._drawing(func, args, kwargs)
+        try:
+            return self._drawing(func, args, kwargs)
+        finally:
+            if concerns(func):
+                self._left_to_torch = False
 
     def unfolds(self, func: Any, args: tuple[Any, ...]) -> None:
         """A DTensor's operator is about to be run on its local part. Its own masks are torch's to
         coordinate, which it does on a GPU and leaves on the CPU."""
-        if is_random(func):
+        if self._at is not None and concerns(func):
             self._left_to_torch = not any(local(a).is_cuda for a in args if is_dtensor(a))
 
     def begin(self, at: Pass) -> None:
         """A pass's forward is next."""
         if self.problem.masks:
-            self._at, self._count, self._in_place = at, 0, []
+            self._at, self._count, self._next, self._in_place = at, 0, 0, []
             self._numbers.clear()
+            self._left_to_torch = False
 
     def end(self) -> None:
         """Its backward is over."""
         if self._at is None:
             return
-        due = len(self.problem.masks.get(self._at.suffix, ()))
-        if self._count != due:
-            self._note(self._count and min(self._count, due), MasksCounted(self._count, due))
+        due = self.problem.masks.get(self._at.suffix, [])
+        if self._next > len(due) or not all(map(self._may_lack, due[self._next :])):
+            number = max(0, min(self._next, len(due) - 1))
+            self._note(number, MasksCounted(self._count, len(due)))
         self._at = None
 
     def _instead(self, outcome: Tensor, chance: Chance, state: bytes) -> Tensor | None:
         where, module = callsite.line(), self.recorder.origin.module()
         if in_backward():
-            known = self._numbers.get(state)
+            known = self._numbers.get((state, outcome.shape))
             if known is None:
                 self._note(0, MaskRedrawn(where, module))
                 return None
             return self._in_place[known]
-        number, self._count = self._count, self._count + 1
-        self._numbers[state] = number
-        self._in_place.append(None)
         assert self._at is not None, "asked for within a pass"
         due = self.problem.masks.get(self._at.suffix, [])
-        if number >= len(due):
-            return None  # `end` says how many there are
-        self._in_place[number] = self._part(number, due[number], outcome, chance, (where, module))
-        return self._in_place[number]
+        number = self._number(due, tuple(outcome.shape))
+        self._count, self._next = self._count + 1, number + 1
+        self._numbers[state, outcome.shape] = len(self._in_place)
+        own = None  # of one too many: `end` says so
+        if number < len(due):
+            own = self._part(number, due[number], outcome, chance, (where, module))
+        self._in_place.append(own)
+        return own
+
+    def _number(self, due: Sequence[Mask], shape: tuple[int, ...]) -> int:
+        """Which of the reference's masks the next one is: those of which this rank may have nothing
+        are not drawn at all by torch's dropout."""
+        for number in range(self._next, len(due)):
+            if self._entry(due[number].true, shape) is not None:
+                return number
+            if not self._may_lack(due[number]):
+                break
+        return self._next
+
+    def _may_lack(self, mask: Mask) -> bool:
+        """Whether this rank has nothing of a mask, where that is split along one of its dims."""
+        if self.case.tp == 1:
+            return not mask.true.numel()
+        entries = ({"tp": Shard(dim)} for dim in range(mask.true.ndim))
+        parts = (take(mask.true, entry, case=self.case, rank=self.rank) for entry in entries)
+        return any(not part.numel() for part in parts)
 
     def _part(
         self, number: int, mask: Mask, outcome: Tensor, chance: Chance, at: tuple[str, str]
@@ -120,20 +144,18 @@ class Masks:
             return None
         if not self._left_to_torch:
             self._report(number, entry, outcome, chance, at)
-        self._left_to_torch = False
         return take(true, entry, case=self.case, rank=self.rank)
 
-    def _entry(self, full: Tensor, own: tuple[int, ...]) -> Mapping[str, Placement] | None:
+    def _entry(self, full: Tensor, own: tuple[int, ...]) -> dict[str, Placement] | None:
         """How a mask is split, by what a rank drew of it."""
         if len(own) != full.ndim:
             return None
         cut = [dim for dim, size in enumerate(own) if size != full.shape[dim]]
-        axes = [axis for axis, degree in self.case.mesh.items() if degree > 1 and axis != "dp"]
-        for chosen in permutations(sorted(axes, key=lambda axis: axis != "tp"), len(cut)):
-            entry: dict[str, Placement] = {a: Shard(d) for a, d in zip(chosen, cut, strict=True)}
-            if take(full, entry, case=self.case, rank=self.rank).shape == own:
-                return entry or {"tp": Replicate()}
-        return None
+        if not cut:
+            return {"tp": Replicate()}
+        entry: dict[str, Placement] = {"tp": Shard(cut[0])}
+        fits = take(full, entry, case=self.case, rank=self.rank).shape == own
+        return entry if fits else None
 
     def _report(
         self,

@@ -33,13 +33,15 @@ from tpcheck.evidence import (
 )
 from tpcheck.report.masks import drawn
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Access, Fault, Habit, Impasse, Lost, OpTest
+from tpcheck.vocabulary import Access, Fault, Habit, Impasse, Kind, Lost, OpTest
 
 
 def reason(mismatch: Mismatch) -> str | None:
     """What happened, in a sentence; None of evidence that its fields say completely."""
     detail = mismatch.detail
     if isinstance(detail, Absent):
+        if mismatch.kind is Kind.OPTIMIZER_STATE:
+            return "the candidate's optimizer keeps no such state of this parameter"
         missing = (
             "no gradient here (None)" if mismatch.kind.is_gradient else "not returned this output"
         )

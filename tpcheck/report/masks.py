@@ -42,7 +42,7 @@ def _said(
         case MaskRepeated(earlier):
             return f"the very mask that {earlier} was"
         case MaskRedrawn():
-            return "a forward that backward computes again draws another mask than the first time"
+            return "drawn in backward, and not as a forward drew it that is computed again there"
         case OtherRate(chance, expected):
             return f"drawn with chance {chance:g}, the reference's is {expected:g}"
         case MaskOfOtherShape(shape, expected):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 
 from tpcheck import engines, placement
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
-from tpcheck.evidence.masks import MasksAgree, MasksDiffer
+from tpcheck.evidence.masks import MaskRepeated, MasksAgree, MasksDiffer
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Entry, Shard, by_axis
 from tpcheck.protocol.messages import DrawnMask, RankReport
@@ -30,7 +30,10 @@ def require_masks(check: Check, kind: engines.Kind, posed: Posed) -> None:
     """
     if not any(problem.masks for problem in posed.problems):
         return
+    others = [axis for axis, degree in posed.case.mesh.items() if degree > 1]
+    others = [axis for axis in others if axis not in ("dp", "tp")]
     cannot = (
+        (bool(others), f"ranks along {' and '.join(others)} can't be compared by"),
         (check.kernel is not None, "a kernel check can't compare"),
         (check.schedule is not None, "a check with schedule= can't compare"),
         (not kind.processes, f"the {kind.name} engine can't compare"),
@@ -54,8 +57,11 @@ def uncoordinated(posed: Posed, reports: Sequence[RankReport]) -> list[Mismatch]
         first = reports[0].drawn[name]
         of_line.setdefault((first.where, first.module), []).append(name)
     for of_one in of_line.values():
-        found += [_mismatch(of_one[0], d) for d in _agree(posed.case, of_one, drawn)]
-    return found
+        alone = [[name] for name in of_one]
+        several = [*alone, of_one] if len(of_one) > 1 else alone
+        told = (_mismatch(of[0], d) for of in several for d in _agree(posed.case, of, drawn))
+        found += islice(told, 1)
+    return found + list(islice(_repeated(posed.case, drawn), 1))
 
 
 def _alike(name: str, drawn: Drawn) -> bool:
@@ -93,6 +99,22 @@ def _agree(case: Case, names: Sequence[str], drawn: Drawn) -> Iterator[MasksAgre
             at = drawn[one][apart[0]]
             yield MasksAgree((one, other), _split(case, at.entry), at.where, at.module)
             return
+
+
+def _repeated(case: Case, drawn: Drawn) -> Iterator[Mismatch]:
+    """Masks that one rank drew and another one before or after it, for another tensor. Those of one
+    rank it says itself."""
+    seen: dict[tuple[int, str], tuple[int, str]] = {}  # data, bits → the first rank, and its mask
+    for name in next(iter(drawn.values()), {}):
+        for rank, masks in drawn.items():
+            mask = masks.get(name)
+            if mask is None or mask.tells < TELLING:
+                continue
+            own = case.coordinates(rank).get("dp", 0), mask.bits
+            other, earlier = seen.setdefault(own, (rank, name))
+            if other != rank and earlier != name:
+                detail = MaskRepeated(earlier, mask.where, mask.module)
+                yield Mismatch(name, Kind.MASK, rank, detail=detail)
 
 
 def _split(case: Case, entry: Entry) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ _FAMILIES = (
     Kind.SHARDING,
     Kind.COMMUNICATION_BYTES,
     Kind.SAVED_BYTES,
+    Kind.MASK,
     Kind.RACE,
     Kind.DISCIPLINE,
     Kind.CUSTOM_OP,

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-#: How far apart two chances may be that are meant to be one: bfloat16 rounds a rate that is a
-#: tensor by half of this. More would let a wrong rate pass; its scale shows in the values.
-APART = 2.0**-8
+#: How far apart two chances may be that are meant to be one, where both are Python's numbers; a
+#: tensor rounds its own. More would let a wrong rate pass.
+APART = 2.0**-20
 #: Bits that two masks must have in common before they are taken for one. Fewer, and two ranks draw
 #: the same by chance in a long run; more, and small cases say nothing.
 TELLING = 32.0
@@ -35,10 +36,12 @@ class Chance:
     Args:
         kept: whether true is what is kept, as far as the operator says: numbers below a threshold
             are dropped. Asked where true and false are alike only.
+        apart: how far it may be off, since it was given in a dtype that rounds.
     """
 
     true: float
     kept: bool = True
+    apart: float = APART
 
 
 #: (outcome, its chance, the generator's state before) → what is to stand in its place, if anything
@@ -60,8 +63,9 @@ class Mask:
         """The same mask for somebody whose outcome has this chance: what is kept for one may be
         what is dropped for the other. None: it is of another rate."""
         own = self.chance.true
-        same = abs(chance.true - own) <= APART * own
-        turned = abs(chance.true - (1.0 - own)) <= APART * (1.0 - own)
+        apart = max(chance.apart, self.chance.apart)
+        same = abs(chance.true - own) <= apart
+        turned = abs(chance.true - (1.0 - own)) <= apart
         if same and turned:
             same = chance.kept == self.chance.kept
         if same:
@@ -79,10 +83,15 @@ class Drawing:
     def __init__(self, instead: Instead) -> None:
         self._instead = instead
         self._uniform: dict[int, tuple[Tensor, bytes]] = {}  # memory → drawn, still to be compared
+        self._spent: dict[int, Tensor] = {}  # memory → numbers that were
         self.others: set[str] = set()  # operators that drew what is not a mask
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of an operator that `concerns` this."""
+        """The result of an operator."""
+        if not concerns(func):
+            if (self._uniform or self._spent) and not func.is_view:
+                self._spend(args)
+            return func(*args, **kwargs)
         name = func.overloadpacket.__name__
         if name in _BELOW | _ABOVE:
             return self._compared(func, name, args, kwargs)
@@ -91,7 +100,7 @@ class Drawing:
         if (name in _UNIFORM and args[1:] in ((), (0.0, 1.0))) or name == "rand":
             self._uniform[_memory(out)] = (out, before)
         elif name in _BERNOULLI:
-            self._bernoulli(out, _chance(func, args, kwargs), before)
+            self._bernoulli(out, _chance_of(func, args, kwargs), before)
         elif name == "native_dropout":
             self._dropped(out, args, before)
         else:
@@ -103,25 +112,44 @@ class Drawing:
         """The operators that drew what is not a mask, as far as is known."""
         return self.others | ({"rand"} if self._uniform else set())
 
+    def _spend(self, args: tuple[Any, ...]) -> None:
+        """Uniform numbers that are used for anything else are not a mask's."""
+        for tensor in tree_leaves(args):
+            if isinstance(tensor, Tensor) and tensor.layout == torch.strided:
+                memory = _memory(tensor)
+                if self._uniform.pop(memory, None) is not None or memory in self._spent:
+                    self.others.add("rand")
+
     def _compared(self, func: Any, name: str, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Uniform numbers on one side of a threshold."""
         out = func(*args, **kwargs)
-        known = self._uniform.pop(_memory(args[0]), None) if self._uniform else None
-        if known is None or out.dtype != torch.bool:
+        if not self._uniform:
+            self._spend(args)
             return out
-        threshold = _one_number(args[1])
-        if threshold is None or not 0.0 < threshold < 1.0:
+        numbers, threshold = args[:2]
+        turned = isinstance(threshold, Tensor) and _memory(threshold) in self._uniform
+        if turned:
+            numbers, threshold = threshold, numbers
+        known = self._uniform.get(_memory(numbers))
+        if known is None:
+            self._spend(args)
             return out
-        below = name in _BELOW
-        chance = Chance(threshold if below else 1.0 - threshold, kept=not below)
+        at, whole = _one_number(threshold), known[0].shape == numbers.shape
+        if at is None or not 0.0 < at < 1.0 or not whole or out.dtype != torch.bool:
+            self._spend(args)
+            return out
+        del self._uniform[_memory(numbers)]
+        self._spent[_memory(numbers)] = known[0]
+        below = (name in _BELOW) != turned
+        chance = Chance(at if below else 1.0 - at, not below, _rounding(threshold))
         other = self._instead(out, chance, known[1])
         return out if other is None else other.clone()
 
-    def _bernoulli(self, out: Tensor, chance: float | None, before: bytes) -> None:
+    def _bernoulli(self, out: Tensor, chance: Chance | None, before: bytes) -> None:
         if chance is None:
             self.others.add("bernoulli")
-        elif 0.0 < chance < 1.0:
-            other = self._instead(out.bool(), Chance(chance), before)
+        elif 0.0 < chance.true < 1.0:
+            other = self._instead(out.bool(), chance, before)
             if other is not None:
                 out.copy_(other)
 
@@ -170,10 +198,18 @@ def _memory(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _chance(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+def _chance_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Chance | None:
     """Of `bernoulli` in each of its forms; None where it is not one number."""
     of_itself = func.overloadpacket.__name__ == "bernoulli" and len(args) == 1
-    return _one_number(args[0] if of_itself else args[1] if len(args) > 1 else kwargs.get("p", 0.5))
+    given = args[0] if of_itself else args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    true = _one_number(given)
+    return None if true is None else Chance(true, apart=_rounding(given))
+
+
+def _rounding(given: Any) -> float:
+    """How far a rate may be off that was given so."""
+    floats = isinstance(given, Tensor) and given.is_floating_point()
+    return max(APART, torch.finfo(given.dtype).eps) if floats else APART
 
 
 def _one_number(given: Any) -> float | None:

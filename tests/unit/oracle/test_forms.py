@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -154,15 +155,25 @@ def test_a_sparse_gradient_is_expected_with_its_zeros(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-@pytest.mark.parametrize("noise", ["normal", "uniform", "both", "unequal"])
+@pytest.mark.parametrize(
+    "noise", ["normal", "uniform", "both", "unequal", "of python", "of its own", "with a mask"]
+)
 def test_a_reference_that_draws_what_is_not_a_mask_is_refused(dtype: str, noise: str) -> None:
     """What it draws would pass for rounding: any candidate would be within the bounds."""
+
+    own, numbers = torch.Generator().manual_seed(1), random.Random(1)
 
     def drawn(y: Tensor, more: Any) -> Tensor:
         if noise == "normal":
             return y + torch.randn_like(y)
         if noise == "uniform":
             return y * torch.rand_like(y)
+        if noise == "of python":
+            return y * (1.0 + numbers.random())
+        if noise == "of its own":
+            return y * torch.rand(y.shape, generator=own)
+        if noise == "with a mask":
+            return nn.functional.dropout(y, 0.5) * (1 + numbers.random())
         if noise == "both":
             return nn.functional.dropout(y, 0.5) + torch.randn_like(y)
         return y * torch.bernoulli(torch.linspace(0.2, 0.8, y.shape[-1]).expand(y.shape))

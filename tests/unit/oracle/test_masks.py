@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tpcheck import Layout, Spec, specs
 from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.expected import evaluate
 from tpcheck.oracle.pose import pose
 from tpcheck.protocol.bundle import read_bundle, write_bundle
@@ -128,3 +129,21 @@ def test_the_bundle_brings_masks_to_the_ranks(tmp_path: Path) -> None:
             assert [m.chance for m in found[suffix]] == [m.chance for m in masks]
             for mine, theirs in zip(found[suffix], masks, strict=True):
                 assert torch.equal(mine.true, theirs.true)
+
+
+class KeepsItsOwn(Drops):
+    """Drops by numbers of a generator of its own, which goes on from run to run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = torch.Generator().manual_seed(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(x) * (torch.rand(8, generator=self.own) > 0.5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_a_generator_of_the_reference_s_own_is_refused_in_any_dtype(dtype: str) -> None:
+    """The one in the case's dtype is another module, and draws the same."""
+    with pytest.raises(InvalidArgument, match="gives other numbers for 'output'"):
+        pose(spec(KeepsItsOwn), replace(CASE, dtype=dtype))

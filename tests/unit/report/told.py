@@ -126,8 +126,8 @@ MASKS: list[tuple[Evidence, dict[str, Any]]] = [
         {
             "where": "f.py:3",
             "module": "",
-            "reason": "a forward that backward computes again draws another mask than the first "
-            "time (f.py:3)",
+            "reason": "drawn in backward, and not as a forward drew it that is computed again "
+            "there (f.py:3)",
         },
     ),
     (

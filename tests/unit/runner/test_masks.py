@@ -9,7 +9,7 @@ import torch
 
 from tpcheck import Replicate, Shard
 from tpcheck.case import Case
-from tpcheck.evidence import MasksAgree, MasksDiffer
+from tpcheck.evidence import MaskRepeated, MasksAgree, MasksDiffer
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Placement
 from tpcheck.protocol.messages import DrawnMask, RankReport
@@ -46,6 +46,16 @@ def test_ranks_with_the_same_elements_must_draw_the_same() -> None:
 def test_ranks_with_parts_must_not() -> None:
     assert found("abcd") == []
     assert found("abcb") == [MasksAgree((1, 3), (1,), "f.py:3", "mlp")]
+
+
+def test_one_that_is_another_s_is_enough_whatever_the_others_are() -> None:
+    assert found("ab cc de") == [MasksAgree((0, 1), (1,), "f.py:3", "mlp")]
+
+
+def test_what_another_rank_drew_before_is_drawn_again() -> None:
+    assert found("ab bc") == [MaskRepeated("mask0", "f.py:3", "mlp")]
+    assert found("ab bc", tells=20.0) == []
+    assert found("aabb cccc", WHOLE, mesh={"dp": 2, "tp": 2}) == []
 
 
 def test_small_masks_may_be_the_same_by_chance() -> None:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from tpcheck.tensors.masks import Chance, Drawing, Mask, bits_of, concerns
+from tpcheck.tensors.masks import Chance, Drawing, Mask, bits_of
 
 X = torch.ones(4, 6)
 #: Whoever draws → what is true of the other mask that is put in its place: kept, or dropped.
@@ -37,9 +37,7 @@ class Seen(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if concerns(func):
-            return self.drawing(func, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+        return self.drawing(func, args, kwargs or {})
 
 
 KEPT = PATTERN.float()
@@ -57,6 +55,9 @@ DRAWS: dict[str, tuple[Callable[[], Tensor], Chance, Tensor]] = {
     "below": (lambda: (torch.rand_like(X) < 0.25).float(), Chance(0.25, kept=False), KEPT),
     "at most": (lambda: (torch.rand(4, 6) <= 0.25).float(), Chance(0.25, kept=False), KEPT),
     "above": (lambda: (torch.rand_like(X) > 0.25).float(), Chance(0.75), KEPT),
+    "above, turned": (
+        lambda: (torch.tensor(0.25) < torch.rand_like(X)).float(), Chance(0.75), KEPT,
+    ),
     "at least": (
         lambda: (torch.empty(4, 6).uniform_() >= torch.tensor(0.25)).float(), Chance(0.75), KEPT,
     ),
@@ -79,6 +80,9 @@ def test_each_way_to_draw_a_mask_is_seen_and_gives_the_one_in_its_place(name: st
     [
         (lambda: torch.randn_like(X), {"randn_like"}),
         (lambda: torch.rand_like(X) * 2, {"rand"}),
+        (lambda: torch.rand_like(X).mul_(2) > 0.25, {"rand"}),
+        (lambda: torch.rand_like(X) < torch.linspace(0.1, 0.9, 6), {"rand"}),
+        (lambda: [u[:2] > 0.25 for u in [torch.rand_like(X)]], {"rand"}),
         (lambda: torch.empty(3).uniform_(-1, 1) < 0, {"uniform_"}),
         (lambda: torch.bernoulli(torch.linspace(0.1, 0.9, 5)), {"bernoulli"}),
         (lambda: torch.randperm(4), {"randperm"}),
@@ -106,6 +110,13 @@ def test_what_is_not_left_to_chance_is_no_mask(draw: Callable[[], Any]) -> None:
     with Seen() as seen:
         draw()
     assert not seen.chances and not seen.drawing.unread
+
+
+def test_numbers_that_are_used_as_numbers_too_are_more_than_a_mask() -> None:
+    with Seen() as seen:
+        numbers = torch.rand_like(X)
+        (numbers > 0.25) * numbers
+    assert len(seen.chances) == 1 and seen.drawing.unread == {"rand"}
 
 
 def test_a_gradient_goes_through_the_mask_that_was_put_in_place() -> None:
@@ -142,12 +153,21 @@ MASK = Mask(PATTERN, Chance(0.9))
 
 
 def test_what_is_kept_for_one_is_what_is_dropped_for_the_other() -> None:
-    for chance in (0.9, 0.9 * (1 + 2**-9)):
-        assert MASK.drawn_as(Chance(chance)) is PATTERN
-        assert MASK.drawn_as(Chance(chance, kept=False)) is PATTERN
+    assert MASK.drawn_as(Chance(0.9)) is PATTERN
+    assert MASK.drawn_as(Chance(0.9, kept=False)) is PATTERN
     turned = MASK.drawn_as(Chance(0.1))
     assert turned is not None and torch.equal(turned, ~PATTERN)
     assert MASK.drawn_as(Chance(0.8)) is None and MASK.drawn_as(Chance(0.11)) is None
+
+
+def test_a_rate_that_was_rounded_is_the_one_that_was_meant() -> None:
+    with Seen() as seen:
+        torch.bernoulli(torch.full_like(X, 0.9, dtype=torch.bfloat16))
+    (rounded,) = seen.chances
+    assert rounded.true != 0.9 and MASK.drawn_as(rounded) is PATTERN
+    assert MASK.drawn_as(Chance(rounded.true)) is None, "which nothing has rounded"
+    rare = Mask(PATTERN, Chance(0.999))
+    assert rare.drawn_as(Chance(0.9965)) is None
 
 
 def test_where_both_are_as_likely_numbers_below_a_threshold_are_dropped() -> None:
