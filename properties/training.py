@@ -10,8 +10,11 @@ from torch import nn
 
 from fixtures.parallel.clipping import Clipping
 from fixtures.parallel.optimizing import Lars, MainParameters, ParallelLars
+from fixtures.parallel.scaling import ScaledMainParameters, scaled
 from properties import mlp
-from tpcheck import Check, Norm, Training
+from tpcheck import Check, Norm, Scaling, Training
+
+SCALING = Scaling(initial=2.0**4, interval=1)
 
 
 def adamw(named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
@@ -45,5 +48,10 @@ mlp_main_adamw = trained(mlp.mlp, Training(adamw, steps=3, main=torch.float32), 
 mlp_sp_main_momentum = replace(
     trained(mlp.mlp_sp, Training(momentum, steps=3, main=torch.float32)),
     optimizer=lambda module, mesh: MainParameters(module, momentum),
+)
+mlp_scaled_adamw = trained(mlp.mlp, Training(adamw, steps=4, scaling=Scaling()), Norm())
+mlp_sp_main_scaled = replace(
+    trained(mlp.mlp_sp, Training(adamw, steps=4, main=torch.float32, scaling=SCALING)),
+    optimizer=scaled(ScaledMainParameters, adamw, SCALING),
 )
 mlp_lars = replace(trained(mlp.mlp, Training(Lars, steps=3)), optimizer=ParallelLars)

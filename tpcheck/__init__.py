@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpcheck.plan.plan import Plan
     from tpcheck.search.verify import verify
     from tpcheck.spec import Check, Spec
-    from tpcheck.training import Training
+    from tpcheck.training import Scaling, Training
     from tpcheck.verdict import CheckFailed, Verdict
 
 __version__ = "0.1.0"
@@ -52,6 +52,7 @@ _HOME = {
     "audit": "plan.audit",
     "Check": "spec",
     "Spec": "spec",
+    "Scaling": "training",
     "Training": "training",
     "Verdict": "verdict",
     "verify": "search.verify",
@@ -75,6 +76,7 @@ __all__ = [
     "Partial",
     "Plan",
     "Replicate",
+    "Scaling",
     "Shard",
     "Spec",
     "Training",

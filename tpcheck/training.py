@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.given import demand, demand_callables, is_whole
+from tpcheck.given import demand, demand_callables, is_amount, is_whole
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +18,37 @@ if TYPE_CHECKING:
 
 #: What main parameters may be in.
 MAIN = ("torch.float32", "torch.float64")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Dynamic loss scaling (Micikevicius et al., "Mixed Precision Training", 2018), as
+    `torch.amp.GradScaler` has it: `Training(…, scaling=Scaling())`.
+
+    Every backward begins from its cotangents times the scale. Gradients are divided by it before
+    they are clipped. Where one of them is not finite, on whichever rank, no rank takes the step,
+    nor does the schedule, and the scale is multiplied by `backoff`; after `interval` steps in a row
+    that were taken, by `growth`. In most cases one element of one parameter's gradient, which a
+    single rank may have, is made infinite in one of the steps.
+
+    Args:
+        initial: the scale of the first step.
+
+    Raises:
+        InvalidArgument: a member can't be.
+    """
+
+    initial: float = 2.0**8
+    growth: float = 2.0
+    backoff: float = 0.5
+    interval: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("initial", "growth", "backoff"):
+            value = getattr(self, name)
+            of_two = is_amount(value) and math.frexp(value)[0] == 0.5
+            demand(self, name, of_two, "a power of two, by which every dtype multiplies exactly")
+        demand(self, "interval", is_whole(self.interval, 1), "a whole number from 1 on")
 
 
 @dataclass(frozen=True)
@@ -42,6 +74,7 @@ class Training:
             made of copies in this one (main parameters), which take the steps by gradients in it;
             the parameters are these, rounded. The copy of `w` is compared as `w.main`, the state
             that an optimizer keeps of it as that of `w`. None: it is made of the parameters.
+        scaling: of the loss; the scale is compared as `loss_scale` after each step. None: none.
 
     Raises:
         InvalidArgument: a member can't be.
@@ -51,6 +84,7 @@ class Training:
     steps: int = 2
     schedule: Callable[[Any], Any] | None = None
     main: torch.dtype | None = None
+    scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
         demand_callables(self, "optimizer")
@@ -58,3 +92,5 @@ class Training:
         demand(self, "steps", is_whole(self.steps, 1), "a whole number from 1 on")
         main = self.main is None or str(self.main) in MAIN
         demand(self, "main", main, f"one of {', '.join(MAIN)}, or None")
+        scaling = self.scaling is None or isinstance(self.scaling, Scaling)
+        demand(self, "scaling", scaling, "a Scaling, or None")

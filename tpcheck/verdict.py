@@ -132,6 +132,7 @@ class CaseResult:
     compiles: bool = False  # whether the candidate hands something to `torch.compile`
     configurations: tuple[str, ...] = ()  # of the autotuned kernel that has most
     looked_again: bool = False  # whether closer bounds were measured
+    confirmed: bool = False  # whether it took the closest ones
     suspected: bool = False  # whether closer bounds, not measured, might clear it
     left: list[Left] = field(default_factory=list)  # state that it left changed on a rank
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was

@@ -64,6 +64,7 @@ def values(posed: Posed, kind: Kind, step: int) -> dict[str, Tensor]:
         {"main": "float32"},
         {"main": torch.bfloat16},
         {"main": torch.int64},
+        {"scaling": 2.0},
     ],
 )
 def test_what_no_training_is_is_refused(given: dict[str, Any]) -> None:

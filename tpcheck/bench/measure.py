@@ -22,7 +22,7 @@ from tpcheck.bench import mlp
 from tpcheck.bench.report import BenchReport, Degree, Start, Suite, Timing
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
-from tpcheck.oracle import expected
+from tpcheck.oracle import expected, noise
 from tpcheck.protocol.messages import RankReport
 from tpcheck.runner import files
 from tpcheck.runner import runner as running
@@ -186,7 +186,7 @@ def _one(runner: Runner, case: Case) -> dict[str, float]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(spans.around(expected, "first_run", lambda *_: REFERENCE))
-        stack.enter_context(spans.around(expected.Noise, "deviations", lambda *_: NOISE))
+        stack.enter_context(spans.around(noise.Noise, "deviations", lambda *_: NOISE))
         stack.enter_context(spans.around(expected, "own_run", lambda *_: OWN))
         stack.enter_context(spans.around(running, "pose", lambda *_: "pose"))
         stack.enter_context(spans.around(files, "write_bundle", lambda *_: SAVE))

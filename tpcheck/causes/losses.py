@@ -35,4 +35,15 @@ class PaddingCounted:
     columns: int
 
 
-OfLosses = StatisticOfOwnPart | CountedOnEachRank | PaddingCounted
+@dataclass(frozen=True)
+class MeanOfOthers:
+    """The loss, and every gradient, is `counted` / `tokens` of what it should be: the mean is
+    divided by the number of all tokens in `ids`, and not of those that count."""
+
+    subject: Subject
+    ids: str
+    counted: int
+    tokens: int
+
+
+OfLosses = StatisticOfOwnPart | CountedOnEachRank | PaddingCounted | MeanOfOthers

@@ -62,4 +62,20 @@ class NoState:
     rank: int
 
 
-OfSteps = NotStepped | BeginsAnew | NotZeroed | UpdateScaled | NoState
+@dataclass(frozen=True)
+class OverflowNotShared:
+    """Ranks take a step that others leave out, since a gradient that only these have is infinite.
+
+    Args:
+        gradient: the parameter whose gradient it is.
+        owners: the ranks that have it.
+        ranks: those that take the step.
+    """
+
+    subject: Subject
+    gradient: str
+    owners: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+
+OfSteps = NotStepped | BeginsAnew | NotZeroed | UpdateScaled | NoState | OverflowNotShared

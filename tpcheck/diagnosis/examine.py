@@ -21,7 +21,7 @@ from tpcheck.diagnosis.hypotheses.kernels import of_kernels
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
 from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument, let_through
-from tpcheck.oracle.effort import CONFIRM
+from tpcheck.oracle.effort import CLOSER, CONFIRM
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.protocol import folders, returned
 from tpcheck.report.diagnoses import sentence
@@ -55,13 +55,26 @@ def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
     """Runs a failing case once more, to say where it starts and why it fails. Whatever goes wrong
     with that: the verdict and its evidence stand."""
     try:
-        return _explained(runner, failed)
+        return _examined(runner, failed)
     except InvalidArgument:  # the spec's author must fix it
         raise
     except BaseException as error:  # of tpcheck's, or of a reference in this case
         let_through(error)
         diagnosis = Diagnosis(Code.UNCLASSIFIED, _own_failure(error))
         return _told(diagnosis, diagnose.first_divergence(failed), failed.mismatches)
+
+
+def _examined(runner: Runner, failed: CaseResult) -> Examined:
+    """Of training only the steps up to the first wrong one run again: what comes after follows."""
+    training, spec = runner.check.spec.training, runner.check.spec
+    steps = 1 + min((m.name.at.step for m in failed.mismatches), default=0)
+    if training is None or steps >= training.steps:
+        return _explained(runner, failed)
+    short = replace(spec, training=replace(training, steps=steps))
+    until = [m for m in failed.mismatches if m.name.at.step < steps]
+    check = replace(runner.check, spec=short, overrides={})
+    found = _explained(Runner(check, runner.engine), replace(failed, mismatches=until))
+    return replace(found, mismatches=failed.mismatches)
 
 
 def unexplained(failed: CaseResult) -> Examined:
@@ -96,7 +109,9 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
         return _told(named, None, failed.mismatches)
     # inside a module only the layout along tp is known: on other axes nothing can be compared
     at = watched_pass(failed) if set(failed.case.mesh) <= {"dp", "tp"} else None
-    posed = pose(runner.check.spec, failed.case, CONFIRM, watch=at)
+    # hypotheses are tested within the bounds that decided
+    effort = CONFIRM if failed.confirmed else CLOSER
+    posed = pose(runner.check.spec, failed.case, effort, watch=at)
     again, dumps = _kept(runner, posed, follow=at is None)
     same = _kinds(again) == _kinds(failed)
     # the same, and its collectives in backward carry their module

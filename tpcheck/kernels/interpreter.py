@@ -44,6 +44,11 @@ def interprets() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
+def is_loaded() -> bool:
+    """Whether there is an interpreter that runs kernels in this process."""
+    return interprets() and "triton.runtime.interpreter" in sys.modules
+
+
 def install_once_imported() -> None:
     """`install`, now or when Triton is imported: its import takes a second, and code that has no
     kernels needs none of this."""

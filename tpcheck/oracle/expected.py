@@ -9,7 +9,7 @@ shows the outputs' shapes, of which the cotangents are drawn; all others are giv
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,23 +18,19 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tpcheck.bounds import integers
-from tpcheck.bounds.arithmetic import Arithmetic
-from tpcheck.bounds.noise import RoundingNoise
-from tpcheck.bounds.scales import Scales
-from tpcheck.bounds.spread import STRAIN, Spread
+from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
 from tpcheck.oracle.effort import Effort
+from tpcheck.oracle.noise import Noise, Run, beside
+from tpcheck.oracle.overflow import up_to
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.reference import References, ask, build_reference, draw_cotangents
 from tpcheck.oracle.repeats import FEW, check_repeats, check_same
 from tpcheck.oracle.spreads import Errors, Key, spreads_of
-from tpcheck.oracle.walked import Cotangents, Walked
-from tpcheck.protocol.optimizing import main_dtype
+from tpcheck.oracle.walked import Cotangents
 from tpcheck.protocol.problem import Masks, Problem, Values
 from tpcheck.spec import Spec
-from tpcheck.tensors.draw import generator, torch_dtype
-
-Run = list[Walked]  # by problem
+from tpcheck.tensors.draw import torch_dtype
 
 
 @dataclass(frozen=True)
@@ -66,17 +62,8 @@ def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
     Args:
         passes: the walk in float64, over problems whose cotangents are still to be drawn.
     """
-    runs = _runs(passes, of, effort)
-    sizes = _sizes(runs.passes, of.exact) if passes.case.integers else None
-    unused = runs.unused()
-    expected = []
-    for i, right in enumerate(runs.exact):
-        spreads = spreads_of(runs.passes, i, right.values, runs.errors(i), effort)
-        if sizes:
-            spreads = integers.spreads(spreads, sizes[i].values, torch_dtype(passes.case))
-        own, more = runs.own_values(i), (right.most, right.masks)
-        expected.append(Expected(right.cotangents, right.values, spreads, own, unused, *more))
-    return expected
+    found = study(passes, of, effort)
+    return found.expected(effort, found.overflowed)
 
 
 def evaluate(spec: Spec, case: Case, *problems: Problem) -> list[Values]:
@@ -90,42 +77,83 @@ def evaluate(spec: Spec, case: Case, *problems: Problem) -> list[Values]:
 # ---- the runs
 
 
-@dataclass(frozen=True)
-class Runs:
-    """All runs of the reference on the same numbers.
+class Study:
+    """All runs of the reference on the same numbers. Closer bounds take more noisy runs, beside
+    those that were made for others.
 
     Args:
         passes: the walk in float64, over problems with their cotangents.
         exact: the values.
-        noisy: deviations from them under rounding errors.
-        strained: deviations of antithetic pairs.
         own: the results in the case's dtype.
+        noise: makes runs under rounding errors.
+        sizes: of a case of integers: the sums of the sizes of all terms.
     """
 
-    passes: Passes
-    exact: Run
-    noisy: list[Run]
-    strained: list[tuple[Run, Run]]
-    own: Run
+    def __init__(
+        self, passes: Passes, exact: Run, own: Run, noise: Noise, sizes: Run | None
+    ) -> None:
+        self.passes, self.exact, self.own = passes, exact, own
+        self.noise, self.sizes = noise, sizes
+        self.noisy: list[Run] = []  # deviations from the values under rounding errors
+        self.strained: list[tuple[Run, Run]] = []  # those of antithetic pairs
 
-    def errors(self, i: int) -> Errors:
-        """What they show of problem `i`."""
-        pairs = [(up[i].values, down[i].values) for up, down in self.strained]
-        return Errors([run[i].values for run in self.noisy], self.own_values(i), pairs)
+    @property
+    def overflowed(self) -> frozenset[int]:
+        """The steps in which the case's dtype may overflow under a loss that is scaled."""
+        return frozenset[int]().union(*(one.overflowed for one in self.own))
 
-    def own_values(self, i: int) -> Values:
-        """The results of problem `i` in the case's dtype."""
-        return _beside(self.own[i].values, self.exact[i].values)
+    def expected(self, effort: Effort, overflowed: frozenset[int] = frozenset()) -> list[Expected]:
+        """What the reference gives, by problem, under bounds as close as this effort's.
 
-    def unused(self) -> frozenset[Key]:
+        Args:
+            overflowed: the steps that may, on any dp coordinate.
+        """
+        noisy, strained = self.run(effort)
+        unused = self._unused(noisy, strained)
+        found = []
+        for i, right in enumerate(self.exact):
+            own = beside(self.own[i].values, right.values)
+            pairs = [(up[i].values, down[i].values) for up, down in strained]
+            errors = Errors([run[i].values for run in noisy], own, pairs)
+            spreads = spreads_of(self.passes, i, right.values, errors, effort)
+            if self.sizes:
+                dtype = torch_dtype(self.passes.case)
+                spreads = integers.spreads(spreads, self.sizes[i].values, dtype)
+            values = up_to(overflowed, right.values)
+            more = (right.most, right.masks)
+            found.append(Expected(right.cotangents, values, spreads, own, unused, *more))
+        return found
+
+    def run(self, effort: Effort) -> tuple[list[Run], list[tuple[Run, Run]]]:
+        """As many noisy runs, and antithetic pairs of them, as the effort asks for: those that are
+        not there yet are made."""
+        dtype = self.passes.case.dtype
+        count, pairs = effort.runs[dtype], 0 if dtype == "float64" else effort.strained
+        with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings are modelled
+            self.noisy += [self.noise.deviations(k) for k in range(len(self.noisy), count)]
+            self.strained += [self.noise.pair(k) for k in range(len(self.strained), pairs)]
+        return self.noisy[:count], self.strained[:pairs]
+
+    def forget(self) -> None:
+        """Keeps no noisy run; they would be made again, the same."""
+        self.noisy, self.strained, self.noise = [], [], self.noise.anew()
+
+    def _unused(self, noisy: Sequence[Run], strained: Sequence[tuple[Run, Run]]) -> frozenset[Key]:
         """Gradients that are None in any float64 run: rounding may choose another path."""
-        runs = [self.exact, *self.noisy, *(run for pair in self.strained for run in pair)]
+        runs = [self.exact, *noisy, *(run for pair in strained for run in pair)]
         return frozenset[Key]().union(*(one.unused for run in runs for one in run))
 
 
-def _runs(passes: Passes, of: References, effort: Effort) -> Runs:
-    dtype = passes.case.dtype
-    with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings can be modelled
+def study(passes: Passes, of: References, effort: Effort) -> Study:
+    """The runs of a reference, as many as this effort asks for.
+
+    Args:
+        passes: the walk in float64, over problems whose cotangents are still to be drawn.
+
+    Raises:
+        InvalidArgument: it gives other numbers each time.
+    """
+    with sdpa_kernel([SDPBackend.MATH]):
         before = torch.get_rng_state()
         first = first_run(passes, of.exact)
         drew = not torch.equal(before, torch.get_rng_state())
@@ -133,15 +161,13 @@ def _runs(passes: Passes, of: References, effort: Effort) -> Runs:
             passes, first = replace(passes, random=True), masked
         passes = _with_cotangents(passes, first)
         noise = Noise(passes, of.formula, _formula_run(passes, of, first), torch_dtype(passes.case))
-        count = effort.runs[dtype]
-        noisy = [noise.deviations(k) for k in range(count)]
-        pairs = range(count, count + effort.strained) if dtype != "float64" else ()
-        strained = [(noise.deviations(k, STRAIN), noise.deviations(k, -STRAIN)) for k in pairs]
-    own = own_run(passes, of.low)
+    sizes = _sizes(passes, of.exact) if passes.case.integers else None
+    found = Study(passes, first, own_run(passes, of.low), noise, sizes)
+    noisy, _ = found.run(effort)
     if of.formula is of.exact:
         with sdpa_kernel([SDPBackend.MATH]):
-            check_repeats(passes, of.exact, first, own, noisy, drew=drew)
-    return Runs(passes, first, noisy, strained, own)
+            check_repeats(passes, of.exact, first, found.own, noisy, drew=drew)
+    return found
 
 
 def first_run(passes: Passes, module: Any) -> Run:
@@ -182,75 +208,6 @@ def _with_cotangents(passes: Passes, first: Run) -> Passes:
         for problem, one in pairs
     ]
     return replace(passes, problems=problems)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The reference again, under rounding errors; all runs share the σ of each operation.
-
-    Args:
-        exact: the run that they deviate from.
-        dtype: whose errors they are.
-    """
-
-    passes: Passes
-    module: Any
-    exact: Run
-    dtype: torch.dtype
-    _scales: Scales = field(default_factory=Scales)
-
-    def _main(self) -> torch.dtype | None:
-        """What an optimizer's step rounds in, where its parameters are copies in another dtype."""
-        training = self.passes.spec.training
-        return None if training is None else main_dtype(training.main, self.dtype)
-
-    def deviations(self, k: int, amplitude: float = 1.0) -> Run:
-        """How far off a run is under the errors drawn from stream `k`."""
-        case, passes = self.passes.case, self.passes
-        errors = generator(case, "noise", passes.problems[0].d, k)
-        flushes = case.family == "subnormal" and self.dtype != torch.float64
-        if flushes:
-            passes = replace(passes, problems=[_flushed(p, errors) for p in passes.problems])
-        arithmetic = Arithmetic(self.dtype, case.tp, flushes)
-        with RoundingNoise(arithmetic, errors, self._scales, amplitude) as noise:
-            stepping = partial(noise.anew, self._main())
-            run = replace(passes, stepping=stepping)(self.module)
-        return [
-            replace(off, values=_difference(off.values, right.values, noise.enlarged))
-            for off, right in zip(run, self.exact, strict=True)
-        ]
-
-
-def _flushed(problem: Problem, errors: torch.Generator) -> Problem:
-    """The problem with errors of their own size in the inputs below the normal range."""
-
-    def flushed(x: Tensor) -> Tensor:
-        if not x.is_floating_point():
-            return x
-        below = x.abs() < torch.finfo(x.dtype).smallest_normal
-        drawn = torch.randn(x.shape, dtype=torch.float64, generator=errors)
-        return x.double() * (1.0 + below * drawn)
-
-    inputs = [{n: flushed(t) for n, t in passed.items()} for passed in problem.inputs]
-    return replace(problem, inputs=inputs)
-
-
-def _difference(off: Values, right: Values, times: float) -> Values:
-    beside = _beside(off, right)
-    return {key: (beside[key].double() - value.double()) / times for key, value in right.items()}
-
-
-def _beside(run: Values, right: Values) -> Values:
-    """The tensors of `right` as another run gave them; NaN where rounding sent the run another way
-    (a token to another expert, say), so that it has no such tensor, or one of another shape."""
-
-    def beside(own: Tensor | None, value: Tensor) -> Tensor:
-        if own is not None and (own.shape == value.shape or not own.is_floating_point()):
-            return own
-        dtype = torch.float64 if own is None else own.dtype
-        return torch.full(value.shape, torch.nan, dtype=dtype)
-
-    return {key: beside(run.get(key), value) for key, value in right.items()}
 
 
 def _sizes(passes: Passes, module: Any) -> Run:

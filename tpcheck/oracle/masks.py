@@ -69,6 +69,10 @@ class Masking(TorchDispatchMode):
         super().__exit__(*exc)
         self._outside.__exit__(*exc)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as `bounds.noise.RoundingNoise`
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

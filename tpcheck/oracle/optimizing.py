@@ -12,6 +12,7 @@ from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.reference import ask
 from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
+from tpcheck.protocol.scaling import Scaler
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import torch_dtype
 
@@ -35,11 +36,12 @@ def optimizing_of(
     # in the walk in float64, which stands for all dtypes, copies are in float64, too
     mains = None if held is None else Mains(params, torch.promote_types(held, dtype))
     given = once(params) if mains is None else mains.copies
+    scaler = None if training.scaling is None else Scaler(training.scaling, once(params))
     own = ask(spec, "training's optimizer", training.optimizer, given)
     schedule = training.schedule
     if schedule is not None:
         schedule = partial(ask, spec, "training's schedule", schedule)
-    return Optimizing(own, schedule, f"spec {spec.name!r}: training's optimizer", mains)
+    return Optimizing(own, schedule, f"spec {spec.name!r}: training's optimizer", mains, scaler)
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ names and how it steps are the ranks' too (`protocol/conventions`).
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +19,14 @@ from torch import Tensor, nn
 
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
+from tpcheck.oracle import overflow
 from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.limit import one_process
 from tpcheck.oracle.masks import NONE, Masking, masking
 from tpcheck.oracle.optimizing import end, optimizing_of
-from tpcheck.oracle.reference import ask
+from tpcheck.oracle.reference import ask, load
 from tpcheck.oracle.walked import Cotangents, Walked
+from tpcheck.protocol import scaling
 from tpcheck.protocol.conventions import (
     clip,
     differentiable,
@@ -38,7 +41,7 @@ from tpcheck.spec import Spec
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.forms import dense, plain
 from tpcheck.tensors.leaves import leaves as leaves_of
-from tpcheck.tensors.names import NORM, STEP, InPass, Pass, Shelf, check_names, tensors_of
+from tpcheck.tensors.names import NORM, STEP, InPass, Pass, Shelf, check_names
 from tpcheck.vocabulary import Kind
 
 #: (problem, microbatch, outputs) → the cotangents of its backward
@@ -91,7 +94,7 @@ class Passes:
         Args:
             cotangents: of each microbatch, once its outputs are known; by default the problem's.
         """
-        params = _load(module, self.problems[0].params)
+        params = load(module, self.problems[0].params)
         optimizing = optimizing_of(self.spec, self.case, params, self.dtype)
         if optimizing is None:
             walked = self._stepped(module, params, cotangents)
@@ -126,7 +129,7 @@ class Passes:
         walked: list[Walked] = []
         for k in range(self.spec.training.steps):
             optimizing.zero()
-            own = self._gradients(module, params, k, cotangents)
+            own = self._gradients(module, params, k, cotangents, optimizing)
             with self.stepping():
                 ask(self.spec, "training's optimizer or its schedule", optimizing.step)
             end(optimizing)
@@ -142,30 +145,43 @@ class Passes:
         return walked
 
     def _gradients(
-        self, module: Any, params: Mapping[str, nn.Parameter], step: int, cotangents: CotangentsOf
+        self,
+        module: Any,
+        params: Mapping[str, nn.Parameter],
+        step: int,
+        cotangents: CotangentsOf,
+        optimizing: Optimizing | None = None,
     ) -> list[Walked]:
-        """The passes of a step, and the gradients that they leave, made whole and clipped."""
-        walked = [self._microbatches(module, p, step, cotangents) for p in self.problems]
+        """The passes of a step, and the gradients that they leave, made whole and clipped. Of a
+        loss that is scaled they are noted without that."""
+        scale = 1.0 if optimizing is None else optimizing.scale
+        walked = [self._microbatches(module, p, step, cotangents, scale) for p in self.problems]
         self._combine(params)
         at = Pass(0, step)
         keys = {
             n: (Kind.PARAM_GRAD, str(InPass(n, at))) for n, p in params.items() if p.requires_grad
         }
-        shared: Values = {key: _gradient(params[n]) for n, key in keys.items()}
+        shared: Values = {key: _gradient(params[n], scale) for n, key in keys.items()}
         unused = frozenset(key for n, key in keys.items() if params[n].grad is None)
+        near = frozenset[int]()
+        if optimizing is not None:
+            if scale != 1.0 and not overflow.overflows(self.problems[0], step):
+                near = overflow.near(params, step)
+            overflow.put(self.problems[0], params, step)
+            optimizing.unscale()
         norm, most = self._clip(params, step)
-        after = Walked(shared | norm, [], unused, most)
+        after = Walked(shared | norm, [], unused, most, overflowed=near)
         return [one.then(after) for one in walked]
 
     def _microbatches(
-        self, module: Any, problem: Problem, step: int, cotangents: CotangentsOf
+        self, module: Any, problem: Problem, step: int, cotangents: CotangentsOf, scale: float
     ) -> Walked:
         """Forward and backward of every microbatch; gradients of parameters add up."""
         walked = Walked({}, [], frozenset())
         for m in range(self.case.microbatches):
             at = step * self.case.microbatches + m
             of = partial(cotangents, problem, at)
-            walked = walked.then(self._pass(module, problem, at, Pass(m, step), of))
+            walked = walked.then(self._pass(module, problem, at, Pass(m, step), of, scale))
         return walked
 
     def _pass(
@@ -175,8 +191,10 @@ class Passes:
         number: int,
         at: Pass,
         cotangents: Callable[[Mapping[str, Tensor]], Cotangents],
+        scale: float,
     ) -> Walked:
-        """Forward and backward of one microbatch, whose inputs have this number."""
+        """Forward and backward of one microbatch, whose inputs have this number; cotangents are
+        this many times as large."""
         leaves = leaves_of(self.case, problem.inputs[number], self._leaf)
         with self._masking(problem, at) as masks, self._watching(module, at) as seen:
             outputs = forward(self.spec, module, leaves)
@@ -184,11 +202,11 @@ class Passes:
             values: Values = {_output(n, at): plain(t).clone() for n, t in outputs.items()}
             with masks.aside():
                 seeds = cotangents(outputs)
-            _backward(outputs, seeds)
+            _backward(outputs, seeds, scale)
         values |= {(Shelf.BORDER, key): t for key, t in seen.items()}
         trained = {n: leaf for n, leaf in leaves.items() if leaf.requires_grad}
         keys = {n: (Kind.INPUT_GRAD, str(InPass(n, at))) for n in trained}
-        values |= {keys[n]: _gradient(leaf) for n, leaf in trained.items()}
+        values |= {keys[n]: _gradient(leaf, scale) for n, leaf in trained.items()}
         unused = frozenset(keys[n] for n, leaf in trained.items() if leaf.grad is None)
         return Walked(values, [seeds], unused, (), masks.of(at), masks.unread)
 
@@ -210,7 +228,10 @@ class Passes:
         gradients = list(map(dense, own))
         norm, known = total_norm(gradients, self.spec.norm.order), self.problems[0].most
         most = known[step] if known else float(norm) * self.spec.norm.most_of(self.case.seed + step)
+        most = most if math.isfinite(most) else 1.0
         clip(own, norm, most)
+        if overflow.overflows(self.problems[0], step):  # of infinity nothing can be said
+            return {}, [most]
         name = str(InPass(NORM, Pass(0, step)))
         return {(Kind.GRAD_NORM, name): norm.detach().clone()}, [most]
 
@@ -251,28 +272,21 @@ def _output(name: str, at: Pass) -> tuple[str, str]:
     return kind, str(InPass(name, at))
 
 
-def _backward(outputs: Mapping[str, Tensor], cotangents: Cotangents) -> None:
+def _backward(outputs: Mapping[str, Tensor], cotangents: Cotangents, scale: float) -> None:
     """From all outputs together that depend on something that takes a gradient."""
     names = [n for n in differentiable(outputs) if n in cotangents and outputs[n].requires_grad]
     # copies: a backward may write into what it is given, and the ranks are given the same
     seeds = [cotangents[n].to(outputs[n].dtype, copy=True) for n in names]
+    scaling.scale(seeds, scale)
     if names:
         torch.autograd.backward([outputs[n] for n in names], seeds)
 
 
-def _gradient(tensor: Tensor) -> Tensor:
-    """The gradient; zero where the reference does not depend on the tensor at all."""
-    return torch.zeros_like(tensor) if tensor.grad is None else dense(tensor.grad).detach().clone()
-
-
-def _load(module: Any, params: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
-    """Copies the drawn state into a module; returns its parameters by name, tied ones under each
-    of theirs."""
-    if not isinstance(module, nn.Module):
-        return {}
-    with torch.no_grad():
-        for name, tensor in tensors_of(module).items():
-            if name in params:
-                tensor.copy_(params[name])
-            tensor.grad = None
-    return dict(module.named_parameters(remove_duplicate=False))
+def _gradient(tensor: Tensor, scale: float) -> Tensor:
+    """The gradient of a loss that was scaled; zero where the reference does not depend on the
+    tensor at all."""
+    if tensor.grad is None:
+        return torch.zeros_like(tensor)
+    gradient = dense(tensor.grad).detach().clone()
+    scaling.scale([gradient], 1.0 / scale)
+    return gradient

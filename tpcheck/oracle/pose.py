@@ -7,7 +7,7 @@ data differ. Letters: d = dp coordinate, m = microbatch.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -17,26 +17,27 @@ from tpcheck import layout as layouts
 from tpcheck import placement
 from tpcheck.case import Case
 from tpcheck.comms import frames
-from tpcheck.errors import CaseError, InvalidArgument, LayoutError, let_through
+from tpcheck.errors import CaseError, InvalidArgument, let_through
 from tpcheck.layout import Layout
-from tpcheck.oracle.effort import SCREEN, Effort
-from tpcheck.oracle.expected import Expected, expect
+from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
+from tpcheck.oracle.expected import Expected, Study, study
 from tpcheck.oracle.limit import TimeUp, within
+from tpcheck.oracle.overflow import draw_overflow
 from tpcheck.oracle.passes import Passes
+from tpcheck.oracle.placed import Placed, placed_params, placed_tensors
 from tpcheck.oracle.reference import (
     ask,
     draw_inputs,
     draw_state,
     references,
 )
-from tpcheck.oracle.spreads import Key
-from tpcheck.placement import Entry, Replicate
+from tpcheck.placement import Entry
 from tpcheck.process.surroundings import same_filters
-from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Problem, Target
+from tpcheck.protocol.scaling import Overflow
 from tpcheck.spec import Spec
 from tpcheck.tensors.forms import as_int64
-from tpcheck.tensors.names import FIRST, InPass, Pass, Shelf, check_names
+from tpcheck.tensors.names import Pass, Shelf, check_names
 from tpcheck.vocabulary import Kind
 
 #: Seconds that posing a case may take: a reference of ordinary size takes less than one. Shorter
@@ -53,6 +54,7 @@ class Posed:
         named: parameters that the layout names itself.
         effort: with which the bounds were measured.
         shared: whether all dp coordinates have the same gradients of parameters.
+        closely: effort → the same with bounds that are measured more closely; in as many seconds.
     """
 
     case: Case
@@ -63,34 +65,7 @@ class Posed:
     named: frozenset[str] = frozenset()
     effort: Effort = SCREEN
     shared: bool = False
-
-
-@dataclass(frozen=True)
-class Placed:
-    """How each tensor of a case is placed, by name; `grads` are those that the layout names,
-    `states` those of an optimizer."""
-
-    params: dict[str, Entry]
-    inputs: dict[str, Entry]
-    outputs: dict[str, Entry]
-    grads: dict[str, Entry]
-    states: dict[str, Entry] = field(default_factory=dict)
-
-    def entry(self, key: Key) -> Entry:
-        """Of an output, a gradient, a parameter; what crosses a boundary inside is kept whole."""
-        kind, name = key
-        if kind == Shelf.BORDER:
-            return Replicate()
-        if kind == Kind.GRAD_NORM:
-            return Replicate()
-        base = InPass.parse(name).base
-        if kind == Kind.OPTIMIZER_STATE:
-            return self.states[base]
-        if Kind(kind).is_output:
-            return self.outputs.get(base, Replicate())
-        if Kind(kind).is_gradient and base in self.grads:
-            return self.grads[base]
-        return (self.inputs if kind == Kind.INPUT_GRAD else self.params)[base]
+    closely: Callable[[Effort], Posed] | None = field(default=None, repr=False, compare=False)
 
 
 @contextlib.contextmanager
@@ -130,7 +105,8 @@ def pose(
             something else.
     """
     with in_time(spec, case, limit * effort.patience):
-        return _posed(spec, case, effort, watch, ones=ones)
+        drawn = _draw(spec, case, effort, watch, limit, ones=ones)
+        return drawn.posed(effort)
 
 
 @contextlib.contextmanager
@@ -152,24 +128,59 @@ def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
         raise InvalidArgument(f"spec {spec.name!r}: {frames.in_a_line(error)}") from error
 
 
-def _posed(spec: Spec, case: Case, effort: Effort, watch: Pass | None, *, ones: bool) -> Posed:
+@dataclass(frozen=True)
+class _Drawn:
+    """A case with all its numbers, and the runs of its reference.
+
+    Args:
+        params, named: as `Posed` has them.
+        studied: problems of dp coordinates that share one gradient, with their runs.
+        limit: seconds, as of `pose`.
+    """
+
+    spec: Spec
+    case: Case
+    layout: Layout
+    params: dict[str, Entry]
+    named: frozenset[str]
+    studied: list[tuple[list[Problem], Study]]
+    limit: float
+
+    def posed(self, effort: Effort) -> Posed:
+        problems, placed = [], Placed(self.params, {}, {}, {})
+        late = frozenset[int]().union(*(runs.overflowed for _, runs in self.studied))
+        for group, runs in self.studied:
+            for problem, expected in zip(group, runs.expected(effort, late), strict=True):
+                placed = placed_tensors(self.layout, self.case, self.params, problem, expected)
+                problems.append(_with_targets(self.case, problem, expected, placed))
+            if effort is CONFIRM:  # nothing is closer
+                runs.forget()
+        shared = self.spec.dp_gradients != "local"
+        about = (placed.inputs, placed.outputs, self.named, effort, shared, self.closely)
+        return Posed(self.case, problems, self.params, *about)
+
+    @_one_thread()
+    def closely(self, effort: Effort) -> Posed:
+        with in_time(self.spec, self.case, self.limit * effort.patience):
+            return self.posed(effort)
+
+
+def _draw(
+    spec: Spec, case: Case, effort: Effort, watch: Pass | None, limit: float, *, ones: bool
+) -> _Drawn:
     layout = _layout(spec, case)
     of = references(spec, case)
     state = draw_state(spec, case, of.exact)
     check_names("parameter", state)
-    params = _placed_params(layout, case, state)
-    shared = spec.dp_gradients != "local"
-    drawn = [_drawn(spec, case, d, state, ones=ones) for d in range(case.dp)]
+    params = placed_params(layout, case, state)
+    overflow = draw_overflow(spec, case, of.exact)
+    drawn = [_drawn(spec, case, d, state, overflow, ones=ones) for d in range(case.dp)]
     check_names("input", drawn[0].inputs[0])
-    problems, placed = [], Placed(params, {}, {}, {})
-    for group in [drawn] if shared else [[problem] for problem in drawn]:
-        passes = Passes(spec, case, group, torch.float64, watch)
-        for problem, expected in zip(group, expect(passes, of, effort), strict=True):
-            placed = _placed(layout, case, params, problem, expected)
-            problems.append(_with_targets(case, problem, expected, placed))
+    groups = [drawn] if spec.dp_gradients != "local" else [[problem] for problem in drawn]
+    passes = [Passes(spec, case, group, torch.float64, watch) for group in groups]
+    studied = [(group, study(own, of, effort)) for group, own in zip(groups, passes, strict=True)]
     named = frozenset(layouts.matched("params", layout.params, list(state)))
-    about = (placed.inputs, placed.outputs, named, effort, shared)
-    return Posed(case, problems, params, *about)
+    return _Drawn(spec, case, layout, params, named, studied, limit)
 
 
 def _layout(spec: Spec, case: Case) -> Layout:
@@ -186,79 +197,19 @@ def _layout(spec: Spec, case: Case) -> Layout:
     return layout
 
 
-def _drawn(spec: Spec, case: Case, d: int, state: dict[str, Tensor], *, ones: bool) -> Problem:
+def _drawn(
+    spec: Spec,
+    case: Case,
+    d: int,
+    state: dict[str, Tensor],
+    overflow: Overflow | None,
+    *,
+    ones: bool,
+) -> Problem:
     """The state and the inputs of a dp coordinate; its cotangents need the outputs' shapes."""
     passes = case.microbatches * (spec.training.steps if spec.training else 1)
     inputs = [draw_inputs(spec, case, d, m) for m in range(passes)]
-    return Problem(d, state, inputs, ones=ones)
-
-
-def _placed_params(layout: Layout, case: Case, state: Mapping[str, Tensor]) -> dict[str, Entry]:
-    params = layouts.resolve("params", layout.params, list(state))
-    for name, entry in params.items():
-        placement.check(name, state[name], entry, case=case)
-    return params
-
-
-def _placed(
-    layout: Layout, case: Case, params: dict[str, Entry], problem: Problem, expected: Expected
-) -> Placed:
-    """How the tensors of a problem are placed: its inputs are checked here, since the layout may
-    name one that the spec does not give."""
-    names = list(problem.inputs[0])
-    inputs = layouts.resolve("inputs", layout.inputs, names)
-    _without_dp("inputs", inputs)
-    for name, entry in inputs.items():
-        placement.check(name, problem.inputs[0][name], entry, case=case)
-    outputs = layouts.resolve("outputs", layout.outputs, _outputs(expected))
-    _without_dp("outputs", outputs)
-    grads = layouts.matched("grads", layout.grads, [*params, *names])
-    return Placed(params, inputs, outputs, grads, _placed_states(layout, params, problem, expected))
-
-
-def _placed_states(
-    layout: Layout, params: dict[str, Entry], problem: Problem, expected: Expected
-) -> dict[str, Entry]:
-    """How each tensor of an optimizer's state is placed: as the layout says, or as its parameter's
-    dims are split.
-
-    Raises:
-        LayoutError: neither says it.
-    """
-    kept = {
-        InPass.parse(name).base: tuple(value.shape)
-        for (kind, name), value in expected.values.items()
-        if kind == Kind.OPTIMIZER_STATE
-    }
-    named = layouts.matched("states", layout.states, list(kept))
-    found: dict[str, Entry] = {}
-    for name, shape in kept.items():
-        own = parameter_of(name, params)
-        assert own is not None, "named by its parameter"
-        full = tuple(problem.params[own].shape)
-        entry = named.get(name, placement.follows(params[own], shape, full))
-        if entry is None:
-            raise LayoutError(
-                f"the optimizer's state {name!r} has the shape {shape}, and its parameter {full}: "
-                f"say how it is placed, as in Layout(states={{{name!r}: Replicate()}})"
-            )
-        found[name] = entry
-    return found
-
-
-def _outputs(expected: Expected) -> list[str]:
-    """The names of a forward's results."""
-    named = [(kind, InPass.parse(name)) for kind, name in expected.values if kind != Shelf.BORDER]
-    return [name.base for kind, name in named if Kind(kind).is_output and name.at == FIRST]
-
-
-def _without_dp(group: str, entries: Mapping[str, Entry]) -> None:
-    for name, entry in entries.items():
-        if isinstance(placement.by_axis(entry).get("dp"), placement.Sharded):
-            raise LayoutError(
-                f"{group}: {name!r} is sharded along dp, but each dp coordinate has data of its "
-                "own; leave dp out"
-            )
+    return Problem(d, state, inputs, overflow=overflow, ones=ones)
 
 
 def _with_targets(case: Case, problem: Problem, expected: Expected, placed: Placed) -> Problem:

@@ -153,3 +153,16 @@ def _in_format(case: Case, name: str, tensor: Tensor) -> Tensor:
     """In the case's dtype, and with equal rows where it is to be expanded."""
     tensor = repeat_first_row(tensor) if format_of(case, name) == "expanded" else tensor
     return tensor.to(torch_dtype(case))
+
+
+def load(module: Any, params: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
+    """Copies the drawn state into a module; returns its parameters by name, tied ones under each
+    of theirs."""
+    if not isinstance(module, nn.Module):
+        return {}
+    with torch.no_grad():
+        for name, tensor in tensors_of(module).items():
+            if name in params:
+                tensor.copy_(params[name])
+            tensor.grad = None
+    return dict(module.named_parameters(remove_duplicate=False))

@@ -56,11 +56,11 @@ def check_repeats(
         InvalidArgument: it gives other numbers.
     """
     apart = APART if passes.case.dtype == "float64" else FAR
+    largest = [_largest(one.values) for one in first]
     far = _differs(first, own, apart=apart) is not None or any(
-        _size(off) > apart * max((_size(t) for t in _numbers(a.values).values()), default=0.0)
+        _largest(one.values) > apart * size
         for run in noisy
-        for a, b in zip(first, run, strict=True)
-        for off in _numbers(b.values).values()
+        for one, size in zip(run, largest, strict=True)
     )
     if not drew and not far:
         return
@@ -115,7 +115,7 @@ def _differs(
         wide: how far apart a tensor may be, where that is known to be more.
     """
     pairs = [(_numbers(a.values), _numbers(b.values)) for a, b in zip(one, other, strict=True)]
-    allowed = apart * max((_size(t) for mine, _ in pairs for t in mine.values()), default=0.0)
+    allowed = apart * max(_largest(walked.values) for walked in one)
     return next(
         (
             name
@@ -125,6 +125,11 @@ def _differs(
         ),
         None,
     )
+
+
+def _largest(values: Values) -> float:
+    """The largest number of a run that is compared."""
+    return max(map(_size, _numbers(values).values()), default=0.0)
 
 
 def _numbers(values: Values) -> Values:
@@ -139,5 +144,10 @@ def _apart(one: Tensor, other: Tensor | None) -> float:
 
 def _size(tensor: Tensor) -> float:
     """The largest finite number of a tensor."""
+    if not tensor.numel():
+        return 0.0
+    low, high = map(float, torch.aminmax(tensor))
+    if math.isfinite(low) and math.isfinite(high):
+        return max(-low, high)
     finite = tensor[tensor.isfinite()]
     return float(finite.abs().max()) if finite.numel() else 0.0

@@ -23,6 +23,8 @@ class Walked:
         most: what the gradients' norm was clipped to, by step.
         masks: those that its forwards drew.
         unread: the operators that drew what is not a mask.
+        overflowed: the steps in which a gradient of a loss that is scaled comes near the largest
+            number of the dtype, where none was made infinite.
     """
 
     values: Values
@@ -31,6 +33,7 @@ class Walked:
     most: Sequence[float] = ()
     masks: Masks = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
+    overflowed: frozenset[int] = frozenset()
 
     def then(self, other: Walked) -> Walked:
         """With what came after it."""
@@ -41,4 +44,5 @@ class Walked:
             [*self.most, *other.most],
             self.masks | other.masks,
             self.unread | other.unread,
+            self.overflowed | other.overflowed,
         )

@@ -5,6 +5,7 @@ header; no pickle.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from json import dumps, loads
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 from tpcheck.bounds.spread import Spread
 from tpcheck.placement import Entry
 from tpcheck.protocol.problem import Problem, Target
+from tpcheck.protocol.scaling import Overflow
 from tpcheck.tensors.forms import dtype_name
 from tpcheck.tensors.masks import Chance, Mask
 from tpcheck.vocabulary import Kind
@@ -56,6 +58,8 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
     most = [problem.most for problem in problems]
     about = {"targets": dumps(listing), "inputs": dumps(names), "most": dumps(most)}
     about["masks"] = dumps(drawn)
+    overflow = problems[0].overflow  # of all dp coordinates
+    about["overflow"] = dumps(None if overflow is None else astuple(overflow))
     save_file(unique, path, metadata=about)
 
 
@@ -66,8 +70,10 @@ def read_bundle(
     with safe_open(path, framework="pt", device=str(device)) as bundle:
         names = loads(bundle.metadata()["inputs"])
         most = loads(bundle.metadata()["most"])[d]
+        overflow = loads(bundle.metadata()["overflow"])
         problem = Problem(d, inputs=[{} for _ in names], most=most)
-        keys = bundle.keys()
+        problem.overflow = None if overflow is None else Overflow(*overflow)
+        keys = list(bundle.keys())
         for key in keys:
             what, _, rest = key.partition("/")
             if what == "param":
@@ -85,6 +91,7 @@ def read_bundle(
             if own == d:
                 mask = Mask(bundle.get_tensor(f"mask/{d}/{suffix}/{i}"), Chance(*chance))
                 problem.masks.setdefault(suffix, []).append(mask)
+        known = set(keys)
         for own, i, kind, name, dtype, unused, *counts in loads(bundle.metadata()["targets"]):
             if own == d:
                 value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))
@@ -92,7 +99,7 @@ def read_bundle(
                 spread = Spread(sigma, *counts)
                 floats = getattr(torch, dtype)
                 low, exact = (
-                    bundle.get_tensor(key) if (key := f"{k}/{d}/{i}") in keys else None
+                    bundle.get_tensor(key) if (key := f"{k}/{d}/{i}") in known else None
                     for k in ("own", "exact")
                 )
                 about = (entry, floats, value, spread, unused, low, exact)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck.errors import InvalidArgument, shown
+from tpcheck.protocol.scaling import SCALE, Scaler
 
 #: Of a parameter's state: its copy in a dtype that holds more.
 MAIN = "main"
@@ -59,13 +60,22 @@ class Optimizing:
         schedule: of its rates; None where they stay.
         whose: made it, for messages.
         mains: what it was made of, where that is not the parameters.
+        scaler: scales the loss, where it does not itself.
+        scales: whether the loss is scaled.
 
     Raises:
         InvalidArgument: it is not one.
     """
 
     def __init__(
-        self, optimizer: Any, schedule: Any, whose: str, mains: Mains | None = None
+        self,
+        optimizer: Any,
+        schedule: Any,
+        whose: str,
+        mains: Mains | None = None,
+        scaler: Scaler | None = None,
+        *,
+        scales: bool = False,
     ) -> None:
         absent = [name for name in METHODS if not callable(getattr(optimizer, name, None))]
         if absent or not isinstance(getattr(optimizer, "state", None), Mapping):
@@ -73,7 +83,14 @@ class Optimizing:
                 f"{whose} returned {shown(optimizer)}; return a torch.optim.Optimizer, or an "
                 "object with its step(), zero_grad() and state"
             )
+        own = scales and scaler is None
+        if own and (not callable(getattr(optimizer, "unscale", None)) or _scale(optimizer) is None):
+            raise InvalidArgument(
+                f"{whose} returned {shown(optimizer)}, which scales no loss; return an object with "
+                "its scale, a number, and its unscale(), too"
+            )
         self.optimizer, self.whose, self.mains = optimizer, whose, mains
+        self.scaler, self._scales_itself = scaler, own
         self.schedule = schedule(optimizer) if schedule else None
         if schedule and not callable(getattr(self.schedule, "step", None)):
             raise InvalidArgument(
@@ -87,8 +104,26 @@ class Optimizing:
         for parameter in self.mains.parameters.values() if self.mains else ():
             parameter.grad = None
 
+    @property
+    def scale(self) -> float:
+        """What a backward's cotangents are to be multiplied by."""
+        if self._scales_itself:
+            return _scale(self.optimizer) or 1.0
+        return 1.0 if self.scaler is None else self.scaler.scale
+
+    def unscale(self) -> None:
+        """Before gradients are clipped: they are divided by the scale."""
+        if self._scales_itself:
+            self.optimizer.unscale()
+        elif self.scaler is not None:
+            self.scaler.unscale()
+
     def step(self) -> None:
         """After the last of them. What takes it may be copies: `end` gives them back."""
+        if self.scaler is not None:
+            self.scaler.update()
+            if not self.scaler.finite:
+                return
         if self.mains is not None:
             self.mains.take_gradients()
         self.optimizer.step()
@@ -119,7 +154,17 @@ class Optimizing:
                     "names to tensors"
                 )
             found |= dict(_tensors(name, kept))
+        if self._scales_itself or self.scaler is not None:
+            found[SCALE] = torch.tensor(self.scale, dtype=torch.float64)
         return found
+
+
+def _scale(optimizer: Any) -> float | None:
+    """The scale of a loss that an optimizer has; None where it has none."""
+    scale = getattr(optimizer, "scale", None)
+    if isinstance(scale, Tensor) and scale.numel() == 1:
+        return float(scale)
+    return float(scale) if isinstance(scale, (int, float)) else None
 
 
 def once(parameters: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tpcheck.bounds.spread import Spread
 from tpcheck.placement import Entry
+from tpcheck.protocol.scaling import Overflow
 from tpcheck.tensors.masks import Mask
 from tpcheck.vocabulary import Kind
 
@@ -54,4 +55,5 @@ class Problem:
     borders: list[Target] = field(default_factory=list)  # in the order of computation, full
     most: list[float] = field(default_factory=list)  # [step]: the gradients' norm, clipped
     masks: Masks = field(default_factory=dict)
+    overflow: Overflow | None = None  # where the loss is scaled
     ones: bool = False  # cotangents of ones, as a `.sum()` loss has: for `rules`

@@ -19,6 +19,7 @@ from tpcheck.placement import Entry, Partial, Replicate, by_axis, follows, summe
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Problem, Target
+from tpcheck.protocol.scaling import SCALE, unscaled
 from tpcheck.ranks.loading import elsewhere
 from tpcheck.tensors import forms
 from tpcheck.tensors.digest import fingerprint
@@ -80,11 +81,11 @@ class Judging:
         named = {InPass.parse(name): t for (_, name), t in self.targets.items() if t.kind.is_output}
         return {name.base: target for name, target in named.items() if name.at == at}
 
-    def input_gradients(self, leaves: Mapping[str, Tensor], at: Pass) -> None:
-        """Compares the gradients of one pass's inputs."""
+    def input_gradients(self, leaves: Mapping[str, Tensor], at: Pass, scale: float = 1.0) -> None:
+        """Compares the gradients of one pass's inputs, of a loss that was scaled."""
         for name, leaf in leaves.items():
             if leaf.requires_grad:
-                self.check(Kind.INPUT_GRAD, str(InPass(name, at)), leaf.grad)
+                self.check(Kind.INPUT_GRAD, str(InPass(name, at)), unscaled(leaf.grad, scale))
 
     def of_parameters(self, kind: Kind, given: Mapping[str, Tensor | None], step: int = 0) -> None:
         """Compares gradients of parameters, or an optimizer's state, in a step. What is expected
@@ -126,6 +127,16 @@ class Judging:
             self._suspect(found.mismatch, target, entry, actual)
         self._hold_other_rules_against(target, entry, actual, expected)
         return actual is not None and actual.shape == expected.shape
+
+    def part(self, name: str, full: Tensor, gradient: Tensor) -> Tensor | None:
+        """What this rank has of a full tensor, if that is placed as the gradient of a parameter is;
+        None where nothing is expected of that."""
+        target = self.targets.get((Kind.PARAM_GRAD, name))
+        if target is None or not placement.holds(target.entry, case=self.case, rank=self.rank):
+            return None
+        dtensor = is_dtensor(gradient)
+        entry = self._of_dtensor(target, gradient)[0] if dtensor else self._live(target)
+        return take(full, summed(entry), case=self.case, rank=self.rank)
 
     def _odd(self, target: Target, form: str) -> bool:
         """A tensor of a form that the reference does not have: nothing in it can be compared."""
@@ -200,6 +211,8 @@ class Judging:
     def _live(self, target: Target) -> Entry:
         """The placement that the candidate's parameter has, where the tensor follows it."""
         base, params = InPass.parse(target.name).base, self.work.params
+        if base == SCALE:
+            return target.entry
         if target.kind is Kind.OPTIMIZER_STATE:
             of = parameter_of(base, params)
             assert of is not None, "it is named by its parameter"

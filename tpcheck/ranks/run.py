@@ -174,7 +174,7 @@ class RankRun:
                 self.recorder.phase = Phase.BACKWARD
                 self._backward(outputs, i)
             self.masks.end()
-            self.judge.input_gradients(leaves, at)
+            self.judge.input_gradients(leaves, at, self.share.scale)
         return True
 
     def _pass(self, i: int) -> Pass:
@@ -199,7 +199,7 @@ class RankRun:
         complete = True
         for i, result, leaves in zip(of_step, results, passes, strict=True):
             complete = self.judge.outputs(named_outputs(result), self._pass(i)) and complete
-            self.judge.input_gradients(leaves, self._pass(i))
+            self.judge.input_gradients(leaves, self._pass(i), self.share.scale)
         return complete
 
     def _uncompiled(self, module: Any) -> contextlib.AbstractContextManager[Any]:

@@ -21,6 +21,7 @@ class Share:
     def __init__(self, work: Work, problem: Problem, rank: int) -> None:
         self.work, self.case = work, work.case
         self.problem, self.rank = problem, rank
+        self.scale = 1.0  # of the loss, in this step: a power of two
 
     def leaves(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """This rank's part of each full input; floats take gradients, all or
@@ -53,8 +54,11 @@ class Share:
         return roots, seeds
 
     def _cotangents(self, m: int) -> Mapping[str, Tensor]:
-        """Of a microbatch; none where no output takes one."""
-        return self.problem.cotangents[m] if m < len(self.problem.cotangents) else {}
+        """Of a microbatch, times the scale of the loss; none where no output takes one."""
+        if m >= len(self.problem.cotangents):
+            return {}
+        drawn = self.problem.cotangents[m]
+        return drawn if self.scale == 1.0 else {n: t * self.scale for n, t in drawn.items()}
 
     def _leaf(self, name: str, full: Tensor, asked: bool) -> Tensor:
         floats = full.is_floating_point()

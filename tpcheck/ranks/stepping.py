@@ -8,14 +8,16 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck.errors import InvalidArgument, shown
 from tpcheck.protocol.conventions import sgd_step
 from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
+from tpcheck.protocol.scaling import Scaler, unscaled
 from tpcheck.tensors.draw import torch_dtype
-from tpcheck.tensors.live import is_dtensor
+from tpcheck.tensors.live import is_dtensor, local
 from tpcheck.tensors.names import NORM, STEP, InPass, Pass, parameters_of
 from tpcheck.training import Training
 from tpcheck.vocabulary import Kind, Phase
@@ -46,9 +48,10 @@ def trained(run: Any, module: Any) -> bool:
         run.recorder.phase = Phase.STEP
         with run.recorder:
             optimizing.zero()
+        run.share.scale = optimizing.scale
         if not run.passes(module, step):
             return False
-        params = _read_gradients(run, module, step)
+        params = _read_gradients(run, module, step, optimizing)
         run.recorder.phase = Phase.STEP
         with run.recorder:
             optimizing.step()
@@ -66,26 +69,57 @@ def _optimizing(run: Any, module: Any, training: Training) -> Optimizing:
     with run.recorder:
         if (build := run.parts.get("optimizer")) is not None:
             own, whose = build(module, run.mesh), "the check's optimizer"
-            if not isinstance(own, torch.optim.Optimizer):
-                return Optimizing(own, None, whose)  # no schedule of torch's takes it
-        else:
-            held, whose = main_dtype(training.main, torch_dtype(run.case)), "training's optimizer"
-            mains = Mains(parameters_of(module), held) if held else None
-            given = mains.copies if mains else once(parameters_of(module))
-            return Optimizing(training.optimizer(given), training.schedule, whose, mains)
-        return Optimizing(own, training.schedule, whose)
+            torchs = isinstance(own, torch.optim.Optimizer)  # no other takes a schedule of torch's
+            schedule = training.schedule if torchs else None
+            return Optimizing(own, schedule, whose, scales=training.scaling is not None)
+        held, whose = main_dtype(training.main, torch_dtype(run.case)), "training's optimizer"
+        params = once(parameters_of(module))
+        mains = Mains(params, held) if held else None
+        scaler = None
+        if training.scaling is not None:
+            scaler = Scaler(training.scaling, params, partial(_everywhere, run))
+        given = mains.copies if mains else params
+        return Optimizing(training.optimizer(given), training.schedule, whose, mains, scaler)
 
 
-def _read_gradients(run: Any, module: nn.Module, step: int) -> dict[str, nn.Parameter]:
-    """The gradients are made whole, compared, and clipped; returns the parameters."""
+def _everywhere(run: Any, finite: bool) -> bool:
+    """Whether it holds on all ranks of the case."""
+    every = torch.tensor(float(finite), device=run.device)
+    dist.all_reduce(every, dist.ReduceOp.MIN)
+    return bool(every)
+
+
+def _read_gradients(
+    run: Any, module: nn.Module, step: int, optimizing: Optimizing | None = None
+) -> dict[str, nn.Parameter]:
+    """The gradients are made whole, compared as they are of a loss that is not scaled, and clipped;
+    returns the parameters."""
     if finalize := run.parts.get("finalize"):
         with run.recorder:
             finalize(module, run.mesh)
     params = parameters_of(module)
-    run.judge.of_parameters(Kind.PARAM_GRAD, {n: p.grad for n, p in params.items()}, step)
+    grads = {n: unscaled(p.grad, run.share.scale) for n, p in params.items()}
+    run.judge.of_parameters(Kind.PARAM_GRAD, grads, step)
+    if optimizing is not None:
+        _overflow(run, params, step)
+        with run.recorder:
+            optimizing.unscale()
     if step < len(run.problem.most):
         _clip(run, module, run.problem.most[step], step)
     return params
+
+
+@torch.no_grad()
+def _overflow(run: Any, params: Mapping[str, nn.Parameter], step: int) -> None:
+    """An element of a gradient is made infinite, on the ranks that have it."""
+    due = run.problem.overflow
+    if due is None or due.step != step or (grad := params[due.name].grad) is None:
+        return
+    hit = torch.zeros(run.problem.params[due.name].shape, dtype=torch.bool)
+    hit.view(-1)[due.element] = True
+    own = run.judge.part(str(InPass(due.name, Pass(0, step))), hit, grad)
+    if own is not None:
+        local(grad)[own.to(grad.device)] = torch.inf
 
 
 def _clip(run: Any, module: nn.Module, most: float, step: int) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import cloudpickle
 
+from tpcheck.kernels import interpreter
 from tpcheck.process import guard
 from tpcheck.process.inherited import not_inherited
 from tpcheck.process.lineage import take_orphans
@@ -54,6 +55,8 @@ def serve_template(control: int, memory: int, engine: str) -> None:
     given: Teach = cloudpickle.loads(Path(f"/proc/self/fd/{memory}").read_bytes())
     os.close(memory)
     unfit = _imported(candidates, given)
+    if interpreter.is_loaded():  # by ranks it would be, each by itself
+        interpreter.install()
     guard.read_ahead()
     compiled.forget_rules()
     _print_nowhere()

@@ -22,6 +22,8 @@ from tpcheck.protocol import ends
 from tpcheck.protocol.leftovers import INSIDE, end_marked, remove_unheld
 from tpcheck.ranks.forker import LOOK, Forker, preload
 
+#: What ranks would import in their first case.
+FIRST_USED = ["numpy.ctypeslib"]
 #: Seconds in which a driver that dies lets go of the run's folder, after its socket has closed.
 LET_GO = 2.0
 
@@ -48,7 +50,9 @@ class Zygote(Forker):
         gc.disable()
         signal.signal(signal.SIGALRM, lambda *_: self._end() if not self.parent_lives() else None)
         signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
-        preload(["torch.distributed.tensor", "tpcheck.ranks.template", "tpcheck.specs"])
+        preload(
+            ["torch.distributed.tensor", "tpcheck.ranks.template", "tpcheck.specs", *FIRST_USED]
+        )
         sys.path[:] = wanted["path"]
         preload(wanted["preload"])
         from tpcheck.process.guard import read_ahead

@@ -35,7 +35,7 @@ def judged(posed: Posed, reports: Iterable[RankReport], again: Posed | None = No
         for target in problem.targets:
             key = (target.kind, target.name)
             held = {r: by_rank[r].compared[key] for r in ranks if key in by_rank[r].compared}
-            own = _of(last[key] if key in suspects and last else target, held, posed.case)
+            own = _of(last.get(key, target) if key in suspects else target, held, posed.case)
             name = (target.kind, InPass.parse(target.name).base)
             found[name] = found.get(name, Judged()).beside(own)
     return _extra(by_rank.values()) | found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tpcheck.case import Case
 from tpcheck.errors import let_through
-from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
-from tpcheck.oracle.pose import Posed
+from tpcheck.oracle.effort import CONFIRM, Effort
+from tpcheck.oracle.pose import Posed, pose
 from tpcheck.process.aspects import Left
+from tpcheck.spec import Spec
 
 
 @dataclass
@@ -29,9 +30,7 @@ class Posing:
         restore: puts back what posing has changed of the process; returns what.
     """
 
-    def __init__(
-        self, pose: Callable[[Case, Effort], Posed], restore: Callable[[], list[Left]]
-    ) -> None:
+    def __init__(self, pose: Callable[[Case], Posed], restore: Callable[[], list[Left]]) -> None:
         self._pose, self._restore = pose, restore
         self._last: _Kept | None = None
         self._next: _Kept | None = None
@@ -60,18 +59,42 @@ class Posing:
             raise posed
         return posed, left
 
-    def closely(self, case: Case, effort: Effort) -> Posed:
+    def closely(self, posed: Posed, effort: Effort) -> Posed:
         """The case under CLOSER or CONFIRM: the one that was kept, if it was posed so closely."""
         kept = self._close
-        if kept is None or kept.case != case or kept.effort not in (effort, CONFIRM):
+        if kept is None or kept.case != posed.case or kept.effort not in (effort, CONFIRM):
+            assert posed.closely is not None, "posed by `pose`"
             self._close = None  # two are not kept at once
-            self._close = kept = self._pose(case, effort)
+            self._close = kept = posed.closely(effort)
         return kept
 
     def _new(self, case: Case) -> _Kept:
         try:
-            posed: Posed | BaseException = self._pose(case, SCREEN)
+            posed: Posed | BaseException = self._pose(case)
         except BaseException as error:
             let_through(error)
             posed = error
         return _Kept(case, posed, self._restore())
+
+
+class FirstSteps:
+    """The first steps of training, of the case that was looked at last."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self._posed: Posed | None = None
+        self._steps = 0
+
+    def closely(self, posed: Posed, effort: Effort, steps: int, limit: float) -> Posed:
+        """That many steps of the case under CLOSER or CONFIRM."""
+        known = self._posed
+        if known is None or (known.case, self._steps) != (posed.case, steps):
+            assert self.spec.training is not None, "it has several steps"
+            short = replace(self.spec, training=replace(self.spec.training, steps=steps))
+            self._posed, ones = None, posed.problems[0].ones
+            known = pose(short, posed.case, effort, ones=ones, limit=limit)
+            self._posed, self._steps = known, steps
+        if known.effort is effort:
+            return known
+        assert known.closely is not None, "posed by `pose`"
+        return known.closely(effort)

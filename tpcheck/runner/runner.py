@@ -15,7 +15,7 @@ from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, listed, shown
-from tpcheck.oracle.effort import SCREEN, Effort
+from tpcheck.oracle.effort import CONFIRM, Effort
 from tpcheck.oracle.pose import LIMIT, Posed, in_time, pose
 from tpcheck.oracle.reference import ask
 from tpcheck.plan.findings import mismatches
@@ -38,7 +38,7 @@ from tpcheck.runner.judge import (
 from tpcheck.runner.judged import judged
 from tpcheck.runner.masks import require_masks
 from tpcheck.runner.planned import Planned, planned
-from tpcheck.runner.posing import Posing
+from tpcheck.runner.posing import FirstSteps, Posing
 from tpcheck.runner.second_look import doubtful, look_again
 from tpcheck.spec import Check
 from tpcheck.tensors.names import UPSTREAM, Pass
@@ -70,6 +70,7 @@ class Runner:
         self._plans: dict[str, Planned | None] = {}
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)
+        self._first = FirstSteps(spec)
         self._slow: str | None = None  # why no case can be decided: `build` met its limit
 
     def run(
@@ -170,7 +171,7 @@ class Runner:
         result.alarms = alarms(outcomes) if others else set()
         if plan:
             result.mismatches = mismatches(plan.findings, 0) + result.mismatches
-        result.looked_again = confirmed is not None
+        result.looked_again, result.confirmed = confirmed is not None, _closest(confirmed)
         result.suspected = doubted and not closely
         result.judged = judged(posed, reports, confirmed)
         result.unknown = None if result.counts else reasons.nothing_judged(result.judged)
@@ -193,13 +194,17 @@ class Runner:
         """Seconds that the reference may take."""
         return max(LIMIT, 2 * self.engine.time_limit)
 
-    def _closely(self, posed: Posed, effort: Effort) -> Posed:
-        if posed.problems[0].ones:
-            return self._pose(posed.case, effort, ones=True)
-        return self._posing.closely(posed.case, effort)
+    def _closely(self, posed: Posed, effort: Effort, steps: int) -> Posed:
+        training = self.check.spec.training
+        if training is not None and steps < training.steps:
+            return self._first.closely(posed, effort, steps, self.limit)
+        if posed.problems[0].ones:  # what is kept has others
+            assert posed.closely is not None, "posed by `pose`"
+            return posed.closely(effort)
+        return self._posing.closely(posed, effort)
 
-    def _pose(self, case: Case, effort: Effort = SCREEN, *, ones: bool = False) -> Posed:
-        return pose(self.check.spec, case, effort, ones=ones, limit=self.limit)
+    def _pose(self, case: Case, *, ones: bool = False) -> Posed:
+        return pose(self.check.spec, case, ones=ones, limit=self.limit)
 
     def _asked(self, case: Case) -> tuple[Budget | None, Planned | None]:
         """What the case is held to besides its values, where there is any, and the check's plan."""
@@ -241,6 +246,11 @@ class Runner:
         if key not in self._plans:
             self._plans[key] = planned(self.check.spec, self.check.plan, case)
         return self._plans[key]
+
+
+def _closest(confirmed: Posed | None) -> bool:
+    """Whether the closest bounds were needed."""
+    return confirmed is not None and confirmed.effort is CONFIRM
 
 
 def _undecided(outcomes: Sequence[RankReport | Mismatch]) -> str | None:

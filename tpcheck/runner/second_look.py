@@ -21,6 +21,10 @@ from tpcheck.verdict import Mismatch
 #: A float64 tensor this many times off its bound stays wrong under any other one: bounds of a case
 #: differ by their noise, tens of percent, and not by orders of magnitude. It saves the many runs.
 CLEAR = 1e3
+#: Steps of training that are looked at one by one, before all are. With fewer, a right tensor that
+#: few runs suspect in an early step has a wrong one in a later step cost as much as all steps do;
+#: with more, so do several right ones.
+ALONE = 2
 
 
 def doubtful(posed: Posed, reports: list[RankReport]) -> bool:
@@ -35,27 +39,40 @@ def doubtful(posed: Posed, reports: list[RankReport]) -> bool:
 
 
 def look_again(
-    closely: Callable[[Effort], Posed], reports: list[RankReport], folder: Path
+    closely: Callable[[Effort, int], Posed], reports: list[RankReport], folder: Path
 ) -> Posed:
     """Judges the tensors that each rank kept for suspect once more, under the bounds of more runs,
     and, where these clear one or it is an integer, of many: in place, the mismatches of those that
-    are right after all are taken out of `reports`.
+    are right after all are taken out of `reports`. In training the first steps with a suspect are
+    looked at one by one: where one in them stays wrong, what is wrong after it follows, and stays.
 
     Args:
-        closely: poses the case again.
+        closely: (effort, steps) → so many steps of the case posed again; 1 of a case without.
 
     Returns:
         The case as it decided.
     """
+    steps = sorted({mismatch.name.at.step for mismatch in _suspected(reports)})
+    for step in dict.fromkeys([*steps[:ALONE], steps[-1]]):
+        posed = _looked(closely, step + 1, reports, folder)
+        if any(mismatch.name.at.step <= step for mismatch in _suspected(reports)):
+            break
+    return posed
+
+
+def _looked(
+    closely: Callable[[Effort, int], Posed], steps: int, reports: list[RankReport], folder: Path
+) -> Posed:
+    """As `look_again`, of the suspects in so many steps."""
     suspected = _suspected(reports)
-    posed = closely(CLOSER)
+    posed = closely(CLOSER, steps)
     found = [_looked_at(posed, report, folder) for report in reports]
     cleared = any(
         len(mismatches) < len(report.mismatches)
         for (mismatches, _), report in zip(found, reports, strict=True)
     )
     if cleared or _has_integers(posed, suspected):
-        posed = closely(CONFIRM)
+        posed = closely(CONFIRM, steps)
         found = [_looked_at(posed, report, folder) for report in reports]
     for report, (mismatches, usage) in zip(reports, found, strict=True):
         report.mismatches, report.usage = mismatches, usage
@@ -81,11 +98,12 @@ def _looked_at(posed: Posed, report: RankReport, folder: Path) -> tuple[list[Mis
     targets = {(t.kind, t.name): t for t in problem.targets}
     mismatches, usage = [], report.usage
     for first in report.mismatches:
-        actual = kept.get(str(Key(first.kind, first.tensor)))
-        if actual is None or (first.kind, first.tensor) not in report.suspects:
+        key = (first.kind, first.tensor)
+        actual, target = kept.get(str(Key(*key))), targets.get(key)
+        if actual is None or target is None or key not in report.suspects:
             mismatches.append(first)
             continue
-        again = _again(posed, report, targets[first.kind, first.tensor], actual)
+        again = _again(posed, report, target, actual)
         if again.mismatch is not None:
             mismatches.append(again.mismatch)
         else:

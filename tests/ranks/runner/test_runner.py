@@ -48,14 +48,19 @@ def efforts(monkeypatch: pytest.MonkeyPatch) -> list[Effort]:
     """The efforts that were made, where the first suspects everything that rounds."""
     made: list[Effort] = []
 
-    def strict(spec: Any, case: Case, effort: Effort = SCREEN, **more: Any) -> Posed:
-        made.append(effort)
-        posed = pose(spec, case, effort, **more)
-        if effort is SCREEN:
-            for problem in posed.problems:
-                for i, target in enumerate(problem.targets):
-                    tight = replace(target.spread, sigma=target.spread.sigma / 100)
-                    problem.targets[i] = replace(target, spread=tight)
+    def noted(posed: Posed) -> Posed:
+        made.append(posed.effort)
+        closely = posed.closely
+        assert closely is not None
+        return replace(posed, closely=lambda effort: noted(closely(effort)))
+
+    def strict(spec: Any, case: Case, **more: Any) -> Posed:
+        posed = noted(pose(spec, case, **more))
+        assert posed.effort is SCREEN
+        for problem in posed.problems:
+            for i, target in enumerate(problem.targets):
+                tight = replace(target.spread, sigma=target.spread.sigma / 100)
+                problem.targets[i] = replace(target, spread=tight)
         return posed
 
     monkeypatch.setattr("tpcheck.runner.runner.pose", strict)

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from tpcheck import Layout, Spec, specs
 from tpcheck.case import Case
-from tpcheck.oracle.effort import SCREEN
+from tpcheck.oracle.effort import CLOSER, CONFIRM, SCREEN
 from tpcheck.oracle.expected import evaluate, expect
+from tpcheck.oracle.noise import PAIRS, Noise
 from tpcheck.oracle.passes import Passes
-from tpcheck.oracle.pose import pose
+from tpcheck.oracle.pose import Posed, pose
 from tpcheck.oracle.reference import draw_inputs, draw_state, references
 from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.boundaries import Border
@@ -95,6 +96,51 @@ def test_bounds_are_the_same_each_time_also_of_gradients_averaged_over_dp() -> N
     for again in others:
         pairs = zip(first, again, strict=True)
         assert all(torch.equal(a.spread.sigma, b.spread.sigma) for a, b in pairs)
+
+
+def sigmas(posed: Posed) -> list[Tensor]:
+    return [t.spread.sigma for problem in posed.problems for t in problem.targets]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_closer_bounds_are_those_of_a_case_that_was_posed_so_closely(
+    dtype: str, shared: bool
+) -> None:
+    spec = replace(specs.mlp(), dp_gradients="mean" if shared else "local")
+    case = replace(CASE, dtype=dtype, mesh={"dp": 2, "tp": 2})
+    looked, again = pose(spec, case), pose(spec, case)
+    assert looked.closely is not None and again.closely is not None
+    whole = {effort.patience: sigmas(pose(spec, case, effort)) for effort in (CLOSER, CONFIRM)}
+    for posed, efforts in ((looked, (CLOSER, CONFIRM, CLOSER)), (again, (CONFIRM, CONFIRM))):
+        for effort in efforts:
+            closer = posed.closely(effort)
+            assert closer.effort is effort
+            pairs = zip(sigmas(closer), whole[effort.patience], strict=True)
+            assert all(torch.equal(own, other) for own, other in pairs)
+            assert not all(map(torch.equal, sigmas(closer), sigmas(posed)))
+
+
+def test_closer_bounds_make_the_runs_that_are_not_there_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+    right = Noise.deviations
+
+    def deviations(noise: Noise, k: int, amplitude: float = 1.0) -> Any:
+        made.append(k)
+        return right(noise, k, amplitude)
+
+    monkeypatch.setattr(Noise, "deviations", deviations)
+    posed = pose(specs.mlp(), replace(CASE, dtype="float32"))
+    assert made == [0, 1, 2] and posed.closely is not None
+    made.clear()
+    posed.closely(CLOSER)
+    singles = [k for k in made if k < PAIRS]
+    assert singles == list(range(3, 10)) and len(made) - len(singles) == 2 * CLOSER.strained
+    made.clear()
+    posed.closely(CONFIRM)
+    assert made == list(range(10, 32))
 
 
 class Routed(torch.nn.Module):

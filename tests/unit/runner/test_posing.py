@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,11 +30,13 @@ class Fake:
         self.error = error
         self.posing = Posing(self.pose, self.restore)
 
-    def pose(self, case: Case, effort: Effort) -> Posed:
+    def pose(self, case: Case, effort: Effort = SCREEN) -> Posed:
         self.asked.append((case, effort))
         if self.error is not None:
             raise self.error
-        return cast(Any, SimpleNamespace(case=case, effort=effort))
+        return cast(
+            Any, SimpleNamespace(case=case, effort=effort, closely=partial(self.pose, case))
+        )
 
     def restore(self) -> list[Left]:
         return [CHANGED]
@@ -74,11 +77,12 @@ def test_another_case_than_the_one_prepared_is_posed_in_its_turn() -> None:
 
 def test_a_case_is_looked_at_closely_once() -> None:
     fake = Fake()
-    assert fake.posing.closely(CASE, CLOSER) is fake.posing.closely(CASE, CLOSER)
-    assert fake.posing.closely(CASE, CONFIRM).effort is CONFIRM
-    assert fake.posing.closely(CASE, CLOSER) is fake.posing.closely(CASE, CONFIRM)
-    assert fake.posing.closely(OTHER, CLOSER).case == OTHER
-    assert fake.asked == [(CASE, CLOSER), (CASE, CONFIRM), (OTHER, CLOSER)]
+    one, other = fake.pose(CASE), fake.pose(OTHER)
+    assert fake.posing.closely(one, CLOSER) is fake.posing.closely(one, CLOSER)
+    assert fake.posing.closely(one, CONFIRM).effort is CONFIRM
+    assert fake.posing.closely(one, CLOSER) is fake.posing.closely(one, CONFIRM)
+    assert fake.posing.closely(other, CLOSER).case == OTHER
+    assert fake.asked[2:] == [(CASE, CLOSER), (CASE, CONFIRM), (OTHER, CLOSER)]
 
 
 def test_what_goes_wrong_is_raised_in_its_turn() -> None:

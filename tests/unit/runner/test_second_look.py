@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -66,7 +67,7 @@ def test_without_the_tensors_that_a_rank_kept_its_evidence_stands(
     posed, report = suspected("float32", integer=False, error=1.0, bound=0.1)
     found = list(report.mismatches)
     put(file_of(tmp_path, report.rank))
-    look_again(lambda effort: replace(posed, effort=effort), [report], tmp_path)
+    look_again(lambda effort, steps: replace(posed, effort=effort), [report], tmp_path)
     assert report.mismatches == found
 
 
@@ -83,7 +84,8 @@ def looked_at(
     actual = NONE.long() + 5 if integer else NONE.float() + 5
     save_file({str(Key(Kind.OUTPUT, "y")): actual}, file_of(folder, report.rank))
 
-    def closely(effort: Effort) -> Posed:
+    def closely(effort: Effort, steps: int) -> Posed:
+        assert steps == 1
         made.append(effort)
         (target,) = posed.problems[0].targets
         spread = Spread(NONE + (10.0 if clears(effort) else 1e-9), 100, 100)
@@ -115,3 +117,47 @@ def test_many_runs_are_made_only_where_fewer_clear_one(
     right = made[-1] is CONFIRM and confirm
     assert [m.tensor for m in report.mismatches] == ([] if right else ["y"])
     assert (report.usage > 0) is right
+
+
+def trained(
+    folder: Path, steps: Sequence[int], clears: Callable[[Effort, int], bool]
+) -> tuple[list[Any], list[str]]:
+    """What was asked of suspects in these steps of a case, and which are left."""
+    asked: list[tuple[Effort, int]] = []
+    posed, report = suspected("float32", integer=False, error=5.0, bound=1.0)
+    (target,), (first,) = posed.problems[0].targets, report.mismatches
+    names = {step: f"y@step{step}" for step in steps}
+    report.mismatches = [replace(first, tensor=name) for name in names.values()]
+    (entry,) = report.suspects.values()
+    report.suspects = {(Kind.OUTPUT, name): entry for name in names.values()}
+    kept = {str(Key(Kind.OUTPUT, name)): NONE.float() + 5 for name in names.values()}
+    save_file(kept, file_of(folder, report.rank))
+
+    def closely(effort: Effort, steps: int) -> Posed:
+        asked.append((effort, steps))
+        wide = Spread(NONE + (10.0 if clears(effort, steps) else 1e-9), 100, 100)
+        known = [replace(target, name=name, spread=wide) for k, name in names.items() if k <= steps]
+        return replace(posed, problems=[replace(posed.problems[0], targets=known)], effort=effort)
+
+    look_again(closely, [report], folder)
+    return asked, [mismatch.tensor for mismatch in report.mismatches]
+
+
+def test_the_first_step_with_a_suspect_is_looked_at_alone(tmp_path: Path) -> None:
+    asked, left = trained(tmp_path, (2, 3), lambda effort, steps: False)
+    assert asked == [(CLOSER, 2)]
+    assert left == ["y@step2", "y@step3"], "what follows stays"
+    asked, left = trained(tmp_path, (2, 3), lambda effort, steps: effort is CLOSER)
+    assert asked == [(CLOSER, 2), (CONFIRM, 2)]
+    assert left == ["y@step2", "y@step3"]
+
+
+def test_then_the_second_and_then_all(tmp_path: Path) -> None:
+    asked, left = trained(tmp_path, (2, 3, 5, 9, 12), lambda effort, steps: True)
+    looked = [(effort, steps) for steps in (2, 3, 12) for effort in (CLOSER, CONFIRM)]
+    assert (asked, left) == (looked, [])
+    asked, left = trained(tmp_path, (2, 3, 5, 9), lambda effort, steps: steps < 9)
+    assert asked == [*looked[:4], (CLOSER, 9)]
+    assert left == ["y@step5", "y@step9"]
+    asked, left = trained(tmp_path, (2, 3), lambda effort, steps: steps < 3)
+    assert (asked, left) == ([*looked[:2], (CLOSER, 3)], ["y@step3"])

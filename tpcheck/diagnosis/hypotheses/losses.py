@@ -13,9 +13,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tpcheck.causes.losses import CountedOnEachRank, PaddingCounted, StatisticOfOwnPart
-from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.causes.losses import (
+    CountedOnEachRank,
+    MeanOfOthers,
+    PaddingCounted,
+    StatisticOfOwnPart,
+)
+from tpcheck.diagnosis.facts import Facts, Local, local_of
 from tpcheck.diagnosis.hypotheses.labelled import Labelled, labelled
+from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.names import InPass
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code, Statistic
 
@@ -107,3 +114,32 @@ def _of_too_many(local: Local, found: Labelled, reduced: Reduced) -> Diagnosis |
     ):
         return Diagnosis(Code.VOCAB_MASK, PaddingCounted(local.subject, found.name, padding))
     return None
+
+
+def mean_of_others(facts: Facts, local: Local) -> Diagnosis | None:
+    """All ranks have the loss, and the gradients that follow from it, times n / m: it is the sum
+    over the n tokens that count, divided by m, the number of all of them."""
+    at_once = local.wrong() == local.ranks and local.target.value.numel() == 1
+    problem = facts.posed.problems[facts.case.coordinates(local.ranks[0]).get("dp", 0)]
+    if not local.kind.is_output or not at_once or facts.case.microbatches > 1 or local.at.step:
+        return None
+    ids = [n for n, tensor in problem.inputs[0].items() if not tensor.is_floating_point()]
+    if not ids:
+        return None
+    targets = problem.inputs[0][ids[-1]]
+    counted, tokens = int((targets >= 0).sum()), targets.numel()
+    if not 0 < counted < tokens or not _all_times(facts, local, problem, counted / tokens):
+        return None
+    cause = MeanOfOthers(local.subject, ids[-1], counted, tokens)
+    return Diagnosis(Code.AVERAGED_NOT_SUMMED, cause)
+
+
+def _all_times(facts: Facts, local: Local, problem: Problem, factor: float) -> bool:
+    """Whether the ranks have the loss, and each gradient that follows from it, times this."""
+    of_loss = [
+        local_of(facts, target, problem.d)
+        for target in problem.targets
+        if target.kind.is_gradient and not InPass.parse(target.name).at.step
+    ]
+    known = [local, *(one for one in of_loss if one is not None)]
+    return all(one.holds(factor * one.target.value, r) for one in known for r in one.ranks)

@@ -21,6 +21,7 @@ from tpcheck.diagnosis.hypotheses import (
     terms,
     tied,
 )
+from tpcheck.diagnosis.one_step import by_itself
 from tpcheck.tensors.names import STEP
 from tpcheck.verdict import Diagnosis, Mismatch
 
@@ -35,6 +36,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     norms.counted_otherwise,
     # ranks that went another way in one place
     norms.not_clipped,
+    # before other steps: it says which ranks, and why
+    steps.taken_by_others,
     # before factors: what a step adds, of numbers that are right before it
     steps.not_taken,
     steps.begins_anew,
@@ -47,6 +50,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     several.other_data_group,
     # before `summed`: replicas that were averaged once too often add up to the reference, too
     tensor.scaled,
+    # as `scaled`, by a share that the tokens themselves give
+    losses.mean_of_others,
     # terms that add up to the reference do so by no accident
     tensor.summed,
     # as `summed`, over the names of one tensor in place of its ranks
@@ -150,7 +155,15 @@ def _tested(facts: Facts, mismatch: Mismatch) -> Diagnosis | None:
 
 
 def _first_that_fits(facts: Facts, local: Local) -> Diagnosis | None:
-    return _first(test(facts, local) for test in HYPOTHESES) if local.wrong() else None
+    if not local.wrong():
+        return None
+    alone = by_itself(facts, local)
+    if alone is None:
+        return _first(test(facts, local) for test in HYPOTHESES)
+    # what comes from another step is not known of one by itself
+    added = steps.not_zeroed(facts, local)
+    named = added or _first(test(*alone) for test in HYPOTHESES)
+    return named or tensor.later_pass_only(facts, local)
 
 
 def _first(answers: Iterable[Diagnosis | None]) -> Diagnosis | None:

@@ -8,12 +8,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tpcheck.causes.steps import BeginsAnew, NotStepped, NotZeroed, UpdateScaled
+from tpcheck.causes.steps import (
+    BeginsAnew,
+    NotStepped,
+    NotZeroed,
+    OverflowNotShared,
+    UpdateScaled,
+)
 from tpcheck.diagnosis.facts import Facts, Local
-from tpcheck.placement import is_sharded
+from tpcheck.placement import is_sharded, take
 from tpcheck.protocol.conventions import CLIP_EPSILON
 from tpcheck.protocol.optimizing import MAIN, Optimizing
 from tpcheck.protocol.problem import Problem
+from tpcheck.protocol.scaling import SCALE
 from tpcheck.tensors.names import NORM, InPass, Pass
 from tpcheck.training import Training
 from tpcheck.verdict import Diagnosis
@@ -22,6 +29,9 @@ from tpcheck.vocabulary import Code, Kind
 #: Numbers of each rank that must agree on a factor: one always does, and those of few bits by
 #: chance.
 AGREE = {torch.float64: 2, torch.float32: 2, torch.bfloat16: 8, torch.float16: 8}
+
+#: What a step leaves.
+_LEFT = (Kind.PARAM, Kind.OPTIMIZER_STATE)
 
 
 def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
@@ -35,6 +45,27 @@ def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
     others = len(wrong) < len(local.ranks)
     code = Code.REPLICAS_DIFFER if others and local.alike() else Code.GRADIENT_DROPPED
     return Diagnosis(code, NotStepped(local.subject, tuple(wrong), others))
+
+
+def taken_by_others(facts: Facts, local: Local) -> Diagnosis | None:
+    """In a step that is to be left out, the ranks that have the infinite gradient are right, and
+    all others wrong."""
+    problem, wrong = _problem(facts, local), local.wrong()
+    due = problem.overflow
+    of_step = local.kind in _LEFT
+    if due is None or not of_step or local.at.step != due.step or not wrong:
+        return None
+    others = (m.name.base for m in facts.result.mismatches if m.kind in _LEFT)
+    if all(name == SCALE for name in others):
+        return None  # the scale alone is wrong
+    hit = torch.zeros(problem.params[due.name].shape, dtype=torch.bool)
+    hit.view(-1)[due.element] = True
+    entry = facts.posed.params[due.name]
+    owners = [r for r in local.ranks if take(hit, entry, case=facts.case, rank=r).any()]
+    if not owners or set(wrong) != set(local.ranks) - set(owners):
+        return None
+    cause = OverflowNotShared(local.subject, due.name, tuple(owners), tuple(wrong))
+    return Diagnosis(Code.MISSING_ALL_REDUCE, cause)
 
 
 def not_zeroed(facts: Facts, local: Local) -> Diagnosis | None:

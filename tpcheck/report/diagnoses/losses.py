@@ -42,3 +42,12 @@ def _(cause: causes.PaddingCounted) -> str:
         f"{called(cause.subject)}: the sum of exponentials has {cause.columns} columns of "
         f"{cause.logits} that belong to no id"
     )
+
+
+@sentence.register
+def _(cause: causes.MeanOfOthers) -> str:
+    return (
+        f"{called(cause.subject)}, and every gradient, is {cause.counted}/{cause.tokens} of what "
+        f"it should be: the mean is divided by all {cause.tokens} tokens of {cause.ids}, of which "
+        f"{cause.counted} count"
+    )

@@ -41,5 +41,14 @@ def _(cause: causes.UpdateScaled) -> str:
 
 
 @sentence.register
+def _(cause: causes.OverflowNotShared) -> str:
+    return (
+        f"{called(cause.subject)}: ranks {list(cause.ranks)} take the step that ranks "
+        f"{list(cause.owners)} leave out, who alone have an infinite gradient of {cause.gradient}: "
+        "that there is one was not reduced over the ranks"
+    )
+
+
+@sentence.register
 def _(cause: causes.NoState) -> str:
     return f"{called(cause.subject)}: the optimizer keeps none of it on rank {cause.rank}"

@@ -120,3 +120,27 @@ def test_logits_that_are_no_input_are_an_input_times_a_sharded_weight(reduction:
 
     named = examine(edit, spec=spec, case=at)
     assert (named.code, "the sum of exponentials" in named.message) == ("missing-all-reduce", True)
+
+
+@pytest.mark.parametrize(
+    ("edited", "code"),
+    [
+        (("loss/", "input_grad/"), "averaged-not-summed"),
+        (("loss/",), "unclassified"),  # the gradients follow from the loss
+    ],
+)
+def test_a_mean_over_all_tokens(edited: tuple[str, ...], code: str) -> None:
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        targets = posed.problems[0].inputs[0]["targets"]
+        counted = int((targets >= 0).sum())
+        assert (counted, targets.numel()) == (5, 6)
+        for held in ranks.values():
+            for key in held:
+                if key.startswith(edited):
+                    held[key] = held[key] * (counted / targets.numel())
+
+    named = examine(edit, spec=specs.cross_entropy(), case=case("mean", tp=4, ignored=True))
+    assert named.code == code, named
+    assert ("all 6 tokens of targets, of which 5 count" in named.message) == (
+        code != "unclassified"
+    )

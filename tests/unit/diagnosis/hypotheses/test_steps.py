@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ import torch
 from torch import Tensor
 
 from tests.unit.diagnosis.edits import Edit, Ranks, examine
-from tests.unit.test_training import CASE, spec, values
-from tpcheck import Norm
-from tpcheck.oracle.pose import Posed
+from tests.unit.test_training import CASE, adamw, spec, values
+from tpcheck import Norm, Scaling
+from tpcheck.case import Case
+from tpcheck.oracle.pose import Posed, pose
 from tpcheck.placement import take
+from tpcheck.protocol.scaling import SCALE
 from tpcheck.tensors.names import InPass, Pass
 from tpcheck.vocabulary import Kind
 
@@ -142,3 +145,46 @@ def plain(named: Any) -> Any:
 def once_more(posed: Posed, rank: int) -> Tensor:
     before = posed.problems[0].params["down.bias"].double()
     return before + 2.0 * (values(posed, Kind.PARAM, 0)["down.bias"] - before)
+
+
+SCALED = spec(adamw, scaling=Scaling())
+
+
+def overflowing() -> tuple[Case, int, int]:
+    """A case in whose second step a gradient of a sharded weight is infinite, the rank that has
+    it, and the other one."""
+    for seed in range(400):
+        case = replace(CASE, seed=seed)
+        due = pose(SCALED, case).problems[0].overflow
+        if due is not None and (due.step, due.name) == (1, "up.weight"):
+            rows, columns = CASE["intermediate"], CASE["hidden"]
+            owner = int(due.element // columns >= rows // 2)
+            return case, owner, 1 - owner
+    raise AssertionError("no seed")
+
+
+def moved(name: str) -> Callable[[Posed, int], Tensor]:
+    return lambda posed, rank: values(posed, Kind.PARAM, 1)[name] + 0.1
+
+
+def test_ranks_that_do_not_know_of_an_infinite_gradient_take_the_step() -> None:
+    case, owner, other = overflowing()
+    own = on((other,), Kind.PARAM, "down.weight@step2", moved("down.weight"))
+    named = examine(own, spec=SCALED, case=case)
+    assert named.code == "missing-all-reduce", named
+    assert f"ranks [{other}] take the step that ranks [{owner}] leave out" in named.message
+    own = on((owner,), Kind.PARAM, "down.weight@step2", moved("down.weight"))
+    assert examine(own, spec=SCALED, case=case).code != "missing-all-reduce"
+    later = on(
+        (other,),
+        Kind.PARAM,
+        "down.weight@step3",
+        lambda posed, rank: values(posed, Kind.PARAM, 2)["down.weight"] + 0.1,
+    )
+    assert examine(later, spec=SCALED, case=case).code != "missing-all-reduce"
+
+
+def test_a_scale_that_falls_on_one_rank_alone_is_no_step() -> None:
+    case, _, other = overflowing()
+    alone = on((other,), Kind.OPTIMIZER_STATE, f"{SCALE}@step2", lambda posed, rank: torch.ones(()))
+    assert examine(alone, spec=SCALED, case=case).code == "replicas-differ"

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from tests.unit.report.diagnoses.said import OUT, Said
-from tpcheck.causes.losses import CountedOnEachRank, PaddingCounted, StatisticOfOwnPart
+from tpcheck.causes.losses import (
+    CountedOnEachRank,
+    MeanOfOthers,
+    PaddingCounted,
+    StatisticOfOwnPart,
+)
 from tpcheck.vocabulary import Statistic
 
 SAID: list[Said] = [
@@ -35,5 +40,11 @@ SAID: list[Said] = [
         PaddingCounted(OUT, "logits", 3),
         "output: the sum of exponentials has 3 columns of logits that belong to no id",
         {"columns": 3},
+    ),
+    (
+        MeanOfOthers(OUT, "targets", 12, 16),
+        "output, and every gradient, is 12/16 of what it should be: the mean is divided by all 16 "
+        "tokens of targets, of which 12 count",
+        {"ids": "targets", "counted": 12, "tokens": 16},
     ),
 ]  # fmt: skip

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from tests.unit.report.diagnoses.said import Said
-from tpcheck.causes.steps import BeginsAnew, NoState, NotStepped, NotZeroed, UpdateScaled
+from tpcheck.causes.steps import (
+    BeginsAnew,
+    NoState,
+    NotStepped,
+    NotZeroed,
+    OverflowNotShared,
+    UpdateScaled,
+)
 from tpcheck.causes.where import Subject
 from tpcheck.vocabulary import Kind
 
@@ -11,6 +18,13 @@ PARAM = Subject(Kind.PARAM, "up.weight@step2")
 STATE = Subject(Kind.OPTIMIZER_STATE, "up.weight.exp_avg")
 
 SAID: list[Said] = [
+    (
+        OverflowNotShared(STATE, "up.weight", (0,), (1, 2)),
+        "optimizer_state up.weight.exp_avg: ranks [1, 2] take the step that ranks [0] leave out, "
+        "who alone have an infinite gradient of up.weight: that there is one was not reduced over "
+        "the ranks",
+        {"gradient": "up.weight", "owners": [0], "ranks": [1, 2]},
+    ),
     (
         NotStepped(PARAM, (1,), others=True),
         "param up.weight@step2 is on ranks [1] what it was before the step",
