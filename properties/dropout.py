@@ -12,7 +12,9 @@ from fixtures.parallel.dropout import (
     DroppingAttention,
     DroppingBlock,
     DroppingMLP,
+    HeadsInTheBatch,
     Recomputed,
+    TokensFirst,
     dropping,
 )
 from tpcheck import Case, Check, specs
@@ -70,4 +72,10 @@ mlp_sp_dropout_recomputed = replace(
 )
 mlp_dropout_by_uniform = replace(
     mlp_dropout, candidate=_of(ByUniform, _MLP, sequence_parallel=False)
+)
+mlp_sp_dropout_tokens_first = replace(
+    mlp_sp_dropout, candidate=_of(TokensFirst, _MLP, sequence_parallel=True)
+)
+attention_dropout_heads_in_the_batch = replace(
+    attention_dropout, candidate=_of(HeadsInTheBatch, _ATTENTION, sequence_parallel=False)
 )

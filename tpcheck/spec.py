@@ -61,7 +61,8 @@ class Spec:
         layout: case → `Layout`. Parameters that the candidate holds as DTensors may be left out.
         forward: (module, inputs) → outputs; by default `module(*inputs.values())`. Outputs are a
             tensor, a tuple, or a dict of tensors. Runs for reference and candidate alike.
-        init: (name, shape, draw) → a full parameter or buffer, or None for the harness's own draw.
+        init: (name, shape, draw) → a full parameter or buffer, or None for the harness's own draw;
+            not of buffers that no checkpoint holds (`persistent=False`), which are computed.
         finalize: (module, mesh) → None, run on every rank after the last backward: what the
             framework does before gradients are read (Megatron's finalize step, say).
         budget: case → `Budget`: what a microbatch may communicate; None allows anything.
@@ -169,7 +170,8 @@ class Check:
             the harness overwrites them.
         name: shown in reports; by default the name of the variable that holds the check.
         load: (module, full state) → None: the candidate's own loader, given every full parameter
-            and buffer by its reference name. By default the harness loads slices by the layout.
+            and buffer that a checkpoint has, by its reference name. It fills the candidate's, or
+            puts others in their place. By default the harness loads slices by the layout.
         schedule: (module, inputs, cotangents) → outputs: the candidate's own order of forwards and
             backwards, as a pipeline has it, in place of one microbatch after the other. `inputs`
             and `cotangents` are lists, of each microbatch name → this rank's part; the inputs are

@@ -6,11 +6,11 @@ into JSON (`report/as_json.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import total_ordering
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
 from tpcheck.causes import Cause
@@ -21,6 +21,9 @@ from tpcheck.evidence.judged import Tensors
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import InPass
 from tpcheck.vocabulary import Code, Impasse, Kind, Rule
+
+if TYPE_CHECKING:
+    from tpcheck.tensors.readings import Reading
 
 
 @total_ordering
@@ -137,6 +140,8 @@ class CaseResult:
     left: list[Left] = field(default_factory=list)  # state that it left changed on a rank
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was
     masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
+    #: Other ways to read the random masks that ranks drew, by the line that draws them.
+    readings: list[Mapping[str, Reading]] = field(default_factory=list)
 
     @property
     def counts(self) -> bool:

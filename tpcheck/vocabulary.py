@@ -98,6 +98,7 @@ class Code(StrEnum):
     PRECISION_LOSS = "precision-loss"
     UNWRITTEN_MEMORY = "unwritten-memory"
     STALE_BUFFER = "stale-buffer"
+    WRONG_BUFFER = "wrong-buffer"
     PLAN_ENTRY_UNMATCHED = "plan-entry-unmatched"
     PARAMETER_NOT_SHARDED = "parameter-not-sharded"
     WRONG_PLACEMENT = "wrong-placement"

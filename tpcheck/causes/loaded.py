@@ -1,4 +1,5 @@
-"""Causes that show in what the candidate's own loader left in a parameter, on one rank."""
+"""Causes that show in what the candidate's own loader left in a parameter, or its own arithmetic in
+a buffer, on one rank."""
 
 from __future__ import annotations
 
@@ -60,4 +61,34 @@ class LoadedApart:
     rank: int
 
 
-OfLoading = LoadedNaN | LoadedRounded | LoadedRows | LoadedElements | LoadedAnother | LoadedApart
+@dataclass(frozen=True)
+class ComputedOtherwise:
+    """A buffer that no checkpoint holds is not what the reference computes.
+
+    Args:
+        nan: whether it has elements that are NaN: it was allocated, and nobody filled it.
+        rounded: whether all of it is near: it was computed in a lower precision.
+        factor: how many times the reference's it is, where it is that.
+        rows: which rows of the reference's along `dim` it has, where it has others.
+        apart: whether ranks that should have the same hold different ones.
+    """
+
+    buffer: str
+    rank: int
+    nan: bool = False
+    rounded: bool = False
+    factor: float | None = None
+    dim: int | None = None
+    rows: tuple[int, ...] | None = None
+    apart: bool = False
+
+
+OfLoading = (
+    LoadedNaN
+    | LoadedRounded
+    | LoadedRows
+    | LoadedElements
+    | LoadedAnother
+    | LoadedApart
+    | ComputedOtherwise
+)

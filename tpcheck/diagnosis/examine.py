@@ -140,7 +140,7 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
 def _spec(runner: Runner, case: Case) -> Spec:
     """The check's spec. A cause may be looked for in its budget, whether audited or not."""
     spec = runner.check.spec
-    return replace(spec, budget=None) if runner.budget(case) is None else spec
+    return replace(spec, budget=None) if runner.asked.budget(case) is None else spec
 
 
 def _rerun_once(runner: Runner) -> Callable[[Case], CaseResult | None]:

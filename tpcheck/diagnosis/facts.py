@@ -12,7 +12,7 @@ from tpcheck.case import Case
 from tpcheck.causes.where import Subject
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import holds, summed, take
-from tpcheck.protocol.problem import Target
+from tpcheck.protocol.problem import Problem, Target
 from tpcheck.spec import Spec
 from tpcheck.tensors.names import InPass, Key, Pass
 from tpcheck.verdict import CaseResult, Mismatch
@@ -55,6 +55,10 @@ class Facts:
         problem = self.posed.problems[self.data_of(mismatch)]
         key = (mismatch.kind, mismatch.tensor)
         return next((t for t in problem.targets if (t.kind, t.name) == key), None)
+
+    def problem_of(self, local: Local) -> Problem:
+        """What the ranks that hold the tensor were given."""
+        return self.posed.problems[self.case.coordinates(local.ranks[0]).get("dp", 0)]
 
     def data_of(self, mismatch: Mismatch) -> int:
         """The dp coordinate of the rank that saw it."""

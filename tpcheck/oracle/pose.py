@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tpcheck import layout as layouts
 from tpcheck import placement
@@ -37,7 +37,7 @@ from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.scaling import Overflow
 from tpcheck.spec import Spec
 from tpcheck.tensors.forms import as_int64
-from tpcheck.tensors.names import Pass, Shelf, check_names
+from tpcheck.tensors.names import Pass, Shelf, check_names, computed_buffers
 from tpcheck.vocabulary import Kind
 
 #: Seconds that posing a case may take: a reference of ordinary size takes less than one. Shorter
@@ -52,6 +52,7 @@ class Posed:
     Args:
         params, inputs, outputs: name → how it is placed.
         named: parameters that the layout names itself.
+        computed: buffers that no checkpoint holds.
         effort: with which the bounds were measured.
         shared: whether all dp coordinates have the same gradients of parameters.
         closely: effort → the same with bounds that are measured more closely; in as many seconds.
@@ -63,6 +64,7 @@ class Posed:
     inputs: dict[str, Entry]
     outputs: dict[str, Entry]
     named: frozenset[str] = frozenset()
+    computed: frozenset[str] = frozenset()
     effort: Effort = SCREEN
     shared: bool = False
     closely: Callable[[Effort], Posed] | None = field(default=None, repr=False, compare=False)
@@ -133,7 +135,7 @@ class _Drawn:
     """A case with all its numbers, and the runs of its reference.
 
     Args:
-        params, named: as `Posed` has them.
+        params, named, computed: as `Posed` has them.
         studied: problems of dp coordinates that share one gradient, with their runs.
         limit: seconds, as of `pose`.
     """
@@ -143,6 +145,7 @@ class _Drawn:
     layout: Layout
     params: dict[str, Entry]
     named: frozenset[str]
+    computed: frozenset[str]
     studied: list[tuple[list[Problem], Study]]
     limit: float
 
@@ -156,8 +159,8 @@ class _Drawn:
             if effort is CONFIRM:  # nothing is closer
                 runs.forget()
         shared = self.spec.dp_gradients != "local"
-        about = (placed.inputs, placed.outputs, self.named, effort, shared, self.closely)
-        return Posed(self.case, problems, self.params, *about)
+        about = (placed.inputs, placed.outputs, self.named, self.computed)
+        return Posed(self.case, problems, self.params, *about, effort, shared, self.closely)
 
     @_one_thread()
     def closely(self, effort: Effort) -> Posed:
@@ -180,7 +183,8 @@ def _draw(
     passes = [Passes(spec, case, group, torch.float64, watch) for group in groups]
     studied = [(group, study(own, of, effort)) for group, own in zip(groups, passes, strict=True)]
     named = frozenset(layouts.matched("params", layout.params, list(state)))
-    return _Drawn(spec, case, layout, params, named, studied, limit)
+    computed = computed_buffers(of.exact) if isinstance(of.exact, nn.Module) else frozenset[str]()
+    return _Drawn(spec, case, layout, params, named, computed, studied, limit)
 
 
 def _layout(spec: Spec, case: Case) -> Layout:

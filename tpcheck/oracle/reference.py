@@ -25,7 +25,7 @@ from tpcheck.tensors import draw as drawing
 from tpcheck.tensors import leaves
 from tpcheck.tensors.draw import Draw, torch_dtype
 from tpcheck.tensors.families import of_family
-from tpcheck.tensors.names import tensors_of
+from tpcheck.tensors.names import computed_buffers, tensors_of
 from tpcheck.tensors.strides import format_of, repeat_first_row
 
 
@@ -87,15 +87,21 @@ def _built(spec: Spec, case: Case, what: str) -> Any:
 
 def draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
     """Every parameter and buffer, full, away from its default, in the case's dtype; tied ones
-    once."""
+    once. Buffers that no checkpoint holds are as the module has computed them."""
     if not isinstance(module, nn.Module):
         return {}
     buffers = dict(module.named_buffers(remove_duplicate=False))
+    computed = computed_buffers(module)
     drawn: dict[int, Tensor] = {}
     state = {}
     for name, tensor in tensors_of(module).items():
         if id(tensor) not in drawn:
-            drawn[id(tensor)] = _draw_state_of(spec, case, name, tensor, buffer=name in buffers)
+            own = name in computed and not case.integers  # which no computed number need be
+            drawn[id(tensor)] = (
+                _in_dtype_of(case, tensor.detach().clone())
+                if own
+                else _draw_state_of(spec, case, name, tensor, buffer=name in buffers)
+            )
         state[name] = drawn[id(tensor)]
     return state
 
@@ -108,7 +114,11 @@ def _draw_state_of(spec: Spec, case: Case, name: str, tensor: Tensor, *, buffer:
         drawn = integers.integers(draw, name, tensor)
     if drawn is None:
         drawn = drawing.state(draw, name, tensor, buffer=buffer)
-    return drawn.to(torch_dtype(case)) if drawn.is_floating_point() else drawn
+    return _in_dtype_of(case, drawn)
+
+
+def _in_dtype_of(case: Case, tensor: Tensor) -> Tensor:
+    return tensor.to(torch_dtype(case)) if tensor.is_floating_point() else tensor
 
 
 def draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from tpcheck.placement import Entry, Placement
 from tpcheck.plan.parallelized import Promised
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import Pass
+from tpcheck.tensors.readings import Reading
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Phase, Rule, Uncompiled
 
@@ -32,6 +33,7 @@ class Work:
     targets: Mapping[tuple[str, str], Entry]
     named: frozenset[str]
     suspects: str  # a folder for local tensors outside their bounds
+    computed: frozenset[str] = frozenset()  # buffers that no checkpoint holds
     plan: Promised | None = None  # what the candidate's plan promises of its parameters
     dump: str = ""  # a folder for every local tensor
     saved: bool = False  # whether to count what autograd saves
@@ -41,6 +43,7 @@ class Work:
     rules: bool = False  # whether to hold other rules against the tensors, too
     configuration: int | None = None  # of autotuned kernels, their index; by default the seed's
     witnesses: frozenset[str] = frozenset()  # kernels and operators whose runs are counted
+    readings: Mapping[str, Reading] = field(default_factory=dict)  # of masks
     epoch: int = 0
 
     @property
@@ -92,6 +95,8 @@ class RankReport:
     masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
     counted: dict[tuple[Phase, str], int] = field(default_factory=dict)  # runs of witnesses
     drawn: dict[str, DrawnMask] = field(default_factory=dict)  # random masks, by their names
+    #: A line and a module that draw masks → how all of these may be read.
+    readings: dict[str, list[Reading]] = field(default_factory=dict)
 
 
 # ---- to a host

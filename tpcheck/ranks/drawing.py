@@ -17,7 +17,7 @@ from tpcheck.evidence.masks import (
     MasksCounted,
     OtherRate,
 )
-from tpcheck.placement import Placement, Replicate, Shard, take
+from tpcheck.placement import Placement, Shard, take
 from tpcheck.protocol.messages import DrawnMask, RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.digest import fingerprint
@@ -32,7 +32,8 @@ from tpcheck.tensors.masks import (
     in_backward,
     on_paper,
 )
-from tpcheck.tensors.names import InPass, Pass
+from tpcheck.tensors.names import InPass, Pass, generic
+from tpcheck.tensors.readings import Reading, readings
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -56,6 +57,7 @@ class Masks:
         self._numbers: dict[Any, int] = {}  # the generator's state, a shape → which mask it gave
         self._left_to_torch = False  # whether the next mask is part of a DTensor on the CPU
         self._seen: dict[str, str] = {}  # the bits of a mask that tells → its name
+        self._shapes: dict[Any, list[Reading]] = {}  # the whole's, its own → how it may be read
         if problem.masks:
             recorder.masks = self
 
@@ -115,7 +117,7 @@ class Masks:
         """Which of the reference's masks the next one is: those of which this rank may have nothing
         are not drawn at all by torch's dropout."""
         for number in range(self._next, len(due)):
-            if self._entry(due[number].true, shape) is not None:
+            if self._fitting(tuple(due[number].true.shape), shape):
                 return number
             if not self._may_lack(due[number]):
                 break
@@ -134,8 +136,8 @@ class Masks:
     ) -> Tensor | None:
         """This rank's part of the reference's mask, as the candidate draws it."""
         full, own = tuple(mask.true.shape), tuple(outcome.shape)
-        entry = self._entry(mask.true, own)
-        if entry is None:
+        reading = self._reading(full, own, at)
+        if reading is None:
             self._note(number, MaskOfOtherShape(own, full, *at))
             return None
         true = mask.drawn_as(chance)
@@ -143,19 +145,27 @@ class Masks:
             self._note(number, OtherRate(chance.true, mask.chance.true, *at))
             return None
         if not self._left_to_torch:
-            self._report(number, entry, outcome, chance, at)
-        return take(true, entry, case=self.case, rank=self.rank)
+            self._report(number, reading.entry, outcome, chance, at)
+        return reading.part(true, case=self.case, rank=self.rank).reshape(own)
 
-    def _entry(self, full: Tensor, own: tuple[int, ...]) -> dict[str, Placement] | None:
-        """How a mask is split, by what a rank drew of it."""
-        if len(own) != full.ndim:
-            return None
-        cut = [dim for dim, size in enumerate(own) if size != full.shape[dim]]
-        if not cut:
-            return {"tp": Replicate()}
-        entry: dict[str, Placement] = {"tp": Shard(cut[0])}
-        fits = take(full, entry, case=self.case, rank=self.rank).shape == own
-        return entry if fits else None
+    def _reading(
+        self, full: tuple[int, ...], own: tuple[int, ...], at: tuple[str, str]
+    ) -> Reading | None:
+        """How a mask that is drawn there is read: as the driver says, or else as is likely."""
+        where, module = at
+        site, fitting = f"{where} {generic(module)} {len(full)}", self._fitting(full, own)
+        known = self.report.readings.get(site)
+        of_all = fitting if known is None else [one for one in known if one in fitting]
+        self.report.readings[site] = of_all
+        told = self.work.readings.get(site)
+        return told if told in fitting else next(iter(of_all or fitting), None)
+
+    def _fitting(self, full: tuple[int, ...], own: tuple[int, ...]) -> list[Reading]:
+        known = self._shapes.get((full, own))
+        if known is None:
+            known = list(readings(full, own, case=self.case, rank=self.rank))
+            self._shapes[full, own] = known
+        return known
 
     def _report(
         self,

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck import placement
+from tpcheck.bounds.computed import alike, unlike
 from tpcheck.case import Case
 from tpcheck.comms.trace import Recorder
+from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Elsewhere, Misheld
 from tpcheck.placement import Entry, Only, Replicate, by_axis, take
 from tpcheck.plan.findings import mismatches
@@ -18,7 +20,7 @@ from tpcheck.plan.parallelized import findings as unlike_plan
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.live import is_dtensor, live_entry, local, partition_entry, sharded_by_hand
-from tpcheck.tensors.names import parameters_of, tensors_of
+from tpcheck.tensors.names import computed_buffers, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Kind
 
@@ -32,41 +34,57 @@ class Loader:
         self.work, self.problem, self.recorder, self.report = work, problem, recorder, report
         self.case, self.rank = work.case, report.rank
         self.held: dict[str, Tensor] = {}  # parameters and buffers of the candidate
+        self.apart: set[str] = set()  # computed buffers that are not the reference's
+        self.found = list(report.mismatches)  # before
+        computed = work.computed
+        #: What a checkpoint of the reference holds, full.
+        self.state = {n: full for n, full in problem.params.items() if n not in computed}
 
     def load(self, module: Any, loader: Callable[..., Any] | None) -> bool:
         """Copies the rank's shard of every parameter in; False where one can't be loaded.
 
         Args:
-            loader: the check's own `load`, tried after: it must fill all with the same.
+            loader: the check's own `load`, tried after: it must fill all with the same, in place
+                or with tensors of its own. What these are is what counts.
         """
+        fits = self._hold(module, fill=True)
+        if loader is not None:
+            try:
+                self._load_by(loader, module)
+            except Exception:
+                if fits:
+                    raise
+                return False  # it may well fail where the parameters are not what they should be
+            fits = self._hold(module, fill=False)
+        if fits:
+            self._require_memory()
+            self._compare_computed()
+        return fits
+
+    def _hold(self, module: Any, *, fill: bool) -> bool:
+        """Judges anew how the module holds what a checkpoint has, and may fill it."""
         own = self.held = tensors_of(module) if isinstance(module, nn.Module) else {}
         params = parameters_of(module) if own else {}
+        self.report.mismatches = list(self.found)
         fits = True
-        for name in self.problem.params:
+        for name in self.state:
             if name not in own and self._has(self.work.params[name]):
                 self._misheld(name, Fault.MISSING, built=_instead_of_a_module(module))
                 fits = False
         for name, tensor in own.items():
-            full = self.problem.params.get(name)
+            full = self.state.get(name)
             if full is None:
-                if name in params:
+                if name in params and name not in self.work.computed:
                     self._misheld(name, Fault.UNEXPECTED)
                     fits = False
                 continue
             if not self._has(self.work.params[name]):
                 where = elsewhere(self.work.params[name], self.case, self.rank)
                 self._misheld(name, Fault.ELSEWHERE, elsewhere=where)
-            fits = self._load_one(name, tensor, full) and fits
-        if fits and loader:
-            with torch.no_grad():
-                for tensor in own.values():
-                    if tensor.is_floating_point():
-                        local(tensor).fill_(torch.nan)
-                with self.recorder:
-                    loader(module, dict(self.problem.params))
-            for name, tensor in own.items():
-                if name in self.problem.params:
-                    self._check_storage(name, tensor)
+            part = self._part_of(name, tensor, full, whole=fill)
+            fits = part is not None and fits
+            if fill and part is not None:
+                _fill(local(tensor), part)
         if self.case.tp > 1 and params and not self.work.named:
             self._check_something_is_sharded(list(params))
         if self.work.plan is not None and params:
@@ -74,14 +92,56 @@ class Loader:
             self.report.mismatches += mismatches(found, self.rank)
         return fits
 
-    def _load_one(self, name: str, tensor: Tensor, full: Tensor) -> bool:
+    def _require_memory(self) -> None:
+        for name, tensor in self.held.items():
+            if tensor.is_meta:
+                raise InvalidArgument(
+                    f"{name} is on the meta device, without memory, after it was loaded; give it "
+                    "some in build or in load, by the module's to_empty(device=…)"
+                )
+
+    def _load_by(self, loader: Callable[..., Any], module: Any) -> None:
+        """The check's own loader, from NaN. Buffers that the candidate computes are its own."""
+        own = computed_buffers(module) if isinstance(module, nn.Module) else frozenset()
+        computed = own - self.state.keys() | self.work.computed
+        with torch.no_grad():
+            for name, tensor in self.held.items():
+                if tensor.is_floating_point() and name not in computed:
+                    local(tensor).fill_(torch.nan)
+            with self.recorder:
+                loader(module, dict(self.state))
+
+    def _compare_computed(self) -> None:
+        """Buffers that the candidate computes, against the reference's. What differs by a few
+        roundings gets these, so that they do not matter; all else is left alone: one that is wrong
+        is said to be, and of one between them the outputs tell."""
+        for name in sorted(self.work.computed & self.held.keys()):
+            entry, here = self.work.params[name], local(self.held[name])
+            due = take(self.problem.params[name], entry, case=self.case, rank=self.rank)
+            if not self._has(entry) or here.shape != due.shape:
+                self.apart.add(name)  # its own affair
+                continue
+            if not self.case.integers:  # which no computed number need be
+                wrong = unlike(here, due, name=name, rank=self.rank)
+                self.report.mismatches += [] if wrong is None else [wrong]
+                if not alike(here, due):
+                    self.apart.add(name)
+                    continue
+            if not _overlaps(here) and not torch.equal(here, due.to(here.dtype)):
+                _fill(here, due)
+
+    def _part_of(self, name: str, tensor: Tensor, full: Tensor, *, whole: bool) -> Tensor | None:
+        """What the rank is to hold, as its own tensor is placed; None where it can't be that.
+
+        Args:
+            whole: whether it can be all along an axis, too, which is wrong, and can be run.
+        """
         entry = self._entry_of(name, tensor, full)
         self.report.entries[name] = entry
         if only(self.work.params[name]).keys() & effective(by_axis(entry)).keys():
-            return False  # spread over ranks that have other parameters: they can't work together
+            return None  # spread over ranks that have other parameters: they can't work together
         expected = take(full, entry, case=self.case, rank=self.rank)
         here = local(tensor)
-        sharded = placement.is_sharded(entry, self.case)
         if here.shape != expected.shape:
             part, axes = self._whole_along(here.shape, full, entry)
             self._misheld(
@@ -91,16 +151,10 @@ class Loader:
                 expected_shape=tuple(expected.shape),
                 axes=axes,
             )
-            if part is None:
-                return False
-            expected = part
-        elif sharded:
+            return part if whole else None
+        if placement.is_sharded(entry, self.case):
             self._check_storage(name, tensor)
-        with torch.no_grad():
-            if here.is_floating_point():
-                here.fill_(torch.nan)
-            here.copy_(expected)
-        return True
+        return expected
 
     def _whole_along(
         self, shape: torch.Size, full: Tensor, entry: Entry
@@ -158,6 +212,18 @@ class Loader:
     def _misheld(self, name: str, fault: Fault, **more: Any) -> None:
         detail = Misheld(fault, **more)
         self.report.mismatches.append(Mismatch(name, Kind.SHARDING, self.rank, detail=detail))
+
+
+@torch.no_grad()
+def _fill(here: Tensor, part: Tensor) -> None:
+    if here.is_floating_point():
+        here.fill_(torch.nan)
+    here.copy_(part)
+
+
+def _overlaps(tensor: Tensor) -> bool:
+    """Whether several of its elements are one in memory, so that it can't be written."""
+    return any(n > 1 and not by for n, by in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _instead_of_a_module(candidate: Any) -> str | None:

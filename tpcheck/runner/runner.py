@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.budget import Budget
@@ -16,8 +16,7 @@ from tpcheck.case import Case
 from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, listed, shown
 from tpcheck.oracle.effort import CONFIRM, Effort
-from tpcheck.oracle.pose import LIMIT, Posed, in_time, pose
-from tpcheck.oracle.reference import ask
+from tpcheck.oracle.pose import LIMIT, Posed, pose
 from tpcheck.plan.findings import mismatches
 from tpcheck.process import guard
 from tpcheck.process.aspects import Left
@@ -25,6 +24,7 @@ from tpcheck.process.loaded import is_installed
 from tpcheck.protocol.messages import RankReport, Teach, Work
 from tpcheck.protocol.pickled import modules_of, sent
 from tpcheck.report import reasons
+from tpcheck.runner.asked import Asked
 from tpcheck.runner.files import written
 from tpcheck.runner.judge import (
     alarms,
@@ -37,12 +37,13 @@ from tpcheck.runner.judge import (
 )
 from tpcheck.runner.judged import judged
 from tpcheck.runner.masks import require_masks
-from tpcheck.runner.planned import Planned, planned
 from tpcheck.runner.posing import FirstSteps, Posing
+from tpcheck.runner.readings import may_be_misread, untried
 from tpcheck.runner.second_look import doubtful, look_again
 from tpcheck.spec import Check
 from tpcheck.tensors.names import UPSTREAM, Pass
-from tpcheck.verdict import CaseResult, Mismatch
+from tpcheck.tensors.readings import Reading
+from tpcheck.verdict import CaseResult, Mismatch, Verdict
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
@@ -67,7 +68,7 @@ class Runner:
             ) from None
         self._key = hashlib.sha256(blob).hexdigest()[:16]
         self._taught = _taught(self._key, blob)
-        self._plans: dict[str, Planned | None] = {}
+        self.asked = Asked(check)
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)
         self._first = FirstSteps(spec)
@@ -129,21 +130,41 @@ class Runner:
             eager: run what the candidate compiles eagerly, as is done where boundaries are watched.
             configuration: index of the configuration that autotuned kernels run in.
         """
+        about: dict[str, Any] = {"closely": closely, "others": others, "eager": eager}
+        about |= {"follow": follow, "configuration": configuration}
+        result = self._once(posed, then=then, dump=dump, watch=watch, **about)
+        if may_be_misread(result):
+            for readings in result.readings:
+                again = self._once(posed, readings=readings, **about)
+                if again.verdict is not Verdict.FAIL:
+                    return replace(again, left=result.left + again.left)
+        return result
+
+    def _once(
+        self,
+        posed: Posed,
+        *,
+        then: Case | None = None,
+        closely: bool,
+        dump: Path | None = None,
+        watch: Pass | None = None,
+        follow: bool,
+        eager: bool,
+        configuration: int | None,
+        others: bool,
+        readings: Mapping[str, Reading] = MappingProxyType({}),
+    ) -> CaseResult:
+        """As `execute`, with masks read in one way."""
         if self._slow is not None:
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
         left = self.restore()
         self.engine.teach(self._taught, posed.case.world_size)
-        allowed, plan = self._asked(posed.case)
+        allowed, plan = self.asked.of(posed.case, self.limit)
         epoch = self.engine.next_epoch()
         with written(self.engine.folder, epoch, posed.problems, own=others) as files:
             work = Work(
-                case=posed.case,
                 bundle=str(files.bundle),
-                params=posed.params,
-                inputs=posed.inputs,
-                outputs=posed.outputs,
-                targets={(t.kind, t.name): t.entry for t in posed.problems[0].targets},
-                named=posed.named,
+                **_placed(posed),
                 plan=plan.promised if plan else None,
                 suspects=str(files.suspects),
                 dump=str(dump) if dump else "",
@@ -152,6 +173,7 @@ class Runner:
                 eager=eager or watch is not None or bool(posed.problems[0].masks),
                 rules=others,
                 configuration=configuration,
+                readings=dict(readings),
                 epoch=epoch,
                 **_noted(allowed),
             )
@@ -174,6 +196,7 @@ class Runner:
         result.looked_again, result.confirmed = confirmed is not None, _closest(confirmed)
         result.suspected = doubted and not closely
         result.judged = judged(posed, reports, confirmed)
+        result.readings = untried(reports) if posed.problems[0].masks else []
         result.unknown = None if result.counts else reasons.nothing_judged(result.judged)
         return result
 
@@ -206,46 +229,18 @@ class Runner:
     def _pose(self, case: Case, *, ones: bool = False) -> Posed:
         return pose(self.check.spec, case, ones=ones, limit=self.limit)
 
-    def _asked(self, case: Case) -> tuple[Budget | None, Planned | None]:
-        """What the case is held to besides its values, where there is any, and the check's plan."""
-        with in_time(self.check.spec, case, self.limit):
-            return self._allowed(case), self._planned(case)
 
-    def _allowed(self, case: Case) -> Budget | None:
-        """What the spec allows to communicate, where that is audited, and what must run."""
-        allowed = self.budget(case) if self.check.communication else None
-        if self.check.witness is None:
-            return allowed
-        due = ask(self.check.spec, "witness", self.check.witness, case)
-        try:
-            free = Budget(None, None, at_least=due)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"{self.check.title}: witness(case): {error}") from None
-        return free if allowed is None else allowed + replace(free, forward={}, backward={})
-
-    def budget(self, case: Case) -> Budget | None:
-        """What the spec allows a microbatch of this case to communicate; None for anything.
-
-        Raises:
-            InvalidArgument: the spec's `budget` raises, or returns something else.
-        """
-        spec = self.check.spec
-        found = ask(spec, "budget", spec.budget, case) if spec.budget else None
-        if found is None or isinstance(found, Budget):
-            return found
-        raise InvalidArgument(
-            f"spec {spec.name!r}: budget(case) returned a {type(found).__name__}, not a Budget "
-            "(or None, which allows anything)"
-        )
-
-    def _planned(self, case: Case) -> Planned | None:
-        """The check's plan in this case; it depends on the sizes and the degree alone."""
-        if self.check.plan is None:
-            return None
-        key = json.dumps([case.dims, case.tp], sort_keys=True, default=str)
-        if key not in self._plans:
-            self._plans[key] = planned(self.check.spec, self.check.plan, case)
-        return self._plans[key]
+def _placed(posed: Posed) -> dict[str, Any]:
+    """The fields of `Work` that say where the case's tensors are."""
+    return {
+        "case": posed.case,
+        "params": posed.params,
+        "inputs": posed.inputs,
+        "outputs": posed.outputs,
+        "targets": {(t.kind, t.name): t.entry for t in posed.problems[0].targets},
+        "named": posed.named,
+        "computed": posed.computed,
+    }
 
 
 def _closest(confirmed: Posed | None) -> bool:

@@ -102,9 +102,11 @@ def _ours(found: Subject) -> bool:
 def _data(posed: Posed) -> list[str]:
     case, problems = posed.case, posed.problems
     first = problems[0]
-    params = {name: literals.tensor(tensor) for name, tensor in first.params.items()}
+    own = frozenset[str]() if case.integers else posed.computed  # the candidate's own affair
+    given = {name: tensor for name, tensor in first.params.items() if name not in own}
+    params = {name: literals.tensor(tensor) for name, tensor in given.items()}
     places = {
-        "params": _places(posed.params, first.params, case),
+        "params": _places(posed.params, given, case),
         "inputs": _places(posed.inputs, first.inputs[0], case),
         "outputs": _places(posed.outputs, _outputs(first), case),
     }

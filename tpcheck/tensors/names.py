@@ -60,6 +60,17 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return {**parameters_of(module), **{unwrapped(name): b for name, b in buffers.items()}}
 
 
+def computed_buffers(module: nn.Module) -> frozenset[str]:
+    """Names of the buffers that no checkpoint holds (`register_buffer(…, persistent=False)`): the
+    module computes them when it is built. Buffers of wrappers' own are not told apart."""
+    return frozenset(
+        unwrapped(f"{prefix}.{name}" if prefix else name)
+        for prefix, owner in module.named_modules(remove_duplicate=False)
+        for name in owner._non_persistent_buffers_set
+        if owner._buffers.get(name) is not None
+    )
+
+
 # ---- a tensor in one pass
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests import candidates
-from tpcheck import Check
+from tpcheck import Case, Check, Layout, Replicate, Spec
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
+from tpcheck.evidence import Misheld
 from tpcheck.runner.runner import Runner
+from tpcheck.verdict import Verdict
+from tpcheck.vocabulary import Fault
 
 SPEC = candidates.check(candidates.Row).spec
 
@@ -33,3 +39,92 @@ def test_what_is_no_module_is_said_to_have_no_parameters(
     assert named.code == "plan-entry-unmatched"
     said = f"the candidate has no 'weight': its build(case, mesh) returned {returned}, not a module"
     assert named.message == said
+
+
+# ---- buffers that no checkpoint holds
+
+
+class Scaled(nn.Module):
+    """x → x·w, times a table that it computes."""
+
+    table: Tensor
+    which: Tensor
+
+    def __init__(self, table: Tensor | None, order: tuple[int, ...] = (0, 1, 2, 3)) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4))
+        if table is not None:
+            self.register_buffer("table", table, persistent=False)
+            self.register_buffer("which", torch.tensor(order), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "table"):
+            return x * self.weight * TABLE.to(x.dtype)
+        return x * self.weight * self.table.reshape(-1)[-4:][self.which]
+
+
+TABLE = torch.tensor([1.5, 0.1, 3.0, 0.7])
+OF_TABLE = Spec(
+    cases=lambda space: None,
+    reference=lambda case: Scaled(TABLE.clone()),
+    inputs=lambda case, draw: {"x": draw("x", 3, 4)},
+    layout=lambda case: Layout(params={"weight": Replicate()}),
+    name="scaled",
+)
+TWO = Case(dims={}, dtype="float32", mesh={"tp": 2})
+
+
+def fill(module: Any, state: Any) -> None:
+    assert set(state) == {"weight"}
+    with torch.no_grad():
+        module.weight.copy_(state["weight"])
+
+
+def replace_all(module: Any, state: Any) -> None:
+    module.weight = nn.Parameter(state["weight"].clone())
+    module.register_buffer("table", module.table.clone(), persistent=False)
+
+
+@pytest.mark.parametrize("load", [None, fill, replace_all])
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        (lambda: Scaled(TABLE.clone()), None),
+        (lambda: Scaled(torch.exp(TABLE.double().log()).float()), None),
+        (lambda: Scaled(TABLE.double()), None),
+        (lambda: Scaled(torch.stack([TABLE, TABLE])), None),  # another shape is its own affair
+        (lambda: Scaled(TABLE * 2), "wrong-buffer"),
+        (lambda: Scaled(TABLE.bfloat16()), "precision-loss"),
+        (lambda: Scaled(TABLE.clone(), order=(0, 1, 3, 2)), "wrong-buffer"),
+        (lambda: Scaled(torch.full((4,), torch.nan)), "unwritten-memory"),
+    ],
+)
+def test_what_no_checkpoint_holds_is_compared_and_left_alone(
+    gloo: Engine, made: Any, code: str | None, load: Any
+) -> None:
+    runner = Runner(Check(OF_TABLE, lambda case, mesh: made(), load=load), gloo)
+    result = runner.run(TWO)
+    if code is None:
+        assert result.verdict is Verdict.PASS, result.mismatches
+        return
+    assert result.verdict is Verdict.FAIL
+    assert examine_failure(runner, result).diagnosis.code == code
+
+
+def test_a_candidate_may_have_none(gloo: Engine) -> None:
+    runner = Runner(Check(OF_TABLE, lambda case, mesh: Scaled(None)), gloo)
+    assert runner.run(TWO).verdict is Verdict.PASS
+
+
+def whole(module: Any, state: Any) -> None:
+    module.weight = nn.Parameter(state["weight"].clone())
+
+
+def test_what_a_loader_puts_in_place_is_what_is_judged(gloo: Engine) -> None:
+    """The rank's part before, the whole weight after."""
+    check = candidates.check(candidates.Row)
+    runner = Runner(replace(check, load=whole), gloo)
+    result = runner.run(candidates.CASE)
+    (fault,) = {m.detail.fault for m in result.mismatches if isinstance(m.detail, Misheld)}
+    assert fault is Fault.WHOLE
+    assert examine_failure(runner, result).diagnosis.code == "parameter-not-sharded"

@@ -44,7 +44,13 @@ class Reference(nn.Module):
         return F.dropout(x * self.weight, RATE, self.training)
 
 
-def check(drop: Callable[[Tensor, Any], Tensor], *, split: bool = False, **more: Any) -> Check:
+def check(
+    drop: Callable[[Tensor, Any], Tensor],
+    *,
+    split: bool = False,
+    sizes: tuple[int, ...] = (4, 5, 16),
+    **more: Any,
+) -> Check:
     """Of a candidate that does the same with `drop(x, mesh)`, on all of it or on columns."""
 
     class Candidate(nn.Module):
@@ -66,7 +72,7 @@ def check(drop: Callable[[Tensor, Any], Tensor], *, split: bool = False, **more:
         name="drops",
         cases=[CASE],
         reference=lambda case: Reference(),
-        inputs=lambda case, draw: {"x": draw("x", 4, 5, 16)},
+        inputs=lambda case, draw: {"x": draw("x", *sizes)},
         layout=lambda case: layout,
     )
     return Check(spec, lambda case, mesh: Candidate(mesh), **more)
@@ -150,10 +156,42 @@ def test_another_rate(gloo: Engine) -> None:
 
 
 def test_another_shape(gloo: Engine) -> None:
-    found = Runner(check(lambda x, mesh: plain(x.transpose(0, 1)).transpose(0, 1)), gloo).run(CASE)
+    found = Runner(check(lambda x, mesh: x * plain(torch.ones_like(x[:, :1]))), gloo).run(CASE)
     detail = details(found)[0]
     assert isinstance(detail, MaskOfOtherShape)
-    assert (detail.shape, detail.expected_shape) == ((5, 4, 16), (4, 5, 16))
+    assert (detail.shape, detail.expected_shape) == ((4, 1, 16), (4, 5, 16))
+
+
+READ: dict[str, Callable[[Tensor], Tensor]] = {
+    "tokens before batch": lambda x: plain(x.transpose(0, 1)).transpose(0, 1),
+    "columns first": lambda x: plain(x.permute(2, 0, 1)).permute(1, 2, 0),
+    "tokens in one dim": lambda x: plain(x.flatten(0, 1)).view(x.shape),
+    "tokens in one dim, before batch": lambda x: (
+        plain(x.transpose(0, 1).flatten(0, 1)).unflatten(0, (x.shape[1], -1)).transpose(0, 1)
+    ),
+    "heads": lambda x: plain(x.unflatten(2, (2, -1))).flatten(2),
+    "all in one dim": lambda x: plain(x.flatten()).view(x.shape),
+}
+
+
+@pytest.mark.parametrize("sizes", [(4, 5, 16), (4, 4, 16), (16, 16, 16), (2, 4, 16)])
+@pytest.mark.parametrize("name", READ)
+def test_dims_in_another_order_or_folded(gloo: Engine, name: str, sizes: tuple[int, ...]) -> None:
+    """Also where sizes do not say which dim is which."""
+    drop = READ[name]
+    whole = Runner(check(lambda x, mesh: drop(x), sizes=sizes), gloo).run(CASE)
+    assert not whole.mismatches and whole.counts
+    parts = Runner(check(own_seed(drop), split=True, sizes=sizes), gloo).run(CASE)
+    assert not parts.mismatches
+    (apart,) = {
+        type(d) for d in details(Runner(check(own_seed(drop), sizes=sizes), gloo).run(CASE))
+    }
+    assert apart is MasksDiffer
+    alike = Runner(check(lambda x, mesh: drop(x), split=True, sizes=sizes), gloo).run(CASE)
+    assert {type(d) for d in details(alike)} == {MasksAgree}
+    # wrong in another way, under every reading
+    wrong = Runner(check(lambda x, mesh: drop(x) * 1.01, sizes=sizes), gloo).run(CASE)
+    assert {m.kind for m in wrong.mismatches} >= {"output", "param_grad"}
 
 
 def test_the_same_mask_in_every_forward(gloo: Engine) -> None:

@@ -1,14 +1,18 @@
-"""Hypotheses about what the candidate's own loader left in the parameters."""
+"""Hypotheses about what the candidate's own loader left in the parameters, and about buffers that
+the candidate computes for itself."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from tpcheck.bounds.computed import alike
 from tpcheck.causes.loaded import (
+    ComputedOtherwise,
     LoadedAnother,
     LoadedApart,
     LoadedElements,
@@ -48,6 +52,8 @@ class _Loaded:
 def misloaded(facts: Facts) -> Diagnosis | None:
     """The first parameter that its loader left otherwise than the layout's slice, on one rank."""
     for loaded in _wrong(facts):
+        if loaded.name in facts.posed.computed:
+            return _miscomputed(facts, loaded)
         return (
             _not_copied(loaded)
             or _other_rows(loaded)
@@ -64,7 +70,9 @@ def _wrong(facts: Facts) -> Iterator[_Loaded]:
         for rank, dump in sorted(facts.dumps.items()):
             got = dump.get(Key(Shelf.LOADED, name))
             want = take(full, entry, case=facts.case, rank=rank)
-            if got is not None and got.shape == want.shape and not bool((got == want).all()):
+            if got is None or got.shape != want.shape or bool((got == want).all()):
+                continue
+            if name not in facts.posed.computed or not alike(got, want):
                 yield _Loaded(name, rank, got.double(), want.double(), full.double())
 
 
@@ -75,6 +83,32 @@ def _not_copied(loaded: _Loaded) -> Diagnosis | None:
     if float((got - want).norm()) < ROUNDED * float(want.norm()):
         return Diagnosis(Code.PRECISION_LOSS, LoadedRounded(name, rank))
     return None
+
+
+def _miscomputed(facts: Facts, loaded: _Loaded) -> Diagnosis:
+    """Of a buffer that the candidate computes: it was left as it is where it differs by more than
+    a few roundings."""
+    about = ComputedOtherwise(loaded.name, loaded.rank)
+    if bool(loaded.got.isnan().any()):
+        return Diagnosis(Code.UNWRITTEN_MEMORY, replace(about, nan=True))
+    if float((loaded.got - loaded.want).norm()) < ROUNDED * float(loaded.want.norm()):
+        return Diagnosis(Code.PRECISION_LOSS, replace(about, rounded=True))
+    factor = _factor(loaded.got, loaded.want)
+    if factor is not None:
+        return Diagnosis(Code.WRONG_BUFFER, replace(about, factor=factor))
+    for dim in range(loaded.full.ndim):
+        if (rows := _rows_of(loaded.got, loaded.full, dim)) is not None:
+            return Diagnosis(Code.WRONG_BUFFER, replace(about, dim=dim, rows=tuple(rows)))
+    apart = loaded.want.shape == loaded.full.shape and not _same_on_all(facts, loaded)
+    return Diagnosis(Code.WRONG_BUFFER, replace(about, apart=apart))
+
+
+def _factor(got: Tensor, want: Tensor) -> float | None:
+    """How many times `want` it is, in all elements."""
+    size = float(want.square().sum())
+    factor = float((got * want).sum()) / size if 0.0 < size < math.inf else 0.0
+    alike = math.isfinite(factor) and torch.allclose(got, factor * want, rtol=ROUNDED, atol=0.0)
+    return factor if alike else None
 
 
 def _other_rows(loaded: _Loaded) -> Diagnosis | None:
@@ -107,11 +141,15 @@ def _of_another(facts: Facts, loaded: _Loaded) -> Diagnosis | None:
 
 
 def _apart(facts: Facts, loaded: _Loaded) -> Diagnosis | None:
-    key = Key(Shelf.LOADED, loaded.name)
-    held = [dump[key] for dump in facts.dumps.values() if key in dump]
-    if loaded.got.shape != loaded.full.shape or all(torch.equal(t, held[0]) for t in held):
+    if loaded.got.shape != loaded.full.shape or _same_on_all(facts, loaded):
         return None
     return Diagnosis(Code.REPLICAS_DIFFER, LoadedApart(loaded.name, loaded.rank))
+
+
+def _same_on_all(facts: Facts, loaded: _Loaded) -> bool:
+    key = Key(Shelf.LOADED, loaded.name)
+    held = [dump[key] for dump in facts.dumps.values() if key in dump]
+    return all(torch.equal(t, held[0]) for t in held)
 
 
 def _rows_of(got: Tensor, full: Tensor, dim: int) -> list[int] | None:

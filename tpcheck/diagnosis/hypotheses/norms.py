@@ -13,9 +13,9 @@ from torch import Tensor
 
 from tpcheck.causes.norms import NormCounts, NotClipped
 from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.replay import unclipped, value_of
 from tpcheck.placement import Entry, by_axis, take
 from tpcheck.protocol.conventions import LEARNING_RATE
-from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.names import InPass
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code, Counted, Kind
@@ -118,7 +118,7 @@ def _alike(norm: float, ranks: list[int]) -> Mapping[int, float]:
 
 
 def _powers(facts: Facts, local: Local, order: float) -> _Powers:
-    case, problem = facts.case, _problem(facts, local)
+    case, problem = facts.case, facts.problem_of(local)
     whole: dict[str, float] = {}
     own: dict[str, dict[int, float]] = {}
     axes = [axis for axis, degree in case.mesh.items() if degree > 1]
@@ -154,25 +154,28 @@ def _power(tensor: Tensor, order: float) -> float:
     return norm if order == math.inf else norm**order
 
 
-def _problem(facts: Facts, local: Local) -> Problem:
-    d = facts.case.coordinates(local.ranks[0]).get("dp", 0)
-    return facts.posed.problems[d]
-
-
 def not_clipped(facts: Facts, local: Local) -> Diagnosis | None:
     """Some ranks have what a step by the gradients as they were leaves, and the others what they
     should."""
-    problem, wrong = _problem(facts, local), local.wrong()
-    if facts.spec is None or facts.spec.training is not None or not problem.most:
+    problem, wrong = facts.problem_of(local), local.wrong()
+    if not problem.most or not wrong or len(wrong) == len(local.ranks):
         return None
-    if local.kind is not Kind.PARAM or len(wrong) == len(local.ranks):
-        return None
-    name = local.target.name
-    gradients = (t for t in problem.targets if (t.kind, t.name) == (Kind.PARAM_GRAD, name))
-    gradient = next(gradients, None)
-    if gradient is None or name not in problem.params:
-        return None
-    stepped = problem.params[name].double() - LEARNING_RATE * gradient.value
-    if not all(local.holds(stepped, rank) for rank in wrong):
+    stepped = _unclipped(facts, local)
+    if stepped is None or not all(local.holds(stepped, rank) for rank in wrong):
         return None
     return Diagnosis(Code.REPLICAS_DIFFER, NotClipped(local.subject, tuple(wrong)))
+
+
+def _unclipped(facts: Facts, local: Local) -> Tensor | None:
+    """What a step by gradients that were not clipped leaves of a parameter, or of what an optimizer
+    keeps of it."""
+    problem, training = facts.problem_of(local), facts.spec and facts.spec.training
+    name = InPass.parse(local.target.name).base
+    if training and training.scaling is None and local.kind in (Kind.PARAM, Kind.OPTIMIZER_STATE):
+        kept, left = unclipped(problem, training, local.at.step)
+        found = (left if local.kind is Kind.PARAM else kept).get(name)
+        return None if found is None else found.to(local.target.dtype).double()
+    gradient = value_of(problem, Kind.PARAM_GRAD, name, 0)
+    if training or local.kind is not Kind.PARAM or gradient is None or name not in problem.params:
+        return None
+    return problem.params[name].double() - LEARNING_RATE * gradient

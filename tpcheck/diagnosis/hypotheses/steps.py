@@ -6,7 +6,7 @@ Letters: R degree.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tpcheck.causes.steps import (
     BeginsAnew,
@@ -16,13 +16,11 @@ from tpcheck.causes.steps import (
     UpdateScaled,
 )
 from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.replay import by_one_step, share_of, value_of
 from tpcheck.placement import is_sharded, take
-from tpcheck.protocol.conventions import CLIP_EPSILON
-from tpcheck.protocol.optimizing import MAIN, Optimizing
-from tpcheck.protocol.problem import Problem
+from tpcheck.protocol.optimizing import MAIN
 from tpcheck.protocol.scaling import SCALE
-from tpcheck.tensors.names import NORM, InPass, Pass
-from tpcheck.training import Training
+from tpcheck.tensors.names import InPass
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code, Kind
 
@@ -50,7 +48,7 @@ def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
 def taken_by_others(facts: Facts, local: Local) -> Diagnosis | None:
     """In a step that is to be left out, the ranks that have the infinite gradient are right, and
     all others wrong."""
-    problem, wrong = _problem(facts, local), local.wrong()
+    problem, wrong = facts.problem_of(local), local.wrong()
     due = problem.overflow
     of_step = local.kind in _LEFT
     if due is None or not of_step or local.at.step != due.step or not wrong:
@@ -73,11 +71,11 @@ def not_zeroed(facts: Facts, local: Local) -> Diagnosis | None:
     step, wrong = local.at.step, local.wrong()
     if local.kind is not Kind.PARAM_GRAD or not step or not wrong:
         return None
-    problem, base = _problem(facts, local), InPass.parse(local.target.name).base
-    earlier = _value(problem, Kind.PARAM_GRAD, base, step - 1)
+    problem, base = facts.problem_of(local), InPass.parse(local.target.name).base
+    earlier = value_of(problem, Kind.PARAM_GRAD, base, step - 1)
     if earlier is None:
         return None
-    both = local.target.value + _share(problem, step - 1) * earlier
+    both = local.target.value + share_of(problem, step - 1) * earlier
     if not all(local.holds(both, rank) for rank in wrong):
         return None
     return Diagnosis(Code.STALE_BUFFER, NotZeroed(local.subject))
@@ -88,30 +86,13 @@ def begins_anew(facts: Facts, local: Local) -> Diagnosis | None:
     wrong, training = local.wrong(), facts.spec and facts.spec.training
     if local.kind is not Kind.OPTIMIZER_STATE or not local.at.step or not wrong or not training:
         return None
-    kept = _of_first_step(_problem(facts, local), training, local.at.step)
+    kept = by_one_step(facts.problem_of(local), training, local.at.step)
     fresh = kept.get(InPass.parse(local.target.name).base)
     if fresh is None or not all(local.holds(fresh, rank) for rank in wrong):
         return None
     others = len(wrong) < len(local.ranks)
     code = Code.REPLICAS_DIFFER if others else Code.GRADIENT_DROPPED
     return Diagnosis(code, BeginsAnew(local.subject, tuple(wrong), others))
-
-
-def _of_first_step(problem: Problem, training: Training, step: int) -> dict[str, Tensor]:
-    """What the optimizer keeps after one step, by the parameters and gradients of this one."""
-    named: dict[str, nn.Parameter] = {}
-    share = _share(problem, step)
-    for name in problem.params:
-        before = _value(problem, Kind.PARAM, name, step - 1)
-        copied = _value(problem, Kind.OPTIMIZER_STATE, f"{name}.{MAIN}", step - 1)
-        before = before if copied is None else copied
-        gradient = _value(problem, Kind.PARAM_GRAD, name, step)
-        if before is not None and gradient is not None:
-            named[name] = nn.Parameter(before.clone())
-            named[name].grad = share * gradient
-    optimizing = Optimizing(training.optimizer(named), None, "training's optimizer")
-    optimizing.step()
-    return optimizing.state(named)
 
 
 def scaled(facts: Facts, local: Local) -> Diagnosis | None:
@@ -127,7 +108,7 @@ def scaled(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     first = next(iter(found.values()))
     one = all(abs(factor - first) <= 1e-2 * abs(first) for factor in found.values())
-    share = _share(_problem(facts, local), local.at.step)
+    share = share_of(facts.problem_of(local), local.at.step)
     if one and share < 1 and abs(first * share - 1) <= 1e-2:
         return None  # by gradients that are not clipped
     code = _code_of(local, first if one else None)
@@ -165,30 +146,11 @@ def _before(facts: Facts, local: Local, step: int) -> Tensor | None:
     """What was there before a step: of a parameter, or of the optimizer's state of it."""
     if local.kind not in (Kind.PARAM, Kind.OPTIMIZER_STATE):
         return None
-    problem, in_pass = _problem(facts, local), InPass.parse(local.target.name)
+    problem, in_pass = facts.problem_of(local), InPass.parse(local.target.name)
     if step:
-        return _value(problem, local.kind, in_pass.base, step - 1)
+        return value_of(problem, local.kind, in_pass.base, step - 1)
     copied = in_pass.base.removesuffix(f".{MAIN}")
     if local.kind is Kind.OPTIMIZER_STATE and copied == in_pass.base:
         return torch.zeros_like(local.target.value)
     drawn = problem.params.get(copied)
     return None if drawn is None else drawn.double()
-
-
-def _value(problem: Problem, kind: Kind, base: str, step: int) -> Tensor | None:
-    name = str(InPass(base, Pass(0, step)))
-    found = (t.value for t in problem.targets if (t.kind, t.name) == (kind, name))
-    return next(found, None)
-
-
-def _share(problem: Problem, step: int) -> float:
-    """By which the gradients of a step were clipped."""
-    norm = _value(problem, Kind.GRAD_NORM, NORM, step)
-    if norm is None or step >= len(problem.most):
-        return 1.0
-    return min(1.0, problem.most[step] / (float(norm) + CLIP_EPSILON))
-
-
-def _problem(facts: Facts, local: Local) -> Problem:
-    d = facts.case.coordinates(local.ranks[0]).get("dp", 0)
-    return facts.posed.problems[d]

@@ -23,6 +23,7 @@ MEANING = {
     Code.PRECISION_LOSS: "the computation is right, but in too low a precision",
     Code.UNWRITTEN_MEMORY: "uninitialized memory is read",
     Code.STALE_BUFFER: "a buffer is read too early, or was overwritten",
+    Code.WRONG_BUFFER: "a buffer that no checkpoint holds is not what the reference computes",
     Code.PLAN_ENTRY_UNMATCHED: "names of the plan or the reference match nothing in the candidate",
     Code.PARAMETER_NOT_SHARDED: "a parameter that should be sharded is replicated",
     Code.WRONG_PLACEMENT: "a tensor is sharded along another dim, or not as the layout says",

@@ -9,6 +9,8 @@ from tpcheck.report.diagnoses.rows import ROWS_SHOWN
 
 
 def _what(cause: causes.OfLoading) -> str:
+    if isinstance(cause, causes.ComputedOtherwise):
+        return f"the buffer {cause.buffer}, which no checkpoint holds, on rank {cause.rank}"
     return f"{cause.parameter} as loaded on rank {cause.rank}"
 
 
@@ -47,3 +49,17 @@ def _(cause: causes.LoadedAnother) -> str:
 @sentence.register
 def _(cause: causes.LoadedApart) -> str:
     return f"{_what(cause)} differs from other ranks', which hold the same parameter"
+
+
+@sentence.register
+def _(cause: causes.ComputedOtherwise) -> str:
+    if cause.nan:
+        return f"{_what(cause)} has uninitialized elements (NaN): the candidate must compute it"
+    if cause.rounded:
+        return f"{_what(cause)} was computed in a lower precision than the reference's"
+    said = f"{_what(cause)} is not what the reference computes"
+    if cause.factor is not None:
+        return f"{said}: it is {cause.factor:.4g} times that"
+    if cause.rows is not None:
+        return f"{said}: it has the rows {list(cause.rows[:ROWS_SHOWN])} of dim {cause.dim}"
+    return f"{said}, nor what other ranks have" if cause.apart else said

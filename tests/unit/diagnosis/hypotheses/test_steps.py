@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from tests.unit.diagnosis.edits import Edit, Ranks, examine
-from tests.unit.test_training import CASE, adamw, spec, values
+from tests.unit.test_training import CASE, adamw, halved, spec, values
 from tpcheck import Norm, Scaling
 from tpcheck.case import Case
+from tpcheck.causes.norms import NotClipped
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.placement import take
 from tpcheck.protocol.scaling import SCALE
@@ -136,6 +137,43 @@ def test_a_step_by_gradients_that_are_not_clipped_is_no_sum_of_ranks() -> None:
     clipped = spec(norm=Norm(most=(0.5,)), optimizer=plain, steps=1)
     assert examine(twice, spec=clipped, case=CASE).code == "unclassified"
     assert examine(twice, spec=spec(optimizer=plain, steps=1), case=CASE).code == "summed-twice"
+
+
+CLIPPED = spec(adamw, norm=Norm(most=(0.25,)), schedule=halved)
+
+
+def of_unclipped(kind: Kind, name: str) -> Callable[[Posed, int], Tensor]:
+    """After the second step, whose gradients are not clipped."""
+
+    def new(posed: Posed, rank: int) -> Tensor:
+        problem = posed.problems[0]
+        named = {n: torch.nn.Parameter(t.double().clone()) for n, t in problem.params.items()}
+        optimizer = adamw(named)
+        schedule = halved(optimizer)
+        for step, norm in enumerate(values(posed, Kind.GRAD_NORM, k)["norm"] for k in (0, 1)):
+            share = 1.0 if step else min(1.0, problem.most[0] / (float(norm) + 1e-6))
+            for n, gradient in values(posed, Kind.PARAM_GRAD, step).items():
+                named[n].grad = share * gradient
+            optimizer.step()
+            schedule.step()
+        if kind is Kind.PARAM:
+            return named[name].detach()
+        return optimizer.state[named[name.partition(".exp")[0]]][name.rpartition(".")[2]]
+
+    return new
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(Kind.OPTIMIZER_STATE, "up.weight.exp_avg"), (Kind.PARAM, "down.bias")],
+)
+def test_ranks_that_do_not_clip_are_named_through_any_optimizer(kind: Kind, name: str) -> None:
+    edit = on((1,), kind, f"{name}@step2", of_unclipped(kind, name))
+    named = examine(edit, spec=CLIPPED, case=CASE)
+    assert named.code == "replicas-differ" and isinstance(named.cause, NotClipped)
+    assert named.cause.ranks == (1,)
+    both = on((0, 1), kind, f"{name}@step2", of_unclipped(kind, name))
+    assert not isinstance(examine(both, spec=CLIPPED, case=CASE).cause, NotClipped)
 
 
 def plain(named: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.unit.report.diagnoses.said import Said
 from tpcheck.causes.loaded import (
+    ComputedOtherwise,
     LoadedAnother,
     LoadedApart,
     LoadedElements,
@@ -34,5 +35,35 @@ SAID: list[Said] = [
         LoadedApart("w", 0),
         "w as loaded on rank 0 differs from other ranks', which hold the same parameter",
         {"rank": 0},
+    ),
+    (
+        ComputedOtherwise("b", 1, nan=True),
+        "the buffer b, which no checkpoint holds, on rank 1 has uninitialized elements (NaN): the "
+        "candidate must compute it",
+        {"nan": True},
+    ),
+    (
+        ComputedOtherwise("b", 1, rounded=True),
+        "the buffer b, which no checkpoint holds, on rank 1 was computed in a lower precision than "
+        "the reference's",
+        {"rounded": True},
+    ),
+    (
+        ComputedOtherwise("b", 1, factor=0.5),
+        "the buffer b, which no checkpoint holds, on rank 1 is not what the reference computes: it "
+        "is 0.5 times that",
+        {"factor": 0.5},
+    ),
+    (
+        ComputedOtherwise("b", 1, dim=0, rows=(1, 0)),
+        "the buffer b, which no checkpoint holds, on rank 1 is not what the reference computes: it "
+        "has the rows [1, 0] of dim 0",
+        {"rows": [1, 0]},
+    ),
+    (
+        ComputedOtherwise("b", 1, apart=True),
+        "the buffer b, which no checkpoint holds, on rank 1 is not what the reference computes, "
+        "nor what other ranks have",
+        {"apart": True},
     ),
 ]  # fmt: skip

@@ -1,0 +1,68 @@
+"""What a check asks of a case besides its values: what may be communicated, what must run, what its
+plan promises."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tpcheck.budget import Budget
+from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.pose import in_time
+from tpcheck.oracle.reference import ask
+from tpcheck.runner.planned import Planned, planned
+from tpcheck.spec import Check
+
+
+class Asked:
+    """Of one check."""
+
+    def __init__(self, check: Check) -> None:
+        self.check = check
+        self._plans: dict[str, Planned | None] = {}
+
+    def of(self, case: Case, limit: float) -> tuple[Budget | None, Planned | None]:
+        """What the case is held to, where there is any, and the check's plan.
+
+        Args:
+            limit: seconds that it may take to say so.
+        """
+        with in_time(self.check.spec, case, limit):
+            return self._allowed(case), self._planned(case)
+
+    def _allowed(self, case: Case) -> Budget | None:
+        """What the spec allows to communicate, where that is audited, and what must run."""
+        allowed = self.budget(case) if self.check.communication else None
+        if self.check.witness is None:
+            return allowed
+        due = ask(self.check.spec, "witness", self.check.witness, case)
+        try:
+            free = Budget(None, None, at_least=due)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{self.check.title}: witness(case): {error}") from None
+        return free if allowed is None else allowed + replace(free, forward={}, backward={})
+
+    def budget(self, case: Case) -> Budget | None:
+        """What the spec allows a microbatch of this case to communicate; None for anything.
+
+        Raises:
+            InvalidArgument: the spec's `budget` raises, or returns something else.
+        """
+        spec = self.check.spec
+        found = ask(spec, "budget", spec.budget, case) if spec.budget else None
+        if found is None or isinstance(found, Budget):
+            return found
+        raise InvalidArgument(
+            f"spec {spec.name!r}: budget(case) returned a {type(found).__name__}, not a Budget "
+            "(or None, which allows anything)"
+        )
+
+    def _planned(self, case: Case) -> Planned | None:
+        """The check's plan in this case; it depends on the sizes and the degree alone."""
+        if self.check.plan is None:
+            return None
+        key = json.dumps([case.dims, case.tp], sort_keys=True, default=str)
+        if key not in self._plans:
+            self._plans[key] = planned(self.check.spec, self.check.plan, case)
+        return self._plans[key]
