@@ -36,7 +36,14 @@ def log_softmax(how: Arithmetic, op: Operation) -> Found:
     x, out, dim = op.args[0], op.out, op.args[1]
     top = _finite(x.double().abs().amax(dim, keepdim=True))
     inside = (how.v(out) * (out.double().abs() + top)) ** 2
-    return moved_by_one_number(how, x, out, inside, dim)
+    found = moved_by_one_number(how, x, out, inside, dim)
+    if not isinstance(found, Variance) or found.shared is None:
+        return found
+    # a fused loss stores log Σ exp, and its backward computes exp(x − log Σ exp) anew: what was
+    # rounded there scales all gradients of the row alike
+    total = _finite(x.double().logsumexp(dim, keepdim=True))
+    stored = (how.v(out) * total / _ROOT).expand(out.shape)
+    return Variance(found.each, (found.shared**2 + stored**2).sqrt(), dim)
 
 
 def moved_by_one_number(

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fixtures.mutants import MUTANTS
 from fixtures.mutants import attention as attention_mutants
 from fixtures.parallel.attention import Attention
 from fixtures.parallel.collectives import copy_to_tp, reduce_from_tp
@@ -21,7 +22,7 @@ from tpcheck.causes.structure import DiagnosisFailed
 from tpcheck.diagnosis.examine import Examined, examine_failure
 from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
-from tpcheck.verdict import Verdict
+from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Code
 
 CASE = replace(candidates.CASE, microbatches=2)
@@ -160,3 +161,20 @@ def test_a_diagnosis_that_fails_leaves_the_verdict(
     assert isinstance(found.diagnosis.cause, DiagnosisFailed)
     assert "RuntimeError in broken" in found.diagnosis.message
     assert found.mismatches and found.first_divergence == "output (forward)"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_later_microbatch_that_is_wrong_alone_reuses_nothing_old(gloo: Engine, seed: int) -> None:
+    """The target of the first is on the rank that counts it rightly."""
+    (mutant,) = (m for m in MUTANTS if m.name == "loss_target_offset_of_even_shards")
+    dims = {"batch": 1, "seq": 1, "vocab": 5, "width": 5, "reduction": "mean"}
+    dims |= {"label_smoothing": 0.0, "z_loss": 0.0, "ignored": False}
+    seeds = range(100 * seed, 100 * seed + 99)
+    cases = (Case(dims=dims, mesh={"tp": 2}, microbatches=2, seed=s) for s in seeds)
+    runner = Runner(mutant.check, gloo)
+    found = next(r for r in map(runner.run, cases) if _only_the_second_loss(r))
+    assert examine_failure(runner, found).diagnosis.code == "vocab-mask"
+
+
+def _only_the_second_loss(result: CaseResult) -> bool:
+    return {m.tensor for m in result.mismatches if m.kind == "loss"} == {"loss@1"}

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.unit.bounds.noisy import F64, NAMES, alone, noisy
+from tpcheck.bounds import projection
 from tpcheck.bounds.compare import compare
 from tpcheck.bounds.spread import spread
 from tpcheck.specs.reference import rms_normalise
@@ -191,6 +192,30 @@ def test_the_spread_is_that_of_flash_attention_where_its_gradient_cancels() -> N
     found = spread(noisy(exact, k, dtype=dtype, degree=1), own, dtype=dtype)
     flash = gradient(SDPBackend.FLASH_ATTENTION, dtype)(k) - exact(k)
     assert float(flash.square().mean()) < float(found.sigma.square().mean())
+
+
+def test_a_loss_that_keeps_log_sum_exp_is_inside() -> None:
+    """One number of each row is rounded, and all gradients of the row are scaled by what was left
+    over: a common scale error, where rows are few. Its size is what the noise says."""
+    ratios = []
+    for seed in range(12):
+        rng = torch.Generator().manual_seed(seed)
+        logits, target = torch.randn(1, 1025, generator=rng), torch.tensor([seed])
+
+        def gradient(x: Tensor, target: Tensor = target) -> Tensor:
+            leaf = x.clone().requires_grad_()
+            return torch.autograd.grad(F.cross_entropy(leaf, target), leaf)[0]
+
+        top = logits.amax(-1, keepdim=True)
+        total = top + (logits - top).exp().sum(-1, keepdim=True).log()  # as it is stored
+        kept = (logits - total).exp() - F.one_hot(target, 1025)
+        exact = gradient(logits.double())
+        own = gradient(logits) - exact
+        deviations = noisy(gradient, logits.double(), dtype=torch.float32, degree=1)
+        sigma = spread(deviations, own, dtype=torch.float32).sigma
+        gain, _ = projection.scale(exact, sigma, deviations, own, [], repeats=1)
+        ratios.append(projection.project(exact, sigma, kept - exact) / gain)
+    assert 0.3 < torch.tensor(ratios).square().mean().sqrt() < 1.0
 
 
 # ---- sums over what came there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tpcheck.diagnosis import one_pass
 from tpcheck.diagnosis.facts import Facts, Local, gather, values
 from tpcheck.diagnosis.hypotheses import (
     altered,
@@ -159,7 +160,9 @@ def _first_that_fits(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     alone = by_itself(facts, local)
     if alone is None:
-        return _first(test(facts, local) for test in HYPOTHESES)
+        named = _first(test(facts, local) for test in HYPOTHESES)
+        only = None if named else one_pass.alone(facts, local)
+        return named if only is None else _first(test(*only) for test in HYPOTHESES)
     # what comes from another step is not known of one by itself
     added = steps.not_zeroed(facts, local)
     named = added or _first(test(*alone) for test in HYPOTHESES)

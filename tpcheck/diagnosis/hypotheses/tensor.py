@@ -21,6 +21,7 @@ from tpcheck.causes.tensor import (
     WrongInLaterPass,
 )
 from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.one_pass import wrong_alone
 from tpcheck.tensors.names import FIRST, InPass
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
 from tpcheck.vocabulary import Code, Kind
@@ -217,10 +218,13 @@ def sum_of_pieces(facts: Facts, local: Local) -> Diagnosis | None:
 
 
 def later_pass_only(facts: Facts, local: Local) -> Diagnosis | None:
-    """The first microbatch's output is right and a later one, or the one after a step, is not."""
+    """The first microbatch's output is right and a later one, or the one after a step, is not; and
+    a later microbatch is right as a case's only one."""
     if not local.kind.is_output or local.at == FIRST:
         return None
     first = (local.kind, InPass.parse(local.target.name).base)
     if any((m.kind, m.tensor) == first for m in facts.result.mismatches):
+        return None
+    if wrong_alone(facts, local):
         return None
     return Diagnosis(Code.STALE_BUFFER, WrongInLaterPass(local.subject))
