@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from tpcheck.bounds.arithmetic import Arithmetic, Found, Operation, Variance
+from tpcheck.bounds.arithmetic import Arithmetic, Found, Operation, Variance, steps
 
 #: The σ of an error uniform in ±a is a / √3.
 _ROOT = math.sqrt(3.0)
@@ -95,15 +95,25 @@ def layer_norm(how: Arithmetic, op: Operation) -> list[Found]:
     y, mean, rstd = op.out
     x, shape, weight = op.args[0].double(), op.args[1], op.args[2]
     slope = rstd.double() * (1.0 if weight is None else weight.double())
-    inner = (how.v(y) * (x.abs() + mean.double().abs()) * slope) ** 2
-    top = x.abs().amax(tuple(range(x.ndim - len(shape), x.ndim)), keepdim=True)
+    dims = tuple(range(x.ndim - len(shape), x.ndim))
+    top = x.abs().amax(dims, keepdim=True)
+    grown = _grown(x, mean, dims)
+    inner = (how.v(y) * slope) ** 2 * ((x.abs() + mean.double().abs()) ** 2 + grown)
     spread_of_rstd = how.v(y) * rstd.double() * (1 + top * rstd.double())
     of_rstd = how.v(y) * (x - mean.double()) * slope
     return [
         Variance(how.rounded(y) + inner, of_rstd, -1 if len(shape) == 1 else None),
-        how.rounded(mean) + (how.v(y) * top) ** 2,
+        how.rounded(mean) + how.v(y) ** 2 * torch.maximum(top**2, grown),
         how.rounded(rstd) + spread_of_rstd**2,
     ]
+
+
+def _grown(x: Tensor, mean: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Of the mean of equal numbers, whose errors are equal, too, the variance in units of v²; 0 of
+    others."""
+    count = math.prod(x.shape[dim] for dim in dims)
+    many = steps(mean.double(), (x**2).sum(dims, keepdim=True) / count**2, count)
+    return torch.where(many > count, many * mean.double() ** 2 / 3, 0.0)
 
 
 def layer_norm_backward(how: Arithmetic, op: Operation) -> list[Found]:

@@ -218,6 +218,34 @@ def test_a_loss_that_keeps_log_sum_exp_is_inside() -> None:
     assert 0.3 < torch.tensor(ratios).square().mean().sqrt() < 1.0
 
 
+@pytest.mark.parametrize("count", [63, 296, 1025])
+def test_the_mean_of_equal_numbers_may_be_off_by_as_many_roundings(count: int) -> None:
+    """Each addition rounds alike, and what is left of the mean is all that a layer norm has."""
+    rows = torch.full((3, count), 2.2085)
+    total = torch.zeros(())
+    for number in rows[0]:
+        total = total + number
+    off = float(total / count) - float(rows[0, 0])
+    scale = 1e-5**-0.5
+
+    def norm(x: Tensor) -> Tensor:
+        return F.layer_norm(x, (count,))
+
+    found = spread(
+        noisy(norm, rows.double(), dtype=torch.float32, degree=1),
+        torch.zeros(3, count),
+        dtype=torch.float32,
+    )
+    limit = found.elementwise_limit(rows.numel()) * found.sigma
+    assert abs(off) * scale < float(limit.min())
+    other = spread(
+        noisy(norm, torch.randn(3, count).double(), dtype=torch.float32, degree=1),
+        torch.zeros(3, count),
+        dtype=torch.float32,
+    )
+    assert float(other.sigma.max()) < 1e-6, "of numbers that differ it stays what it was"
+
+
 # ---- sums over what came there
 
 
