@@ -84,6 +84,8 @@ class Spec:
             step (`tpcheck.Norm`); every case then has a step. None: neither.
         training: steps of an optimizer, with microbatches of their own (`tpcheck.Training`), in
             place of the single one of plain SGD that part of the cases have. None: that one.
+        overwrites: inputs, outputs and upstream gradients ("d output") that a candidate may change.
+            Such an input is handed to it as a tensor that is not a leaf.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Spec:
     rounding: Callable[[Case], Reference] | None = None
     norm: Norm | None = None
     training: Training | None = None
+    overwrites: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         demand(self, "name", is_name(self.name), A_NAME)
@@ -112,16 +115,8 @@ class Spec:
         what = "a function space -> strategy, or a list of cases"
         demand(self, "cases", callable(self.cases) or listed, what)
         demand_callables(self, "reference", "inputs", "layout")
-        optional = (
-            "forward",
-            "init",
-            "finalize",
-            "budget",
-            "requires",
-            "unavailable",
-            "rounding",
-        )
-        demand_callables(self, *optional, optional=True)
+        optional = "forward init finalize budget requires unavailable rounding"
+        demand_callables(self, *optional.split(), optional=True)
         demand(self, "preload", are_modules(self.preload), "a tuple of names of modules")
         demand(self, "linear", isinstance(self.linear, bool), "True or False")
         degrees = isinstance(self.degrees, tuple) and all(is_whole(d, 1) for d in self.degrees)
@@ -130,6 +125,8 @@ class Spec:
         demand(self, "norm", norm, "a Norm, as in Norm(order=2.0), or None")
         training = self.training is None or isinstance(self.training, Training)
         demand(self, "training", training, "a Training, as in Training(adamw, steps=2), or None")
+        names = isinstance(self.overwrites, tuple) and all(map(is_name, self.overwrites))
+        demand(self, "overwrites", names, "a tuple of names of tensors")
         if self.dp_gradients not in DP_GRADIENTS:
             given = shown(self.dp_gradients)
             allowed = ", ".join(DP_GRADIENTS)

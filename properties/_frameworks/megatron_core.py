@@ -26,12 +26,13 @@ megatron_cross_entropy = Check(
     mcore.cross_entropy_spec(0.0),
     candidate(mcore.cross_entropy),
     processes=True,
-    known=[findings.logits_in_place],
+    known=[findings.logits_in_place, findings.logits_overwritten],
 )
 megatron_cross_entropy_smoothed = Check(
     mcore.cross_entropy_spec(mcore.SMOOTHING),
     candidate(mcore.cross_entropy),
     processes=True,
+    overrides={"overwrites": ("logits",)},  # as without smoothing
     known=[findings.smoothed_in_place, *findings.smoothing_by_partition],
 )
 megatron_attention = Check(mcore.attention_spec(False), candidate(mcore.attention), processes=True)

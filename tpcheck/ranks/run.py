@@ -36,6 +36,7 @@ from tpcheck.protocol.returned import file_of
 from tpcheck.ranks import compiled, poison
 from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.drawing import Masks
+from tpcheck.ranks.habits import Habits
 from tpcheck.ranks.judging import Judging
 from tpcheck.ranks.kernel import run_kernel, stopped_by, unmodelled_by
 from tpcheck.ranks.loading import Loader
@@ -67,6 +68,7 @@ class RankRun:
         self.apart: set[str] = set()  # buffers that are not compared
         self.share = Share(work, self.problem, self.rank)
         self.judge = Judging(work, self.problem, mesh, self.report, self.kept)
+        self.habits = Habits(parts.get("overwrites", ()), self.report)
         self.masks = Masks(work, self.problem, recorder, self.report)
 
     def _load_problem(self) -> Problem:
@@ -166,10 +168,11 @@ class RankRun:
             self.recorder.phase = Phase.FORWARD
             leaves, at = self.share.leaves(self.problem.inputs[i]), self._pass(i)
             self.masks.begin(at)
-            with self.watching(module, at):
+            with self.habits.in_pass(at, leaves), self.watching(module, at):
                 outputs = self.forward(module, leaves)
                 if not self.judge.outputs(outputs, at):
                     return False
+                self.habits.returns(outputs, module)
                 self.recorder.phase = Phase.BACKWARD
                 self._backward(outputs, i)
             self.masks.end()
@@ -224,6 +227,7 @@ class RankRun:
     def forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
         self.report.left += poison.spread()
+        inputs = self.habits.given(inputs)
         with self.recorder, self._noting_saved():
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:
@@ -243,10 +247,11 @@ class RankRun:
         return self.recorder.saved.elements(besides=held)
 
     def _backward(self, outputs: Mapping[str, Tensor], m: int) -> None:
-        roots, seeds = self.share.roots_and_seeds(outputs, m)
-        if roots:
+        seeds = self.share.upstream(outputs, m)
+        self.habits.begins_from(seeds)
+        if seeds:
             with self.recorder:
-                torch.autograd.backward(roots, seeds)
+                torch.autograd.backward([outputs[name] for name in seeds], [*seeds.values()])
 
 
 def _convert(module: Any, device: torch.device | str, dtype: torch.dtype) -> None:

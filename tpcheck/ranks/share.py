@@ -37,21 +37,18 @@ class Share:
             if self._has(entry := self.work.outputs[name])
         }
 
-    def roots_and_seeds(
-        self, outputs: Mapping[str, Tensor], m: int
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """The outputs that backward starts from, and the cotangent of each: a DTensor's under its
-        own placements, whatever the layout says."""
-        roots, seeds = [], []
+    def upstream(self, outputs: Mapping[str, Tensor], m: int) -> dict[str, Tensor]:
+        """The cotangents of the outputs that backward starts from: a DTensor's under its own
+        placements, whatever the layout says."""
+        seeds = {}
         cotangents = self._cotangents(m)
         for name, output in outputs.items():
             if name not in cotangents or not output.requires_grad:
                 continue
             entry = live_entry(output) if is_dtensor(output) else self.work.outputs[name]
-            roots.append(output)
             seed = self._part(cotangents[name], entry).to(output.dtype)
-            seeds.append(like(output, self._in_memory(name, seed)))
-        return roots, seeds
+            seeds[name] = like(output, self._in_memory(name, seed))
+        return seeds
 
     def _cotangents(self, m: int) -> Mapping[str, Tensor]:
         """Of a microbatch, times the scale of the loss; none where no output takes one."""

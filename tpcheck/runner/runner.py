@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.budget import Budget
 from tpcheck.case import Case
-from tpcheck.discipline import Kernel
-from tpcheck.errors import InvalidArgument, listed, shown
+from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.effort import CONFIRM, Effort
 from tpcheck.oracle.pose import LIMIT, Posed, pose
 from tpcheck.plan.findings import mismatches
@@ -39,9 +38,10 @@ from tpcheck.runner.judged import judged
 from tpcheck.runner.masks import require_masks
 from tpcheck.runner.posing import FirstSteps, Posing
 from tpcheck.runner.readings import may_be_misread, untried
+from tpcheck.runner.required import require_outputs, require_tensors
 from tpcheck.runner.second_look import doubtful, look_again
 from tpcheck.spec import Check
-from tpcheck.tensors.names import UPSTREAM, Pass
+from tpcheck.tensors.names import Pass
 from tpcheck.tensors.readings import Reading
 from tpcheck.verdict import CaseResult, Mismatch, Verdict
 
@@ -59,6 +59,7 @@ class Runner:
         parts |= {"load": check.load, "schedule": check.schedule, "finalize": spec.finalize}
         parts |= {"kernel": check.kernel, "clip": check.clip, "norm": spec.norm}
         parts |= {"training": spec.training, "optimizer": check.optimizer}
+        parts |= {"overwrites": spec.overwrites}
         try:
             blob = sent(parts, check)
         except Exception as error:
@@ -102,7 +103,8 @@ class Runner:
             posed, left = self._pose(case, ones=True), self.restore()
         else:
             posed, left = self._posing.take(case)
-        _require_outputs(self.check.kernel, posed)
+        require_outputs(self.check.kernel, posed)
+        require_tensors(self.check.spec, posed)
         require_masks(self.check, self.engine.kind, posed)
         result = self.execute(posed, then=then, closely=closely, dump=dump, others=others)
         result.left = left + result.left
@@ -256,16 +258,6 @@ def _undecided(outcomes: Sequence[RankReport | Mismatch]) -> str | None:
         return reasons.not_compiled(eager)
     missing = unmodelled(outcomes)
     return reasons.not_modelled(missing) if missing else None
-
-
-def _require_outputs(rules: Kernel | None, posed: Posed) -> None:
-    """That a kernel is said to overwrite upstream gradients of outputs that there are."""
-    for name in rules.overwrites if rules else ():
-        if name not in posed.inputs and name.removeprefix(UPSTREAM) not in posed.outputs:
-            raise InvalidArgument(
-                f"overwrites= names {shown(name)}: give names of arguments, or of "
-                f"{listed(UPSTREAM + output for output in posed.outputs)}"
-            )
 
 
 def _noted(allowed: Budget | None) -> dict[str, Any]:

@@ -14,10 +14,15 @@ def changing(function: Callable[..., Any], places: Collection[int]) -> Callable[
     same memory."""
 
     def call(*tensors: Tensor, **options: Any) -> Any:
-        given = (_Handed.apply(t) if i in places else t for i, t in enumerate(tensors))
+        given = (handed(t) if i in places else t for i, t in enumerate(tensors))
         return function(*given, **options)
 
     return call
+
+
+def handed(leaf: Tensor) -> Tensor:
+    """A tensor in the leaf's memory that is not a leaf, and whose gradient is the leaf's."""
+    return _Handed.apply(leaf)
 
 
 class _Handed(torch.autograd.Function):
