@@ -28,9 +28,12 @@ MEMORY_FORMATS = (*MODEL_FORMATS, "padded", "permuted", "giant", "mixed", "alias
 FAMILIES = ("normal", "shifted", "equal", "outlier", "zeros", "one-hot", "subnormal", "infinite")
 #: Which gradients are asked for.
 GRADIENTS = ("all", "some", "none")
+#: What is done with a model: "train" all of it, or one of the others.
+MODES = ("train", "eval", "frozen", "all-frozen", "constant", "inference")
 _FORMATS = {"dtype": DTYPES, "memory": MEMORY_FORMATS, "family": FAMILIES, "gradients": GRADIENTS}
+_FORMATS["mode"] = MODES
 #: Fields that came later; cases saved before there were such keep their ids.
-_LATER = {"family": "normal", "integers": False, "gradients": "all"}
+_LATER = {"family": "normal", "integers": False, "gradients": "all", "mode": "train"}
 #: What is not told of a case.
 _DULL = {"microbatches": 1, "step": False, "memory": "contiguous", "magnitude": 0, **_LATER}
 #: 2 ** ±1000 is still a number of float64. If it were larger, inputs would be infinite or zero in
@@ -47,8 +50,7 @@ BEYOND_INTEGERS = 2**63
 #: means (in a file that was edited) takes all memory before a rank starts.
 MOST_MICROBATCHES = 1024
 
-#: Ranks that are listed for a layout before the engine says how many it has. With more, an absurd
-#: mesh takes minutes to be refused.
+#: With more, an absurd mesh takes minutes to be refused: a layout lists its ranks before that.
 MOST_RANKS = 4096
 
 #: Characters of a dim's name and of its text. Both are shown in one line; longer ones fill the
@@ -77,6 +79,9 @@ class Case:
             (`bounds/integers`).
         gradients: which are asked for: those of "all" inputs, from all outputs, or of and from
             "some", by their names and the seed, or "none", as in inference.
+        mode: one of `MODES`: the module is in "eval" mode; about half of its parameters are
+            "frozen", by their names and the seed, or all; inputs are "constant", which take no
+            gradient; or a forward of "inference" comes before each pass (`tensors/case_mode`).
     """
 
     dims: Mapping[str, Dim] = field(default_factory=dict)
@@ -90,6 +95,7 @@ class Case:
     family: str = "normal"
     integers: bool = False
     gradients: str = "all"
+    mode: str = "train"
 
     def __post_init__(self) -> None:
         for name in ("dims", "mesh"):
@@ -135,10 +141,9 @@ class Case:
                 )
         if "tp" not in self.mesh:
             raise CaseError(f"case.mesh={shown(dict(self.mesh))} has no 'tp' axis; give it one")
-        if math.prod(self.mesh.values()) > MOST_RANKS:
-            raise CaseError(
-                f"case.mesh={shown(dict(self.mesh))} needs more than {MOST_RANKS} ranks"
-            )
+        if self.world_size > MOST_RANKS:
+            given = shown(dict(self.mesh))
+            raise CaseError(f"case.mesh={given} needs more than {MOST_RANKS} ranks")
 
     def _validate_numbers(self) -> None:
         if not _is_int(self.microbatches) or not 1 <= self.microbatches <= MOST_MICROBATCHES:
@@ -152,14 +157,13 @@ class Case:
             raise CaseError(f"case.magnitude={shown(self.magnitude)} is not {limits}")
 
     def _validate_flags(self) -> None:
-        if not isinstance(self.integers, bool):
-            raise CaseError(f"case.integers={shown(self.integers)} is neither true nor false")
+        for name in ("integers", "step"):
+            if not isinstance(given := getattr(self, name), bool):
+                raise CaseError(f"case.{name}={shown(given)} is neither true nor false")
         if self.integers and self.magnitude:
             raise CaseError(f"case.magnitude={self.magnitude} with case.integers: sums would round")
         if self.integers and self.family != "normal":
             raise CaseError(f"case.family={self.family!r} with case.integers: give one of them")
-        if not isinstance(self.step, bool):
-            raise CaseError(f"case.step={shown(self.step)} is neither true nor false")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Case) and self.canonical() == other.canonical()
@@ -194,10 +198,7 @@ class Case:
     @property
     def world_size(self) -> int:
         """How many ranks the case needs: the product over the mesh's axes."""
-        size = 1
-        for degree in self.mesh.values():
-            size *= degree
-        return size
+        return math.prod(self.mesh.values())
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Rank → its coordinate on each mesh axis (row-major: the last axis is innermost)."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.case import Case
+from tpcheck.case import MODES, Case
 from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
 from tpcheck.given import A_NAME, are_modules, demand, demand_callables, is_name, is_whole
@@ -86,6 +86,8 @@ class Spec:
             place of the single one of plain SGD that part of the cases have. None: that one.
         overwrites: inputs, outputs and upstream gradients ("d output") that a candidate may change.
             Such an input is handed to it as a tensor that is not a leaf.
+        modes: what half of the cases have, besides training of everything: any of
+            `tpcheck.case.MODES`.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Spec:
     norm: Norm | None = None
     training: Training | None = None
     overwrites: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         demand(self, "name", is_name(self.name), A_NAME)
@@ -127,6 +130,8 @@ class Spec:
         demand(self, "training", training, "a Training, as in Training(adamw, steps=2), or None")
         names = isinstance(self.overwrites, tuple) and all(map(is_name, self.overwrites))
         demand(self, "overwrites", names, "a tuple of names of tensors")
+        known = isinstance(self.modes, tuple) and all(mode in MODES[1:] for mode in self.modes)
+        demand(self, "modes", known, f"a tuple of {', '.join(MODES[1:])}")
         if self.dp_gradients not in DP_GRADIENTS:
             given = shown(self.dp_gradients)
             allowed = ", ".join(DP_GRADIENTS)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tpcheck.spec import Spec
 
 Dims = dict[str, Any]
+#: How many microbatches a case has: now and then five, since some faults begin at a later call.
+MICROBATCHES = (1,) * 12 + (2,) * 6 + (5,)
 # A dim is a strategy, a constant, or a function of the dims drawn so far (mesh axes among them).
 DimStrategy = SearchStrategy[Any] | Dim | Callable[[Dims], Any]
 
@@ -36,7 +38,7 @@ def cases(
     *,
     valid: Callable[[Dims], bool] | None = None,
     axes: Mapping[str, Sequence[int]] | None = None,
-    microbatches: Sequence[int] = (1, 1, 2),
+    microbatches: Sequence[int] = MICROBATCHES,
     memory: Sequence[str] = MODEL_FORMATS,
     families: Sequence[str] = ("normal",),
     among: Callable[[Dims], Sequence[Dims]] | None = None,
@@ -190,11 +192,12 @@ def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
                 f"spec {spec.name!r}: cases(space) returned {type(strategy).__name__}; "
                 f"return a Hypothesis strategy, as tpcheck.strategies.cases(...) is"
             )
-        return (
-            st.tuples(strategy, _OFTEN).map(_perhaps_integers)
-            if spec.linear and spec.norm is None
-            else strategy
-        )
+        if spec.linear and spec.norm is None:
+            strategy = st.tuples(strategy, _OFTEN).map(_perhaps_integers)
+        if modes := _modes(spec):
+            drawn = st.sampled_from(["train"] * len(modes) + modes)
+            strategy = st.tuples(strategy, drawn).map(_in_mode)
+        return strategy
     if not isinstance(spec.cases, Sequence) or not spec.cases:
         raise InvalidArgument(
             f"spec {spec.name!r}: cases is neither a function nor a list of cases"
@@ -210,6 +213,16 @@ def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
                 f"give --ranks {case.world_size}"
             )
     return st.sampled_from(list(spec.cases))
+
+
+def _modes(spec: Spec) -> list[str]:
+    """Those of the spec that its cases may have: a norm, or an optimizer, is of all gradients."""
+    whole = spec.norm is not None or spec.training is not None
+    return [mode for mode in spec.modes if not (whole and mode in ("frozen", "all-frozen"))]
+
+
+def _in_mode(drawn: tuple[Case, str]) -> Case:
+    return dataclasses.replace(required(drawn[0]), mode=drawn[1])
 
 
 _OFTEN = st.sampled_from([False, False, True])

@@ -131,6 +131,7 @@ class Phase(StrEnum):
     """What a rank is at."""
 
     BUILD = "build"
+    INFERENCE = "inference"  # a forward before another, without gradients
     FORWARD = "forward"
     BACKWARD = "backward"
     SCHEDULE = "schedule"  # forwards and backwards in the candidate's own order

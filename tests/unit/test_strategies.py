@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 
 from tpcheck import placement, specs, strategies
-from tpcheck.case import Case, Space
+from tpcheck.case import MODES, Case, Space
 from tpcheck.errors import InvalidArgument
 from tpcheck.layout import resolve
+from tpcheck.norm import Norm
 from tpcheck.oracle.pose import pose
 from tpcheck.oracle.reference import build_reference
 from tpcheck.search import drawing
@@ -87,7 +89,19 @@ def test_a_spec_says_how_many_microbatches_there_may_be() -> None:
     asked = strategies.cases(ALL, {}, microbatches=(2, 4))
     assert {case.microbatches for case in drawing.sample(asked, 30, "few")} == {2, 4}
     usual = strategies.cases(ALL, {})
-    assert {case.microbatches for case in drawing.sample(usual, 30, "few")} == {1, 2}
+    assert {case.microbatches for case in drawing.sample(usual, 60, "few")} == {1, 2, 5}
+
+
+def test_cases_are_in_the_modes_that_a_spec_has() -> None:
+    def modes(spec: Spec) -> Counter[str]:
+        return Counter(case.mode for case in drawing.sample(strategies.of(spec, ALL), 200, "modes"))
+
+    usual = modes(specs.row_linear())
+    assert set(usual) == set(MODES) and max(usual, key=usual.__getitem__) == "train"
+    assert set(modes(replace(specs.row_linear(), modes=()))) == {"train"}
+    assert set(modes(replace(specs.row_linear(), modes=("eval",)))) == {"train", "eval"}
+    whole = modes(replace(specs.row_linear(), norm=Norm()))
+    assert set(whole) == set(MODES) - {"frozen", "all-frozen"}
 
 
 @pytest.mark.parametrize("name", SPECS)

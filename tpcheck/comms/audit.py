@@ -67,7 +67,7 @@ def _paths_not_taken(
     counted: Mapping[tuple[Phase, str], int],
 ) -> Iterator[Mismatch]:
     for (phase, name), least in budget.at_least.items():
-        if phase == Phase.BACKWARD and case.gradients == "none":
+        if phase == Phase.BACKWARD and not _goes_back_whole(case):
             continue
         times = sum(event.phase == phase and event.op == name for event in events)
         times += counted.get((Phase(phase), name), 0)
@@ -75,6 +75,11 @@ def _paths_not_taken(
         if times < due:
             detail = PathNotTaken(name, Phase(phase), times, due)
             yield Mismatch("witness", Kind.WITNESS, rank, detail=detail)
+
+
+def _goes_back_whole(case: Case) -> bool:
+    """Whether nothing of a backward may be left out."""
+    return case.gradients != "none" and case.mode not in ("frozen", "all-frozen", "constant")
 
 
 def _dtypes(budget: Budget, rank: int, events: Sequence[Event]) -> Iterator[Mismatch]:

@@ -71,7 +71,7 @@ def _settings(case: Case) -> Iterator[Any]:
     yield "family", case.family, case.integers
     yield "magnitude", (case.magnitude > 0) - (case.magnitude < 0)
     yield "passes", min(case.microbatches, 2), case.gradients
-    yield "step", case.step
+    yield "step", case.step, case.mode
     yield "mesh", tuple(case.mesh.values())
     flags = ((n, v) for n, v in case.dims.items() if isinstance(v, (bool, str)))
     yield from itertools.islice(flags, FEW)

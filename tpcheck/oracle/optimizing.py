@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.reference import ask
 from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
 from tpcheck.protocol.scaling import Scaler
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import torch_dtype
+from tpcheck.tensors.names import check_names
 
 
 def optimizing_of(
@@ -51,3 +53,20 @@ def end(optimizing: Optimizing) -> None:
     optimizing.end()
     for parameter in optimizing.mains.parameters.values() if optimizing.mains else ():
         parameter.mul_(1.0)
+
+
+def state_of(
+    spec: Spec, optimizing: Optimizing, params: Mapping[str, nn.Parameter]
+) -> dict[str, Tensor]:
+    """What the optimizer keeps, by the names under which it is compared.
+
+    Raises:
+        InvalidArgument: its state can't be read, or not be compared.
+    """
+    state: dict[str, Tensor] = ask(
+        spec, "training's optimizer, its state,", optimizing.state, params
+    )
+    check_names("optimizer's state", state)
+    for name, tensor in state.items():
+        check_form(spec, "optimizer's state", name, tensor)
+    return state

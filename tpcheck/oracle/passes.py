@@ -21,9 +21,8 @@ from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle import overflow
 from tpcheck.oracle.forms import check_form
-from tpcheck.oracle.limit import one_process
 from tpcheck.oracle.masks import NONE, Masking, masking
-from tpcheck.oracle.optimizing import end, optimizing_of
+from tpcheck.oracle.optimizing import end, optimizing_of, state_of
 from tpcheck.oracle.reference import ask, load
 from tpcheck.oracle.walked import Cotangents, Walked
 from tpcheck.protocol import scaling
@@ -38,6 +37,7 @@ from tpcheck.protocol.conventions import (
 from tpcheck.protocol.optimizing import Optimizing
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
+from tpcheck.tensors import case_mode, in_place
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.forms import dense, plain
 from tpcheck.tensors.leaves import leaves as leaves_of
@@ -50,8 +50,8 @@ CotangentsOf = Callable[[Problem, int, Mapping[str, Tensor]], Cotangents]
 
 def forward(spec: Spec, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """One forward of the reference, as the spec says."""
-    with one_process():
-        result = spec.forward(module, inputs) if spec.forward else module(*inputs.values())
+    inputs = in_place.given(inputs, spec.overwrites)
+    result = spec.forward(module, inputs) if spec.forward else module(*inputs.values())
     outputs = named_outputs(result)
     if not outputs:
         raise InvalidArgument(
@@ -128,13 +128,14 @@ class Passes:
         assert self.spec.training is not None, "asked for where the spec has one"
         walked: list[Walked] = []
         for k in range(self.spec.training.steps):
-            optimizing.zero()
+            ask(self.spec, "training's optimizer, its zero_grad(),", optimizing.zero)
             own = self._gradients(module, params, k, cotangents, optimizing)
             with self.stepping():
                 ask(self.spec, "training's optimizer or its schedule", optimizing.step)
             end(optimizing)
             found: Values = {(Kind.PARAM, n): p for n, p in params.items()}
-            found |= {(Kind.OPTIMIZER_STATE, n): t for n, t in optimizing.state(params).items()}
+            state = state_of(self.spec, optimizing, params)
+            found |= {(Kind.OPTIMIZER_STATE, n): t for n, t in state.items()}
             shared: Values = {
                 (kind, str(InPass(n, Pass(0, k)))): t.detach().clone()
                 for (kind, n), t in found.items()
@@ -195,6 +196,8 @@ class Passes:
     ) -> Walked:
         """Forward and backward of one microbatch, whose inputs have this number; cotangents are
         this many times as large."""
+        if self.case.mode == "inference":
+            self._infer(module, problem, number)
         leaves = leaves_of(self.case, problem.inputs[number], self._leaf)
         with self._masking(problem, at) as masks, self._watching(module, at) as seen:
             outputs = forward(self.spec, module, leaves)
@@ -209,6 +212,11 @@ class Passes:
         values |= {keys[n]: _gradient(leaf, scale) for n, leaf in trained.items()}
         unused = frozenset(keys[n] for n, leaf in trained.items() if leaf.grad is None)
         return Walked(values, [seeds], unused, (), masks.of(at), masks.unread)
+
+    def _infer(self, module: Any, problem: Problem, number: int) -> None:
+        """A forward whose results nobody needs; it may leave something in the module's buffers."""
+        with case_mode.inference(module):
+            forward(self.spec, module, leaves_of(self.case, problem.inputs[number], self._leaf))
 
     def _combine(self, params: Mapping[str, nn.Parameter]) -> None:
         """Over dp: gradients have been added up, and may be to be averaged; tied ones once, and

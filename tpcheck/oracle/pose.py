@@ -21,7 +21,7 @@ from tpcheck.errors import CaseError, InvalidArgument, let_through
 from tpcheck.layout import Layout
 from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
 from tpcheck.oracle.expected import Expected, Study, study
-from tpcheck.oracle.limit import TimeUp, within
+from tpcheck.oracle.limit import TimeUp, one_process, within
 from tpcheck.oracle.overflow import draw_overflow
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.placed import Placed, placed_params, placed_tensors
@@ -36,6 +36,7 @@ from tpcheck.process.surroundings import same_filters
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.scaling import Overflow
 from tpcheck.spec import Spec
+from tpcheck.tensors import case_mode
 from tpcheck.tensors.forms import as_int64
 from tpcheck.tensors.names import Pass, Shelf, check_names, computed_buffers
 from tpcheck.vocabulary import Kind
@@ -53,6 +54,7 @@ class Posed:
         params, inputs, outputs: name → how it is placed.
         named: parameters that the layout names itself.
         computed: buffers that no checkpoint holds.
+        frozen: parameters that take no gradient, by the case's mode.
         effort: with which the bounds were measured.
         shared: whether all dp coordinates have the same gradients of parameters.
         closely: effort → the same with bounds that are measured more closely; in as many seconds.
@@ -65,6 +67,7 @@ class Posed:
     outputs: dict[str, Entry]
     named: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
+    frozen: frozenset[str] = frozenset()
     effort: Effort = SCREEN
     shared: bool = False
     closely: Callable[[Effort], Posed] | None = field(default=None, repr=False, compare=False)
@@ -116,7 +119,7 @@ def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
     """Nothing in the block runs for ever, or ends the driver: either is the spec's trouble; nor
     does it make errors of others' warnings."""
     try:
-        with same_filters(), within(seconds):
+        with one_process(), same_filters(), within(seconds):
             yield
     except TimeUp:
         raise InvalidArgument(
@@ -135,7 +138,7 @@ class _Drawn:
     """A case with all its numbers, and the runs of its reference.
 
     Args:
-        params, named, computed: as `Posed` has them.
+        params, named, computed, frozen: as `Posed` has them.
         studied: problems of dp coordinates that share one gradient, with their runs.
         limit: seconds, as of `pose`.
     """
@@ -146,6 +149,7 @@ class _Drawn:
     params: dict[str, Entry]
     named: frozenset[str]
     computed: frozenset[str]
+    frozen: frozenset[str]
     studied: list[tuple[list[Problem], Study]]
     limit: float
 
@@ -159,7 +163,7 @@ class _Drawn:
             if effort is CONFIRM:  # nothing is closer
                 runs.forget()
         shared = self.spec.dp_gradients != "local"
-        about = (placed.inputs, placed.outputs, self.named, self.computed)
+        about = (placed.inputs, placed.outputs, self.named, self.computed, self.frozen)
         return Posed(self.case, problems, self.params, *about, effort, shared, self.closely)
 
     @_one_thread()
@@ -184,7 +188,8 @@ def _draw(
     studied = [(group, study(own, of, effort)) for group, own in zip(groups, passes, strict=True)]
     named = frozenset(layouts.matched("params", layout.params, list(state)))
     computed = computed_buffers(of.exact) if isinstance(of.exact, nn.Module) else frozenset[str]()
-    return _Drawn(spec, case, layout, params, named, computed, studied, limit)
+    frozen = case_mode.frozen_in(case, of.exact)
+    return _Drawn(spec, case, layout, params, named, computed, frozen, studied, limit)
 
 
 def _layout(spec: Spec, case: Case) -> Layout:

@@ -21,8 +21,8 @@ from tpcheck.oracle.limit import TimeUp, one_process
 from tpcheck.protocol.conventions import differentiable
 from tpcheck.protocol.problem import Problem
 from tpcheck.spec import Spec
+from tpcheck.tensors import case_mode, leaves
 from tpcheck.tensors import draw as drawing
-from tpcheck.tensors import leaves
 from tpcheck.tensors.draw import Draw, torch_dtype
 from tpcheck.tensors.families import of_family
 from tpcheck.tensors.names import computed_buffers, tensors_of
@@ -82,6 +82,7 @@ def _built(spec: Spec, case: Case, what: str) -> Any:
         return module
     for name, tensor in tensors_of(module).items():  # before `to`, which drops imaginary parts
         check_form(spec, "parameter or buffer", name, tensor)
+    case_mode.enter(case, module)
     return module.to(torch.float64)
 
 
@@ -109,7 +110,8 @@ def draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
 def _draw_state_of(spec: Spec, case: Case, name: str, tensor: Tensor, *, buffer: bool) -> Tensor:
     """The spec's own draw, where it has one; the harness's otherwise."""
     draw = Draw(case, "state")
-    drawn = spec.init(name, tuple(tensor.shape), draw) if spec.init else None
+    given = (name, tuple(tensor.shape), draw)
+    drawn = ask(spec, "init", spec.init, *given) if spec.init else None
     if case.integers and tensor.is_floating_point():
         drawn = integers.integers(draw, name, tensor)
     if drawn is None:

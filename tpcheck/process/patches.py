@@ -62,7 +62,6 @@ _MODULES = (
     "torch.nn.utils",
     "torch.nn.utils.parametrize",
     "torch.nn.utils.stateless",
-    "torch.optim",
     "torch.overrides",
     "torch.random",
     "torch.signal.windows",
@@ -72,10 +71,22 @@ _MODULES = (
     "torch.utils.checkpoint",
 )
 _OTHERS = (functools, json, math, operator, random, time)
-#: Modules of which every class is looked after.
+#: Packages of which every module that is loaded is looked after.
+_PACKAGES = ("torch.amp", "torch.nn.utils", "torch.optim")
+#: Modules of which every class is, and of the packages all.
 _WITH_CLASSES = ("torch.nn", "torch.distributed.tensor", "torch.distributed.tensor.parallel")
 #: What is not callable and changes all the same only where somebody replaces it.
-_CONSTANTS = (float, torch.dtype, torch.layout, torch.memory_format, dist.ReduceOp.RedOpType)
+_CONSTANTS = (
+    float,
+    torch.dtype,
+    torch.layout,
+    torch.memory_format,
+    torch.Generator,
+    dist.ReduceOp.RedOpType,
+)
+
+#: Functions around functions that are looked into.
+_DEEPEST = 32
 
 
 class Namespace:
@@ -103,12 +114,13 @@ class Namespace:
             return []
         found = []
         for name, old in zip(self.names, self.values, strict=True):
-            if (now := space.get(name)) is not old and _home(now) not in new:
+            now = space.get(name)
+            if now is not old and not _is_of(now, new, old) and not _wraps(now, old):
                 with contextlib.suppress(TypeError, AttributeError):  # of a type made in C
                     setattr(self.owner, name, old)
                 found.append(self._left(name, vars(self.owner).get(name) is old))
         for name in [*space.keys() - set(self.names)]:
-            if self._hides(name, now := space[name]) and _home(now) not in new:
+            if self._hides(name, now := space[name]) and not _is_of(now, new):
                 with contextlib.suppress(TypeError, AttributeError):
                     delattr(self.owner, name)
                 found.append(self._left(name, name not in vars(self.owner)))
@@ -161,7 +173,7 @@ class Namespaces:
             return self
         new = {index: Namespace(self[index].owner) for index in changed}
         if self._loaded != _loaded() or any(
-            space.owner.__name__ in _WITH_CLASSES for space in new.values()
+            _has_classes(space.owner.__name__) for space in new.values()
         ):
             return self.read()  # there are others now
         return Namespaces(self._loaded, self._spaces, {**self._own, **new}, self._versions.anew())
@@ -196,7 +208,7 @@ class Builtins:
         """What of `now` was in the place of another; that of `new` packages is put there again."""
         held = self._held.items()
         odd = [name for name, value in held if now.get(name) is not value and callable(value)]
-        own = {name: now[name] for name in odd if name in now and _home(now[name]) in new}
+        own = {n: now[n] for n in odd if n in now and _is_of(now[n], new, self._held[n])}
         self._put(own)
         return [Left(f"builtins.{name}", restored=True) for name in odd if name not in own]
 
@@ -209,6 +221,27 @@ def _home(value: Any) -> str:
     return str(module).partition(".")[0]
 
 
+def _is_of(value: Any, packages: Container[str], old: Any = None) -> bool:
+    """Whether it is made by code of these packages, and each function that it wraps by theirs or
+    torch's, down to the one that was there: torch, too, wraps what somebody else has put in an
+    optimizer's class."""
+    if _home(value) not in packages:
+        return False
+    for _ in range(_DEEPEST):
+        value = getattr(value, "__wrapped__", None)
+        if value is None or value is old:
+            return True
+        if (home := _home(value)) not in packages and home != torch.__name__:
+            return False
+    return False
+
+
+def _wraps(value: Any, old: Any) -> bool:
+    """Whether it is a function of torch's own around the one that was there: an optimizer's class
+    has its `step` wrapped when the first one is made."""
+    return getattr(value, "__wrapped__", None) is old and _home(value) == torch.__name__
+
+
 def _is_fixed(value: Any) -> bool:
     # of its type: torch.distributed has an object that warns when its class is asked for
     return callable(value) or issubclass(
@@ -217,11 +250,20 @@ def _is_fixed(value: Any) -> bool:
 
 
 def _loaded() -> tuple[str, ...]:
-    return tuple(name for name in _MODULES if name in sys.modules)
+    own = (name for name in _MODULES if name in sys.modules)
+    return (*own, *sorted(name for name in list(sys.modules) if _is_within(name)))
+
+
+def _is_within(name: str) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in _PACKAGES)
+
+
+def _has_classes(name: str) -> bool:
+    return name in _WITH_CLASSES or _is_within(name)
 
 
 def _owners(loaded: tuple[str, ...]) -> list[Any]:
-    homes = [sys.modules[name] for name in loaded if name in _WITH_CLASSES]
+    homes = [sys.modules[name] for name in loaded if _has_classes(name)]
     classes = {kind for home in homes for kind in vars(home).values() if isinstance(kind, type)}
     classes |= {torch.Tensor, torch.autograd.Function, torch.Generator, nn.Module}
     own = {dist.ProcessGroup, dist.Work, dist.ReduceOp, torch.distributed.device_mesh.DeviceMesh}

@@ -140,7 +140,8 @@ class Optimizing:
         a number as one; of mappings and lists inside each, as in `NAME.KEY.0`.
 
         Raises:
-            InvalidArgument: it keeps something else than a mapping of a parameter.
+            InvalidArgument: it keeps something else than a mapping of a parameter, or two tensors
+                under one name.
         """
         found: dict[str, Tensor] = {}
         for name, parameter in once(parameters).items():
@@ -153,7 +154,12 @@ class Optimizing:
                     f"{self.whose}: its state of a parameter is {shown(kept)}; keep a mapping of "
                     "names to tensors"
                 )
-            found |= dict(_tensors(name, kept))
+            for path, tensor in _tensors(name, kept):
+                if path in found:
+                    raise InvalidArgument(
+                        f"{self.whose}: its state has two tensors that are both called {path!r}"
+                    )
+                found[path] = tensor
         if self._scales_itself or self.scaler is not None:
             found[SCALE] = torch.tensor(self.scale, dtype=torch.float64)
         return found
@@ -181,12 +187,23 @@ def parameter_of(name: str, parameters: Mapping[str, Any]) -> str | None:
     return next((own for own in parameters if name.startswith(f"{own}.")), None)
 
 
+def _number(value: Any) -> Tensor | None:
+    """A number, or what numpy holds, as a tensor: a count in float64, as long as that has it."""
+    if isinstance(value, (int, float)) and not (isinstance(value, int) and abs(value) >= 2**53):
+        return torch.tensor(float(value), dtype=torch.float64)
+    if isinstance(value, (int, complex)):
+        return torch.tensor(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
+        return torch.as_tensor(value)
+    return None
+
+
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     """The tensors in a value, by the path to each."""
     if isinstance(value, Tensor):
         yield name, value.detach()
-    elif isinstance(value, (int, float)):
-        yield name, torch.tensor(float(value), dtype=torch.float64)
+    elif (number := _number(value)) is not None:
+        yield name, number
     elif isinstance(value, Mapping):
         for key, inside in value.items():
             yield from _tensors(f"{name}.{key}", inside)

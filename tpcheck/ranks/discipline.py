@@ -20,6 +20,7 @@ from tpcheck.kernels import interpreter
 from tpcheck.kernels.configurations import chosen
 from tpcheck.kernels.watch import watching
 from tpcheck.protocol.messages import RankReport
+from tpcheck.tensors.forms import odd
 from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind
@@ -56,27 +57,36 @@ def observed(
 
 
 class Kept:
-    """The bits of tensors and of the memory around them, as they are now."""
+    """The bits of tensors and of the memory around them, as they are now. Tensors of a form
+    that can't be compared are left out."""
 
     def __init__(self, tensors: Tensors) -> None:
-        self.tensors = {name: t.detach() for name, t in tensors.items() if t.numel()}
+        self._given = {name: t for name, t in tensors.items() if _is_there(t) and t.numel()}
+        self.tensors = {name: t.detach() for name, t in self._given.items()}
         self._before = {name: _kept(t) for name, t in self.tensors.items()}
 
     def changed(self, habit: Habit) -> Iterator[tuple[str, Undisciplined]]:
         """What has changed since: elements of each, and bytes beside it."""
         for name, tensor in self.tensors.items():
-            before = self._before[name]
-            if _is_sparse(tensor):
-                if elements := _differ(tensor, before):
-                    yield name, Undisciplined(habit, elements, 0)
-                continue
-            now = _memory(tensor)
-            if torch.equal(now, before):
-                continue
-            elements = _differ(tensor, _same_place(tensor, before))
-            touched = int((now != before).sum())
-            beside = touched if not elements else 0
-            yield name, Undisciplined(habit, elements or None, beside)
+            elements, beside = self._changed(name, tensor)
+            if elements or beside:
+                yield name, Undisciplined(habit, elements or None, beside)
+
+    def _changed(self, name: str, tensor: Tensor) -> tuple[int, int]:
+        """Elements that have other bits, and, where none has, bytes around them."""
+        before, own = self._before[name], self._given[name].detach()
+        if _is_sparse(tensor):
+            return _other_bits(tensor, before), 0
+        whole = _same_place(tensor, before)
+        if not _is_there(tensor) or not _is_there(own):  # its memory was given back
+            return tensor.numel(), 0
+        if (own.shape, own.dtype) != (tensor.shape, tensor.dtype):  # `x.data = …`, `x.set_(…)`
+            return tensor.numel(), 0
+        if elements := _other_bits(tensor, whole) or _other_bits(own, whole):
+            return elements, 0
+        now = _memory(tensor)
+        common = min(now.numel(), before.numel())  # memory may have grown behind it
+        return 0, int((now[:common] != before[:common]).sum())
 
 
 class Discipline:
@@ -208,6 +218,27 @@ def roots_and_seeds(outputs: Tensors, seeds: Tensors) -> tuple[list[Tensor], lis
     """The outputs that backward starts from, and the upstream gradient of each."""
     names = [name for name in seeds if name in outputs and outputs[name].requires_grad]
     return [outputs[name] for name in names], [seeds[name] for name in names]
+
+
+def _is_there(tensor: Tensor) -> bool:
+    """Whether it has a storage, which reaches to its last element."""
+    if odd(tensor) is not None:
+        return False
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return tensor.untyped_storage().nbytes() >= needed
+
+
+#: Bytes of an element → the integers that have its bits.
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _other_bits(one: Tensor, other: Tensor) -> int:
+    """How many elements have other bits: of -0.0 and 0.0, too, and not of a NaN and the same."""
+    integers = _INTEGERS.get(one.element_size())
+    if integers is None:
+        return _differ(one, other)
+    return int((one.view(integers) != other.view(integers)).sum())
 
 
 def _is_sparse(tensor: Tensor) -> bool:

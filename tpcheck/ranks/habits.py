@@ -3,16 +3,17 @@ passes have returned as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tpcheck.protocol.messages import RankReport
 from tpcheck.ranks.discipline import Kept
-from tpcheck.tensors.in_place import handed
-from tpcheck.tensors.live import local
+from tpcheck.tensors.forms import odd
+from tpcheck.tensors.live import is_dtensor, local
 from tpcheck.tensors.names import UPSTREAM, InPass, Pass, tensors_of
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind
@@ -32,47 +33,41 @@ class Habits:
         self.overwrites, self._report = overwrites, report
         self._seen: set[tuple[str, Habit]] = set()
         self._upstream = Kept({})
-        self._outputs: dict[str, Tensor] = {}
+        self._outputs: Mapping[str, Tensor] = {}
         self._earlier: list[tuple[Kept, Habit, Pass]] = []  # of the pass before
 
-    def given(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What a call gets for these: what it may change is not a leaf, or autograd forbids it."""
-        changing = {n for n, t in inputs.items() if n in self.overwrites and t.requires_grad}
-        return {name: handed(t) if name in changing else t for name, t in inputs.items()}
-
     @contextmanager
-    def in_pass(self, at: Pass, leaves: Mapping[str, Tensor]) -> Iterator[None]:
+    def in_pass(self, module: Any, at: Pass, leaves: Mapping[str, Tensor]) -> Iterator[None]:
         """A forward and its backward run in the block, on these inputs."""
-        inputs, self._upstream, self._outputs = Kept(leaves), Kept({}), {}
+        inputs, self._upstream, self._outputs = self._kept(leaves), Kept({}), {}
         yield
         self._compare(inputs, Habit.CHANGES_INPUT, at)
-        self._compare(self._upstream, Habit.CHANGES_COTANGENT, at)
+        own = _storages(module)
+        self._compare(self._upstream, Habit.CHANGES_COTANGENT, at, own)
         for kept, habit, earlier in self._earlier:
             self._compare(kept, habit, earlier)
-        gradients = {name: _plain(t.grad) for name, t in leaves.items() if t.grad is not None}
+        gradients = {name: t.grad for name, t in leaves.items() if t.grad is not None}
         self._earlier = [
-            (Kept(self._outputs), Habit.REUSES_OUTPUT, at),
-            (Kept(gradients), Habit.REUSES_GRADIENT, at),
+            (self._kept(self._outputs, own), Habit.REUSES_OUTPUT, at),
+            (self._kept(gradients, own), Habit.REUSES_GRADIENT, at),
         ]
 
-    def returns(self, outputs: Mapping[str, Tensor], module: Any) -> None:
-        """The pass's forward has returned these; what is the module's own may change with it."""
-        own = tensors_of(module).values() if isinstance(module, nn.Module) else ()
-        held = {_plain(tensor).untyped_storage().data_ptr() for tensor in own}
-        parts = {name: _plain(output) for name, output in outputs.items()}
-        self._outputs = {
-            name: part
-            for name, part in parts.items()
-            if part.untyped_storage().data_ptr() not in held
-        }
+    def returns(self, outputs: Mapping[str, Tensor]) -> None:
+        """The pass's forward has returned these."""
+        self._outputs = outputs
 
     def begins_from(self, upstream: Mapping[str, Tensor]) -> None:
         """The pass's backward is about to begin from these, by the outputs' names."""
-        self._upstream = Kept({UPSTREAM + name: _plain(t) for name, t in upstream.items()})
+        self._upstream = self._kept({UPSTREAM + name: t for name, t in upstream.items()})
 
-    def _compare(self, kept: Kept, habit: Habit, at: Pass) -> None:
+    def _kept(self, tensors: Mapping[str, Tensor], own: Container[int | None] = ()) -> Kept:
+        """Those that must not change: what is declared may, and what is the module's own."""
+        parts = {n: _plain(t) for n, t in tensors.items() if n not in self.overwrites}
+        return Kept({name: part for name, part in parts.items() if _storage(part) not in own})
+
+    def _compare(self, kept: Kept, habit: Habit, at: Pass, own: Container[int | None] = ()) -> None:
         for name, found in kept.changed(habit):
-            if name in self.overwrites or (name, habit) in self._seen:
+            if (name, habit) in self._seen or _storage(kept.tensors[name]) in own:
                 continue
             if habit in _RETURNED and not found.elements:
                 continue  # the candidate's own memory, of which it may use another part
@@ -84,6 +79,25 @@ class Habits:
 
 def _plain(tensor: Tensor) -> Tensor:
     """What has the memory: a DTensor's part, and what a collective has filled by now."""
-    part = local(tensor.detach())
+    part = local(tensor.detach()) if is_dtensor(tensor) else tensor
+    if type(part) is Tensor:
+        return part
+    if odd(part) is None:  # a class of the candidate's own
+        with torch._C.DisableTorchFunctionSubclass():
+            return part.detach().as_subclass(Tensor)
     wait = getattr(part, "trigger_wait", None)  # an AsyncCollectiveTensor's
     return wait() if callable(wait) else part
+
+
+def _storage(tensor: Tensor) -> int | None:
+    """The address of its memory; None where it has none of its own."""
+    return tensor.untyped_storage().data_ptr() if odd(tensor) is None else None
+
+
+def _storages(module: Any) -> frozenset[int | None]:
+    """The memory of a module's tensors and of its gradients. Autograd puts what a backward has
+    returned in the place of a gradient, so that these may be an upstream gradient's, or an
+    input's, to which the next one is then added."""
+    own = tensors_of(module).values() if isinstance(module, nn.Module) else ()
+    gradients = (tensor.grad for tensor in own if tensor.is_leaf and tensor.grad is not None)
+    return frozenset(_storage(_plain(tensor)) for tensor in (*own, *gradients)) - {None, 0}

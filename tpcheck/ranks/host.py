@@ -39,8 +39,8 @@ from tpcheck.protocol.messages import (
     Teach,
     Work,
 )
+from tpcheck.ranks import outcome as rank_side
 from tpcheck.ranks import poison
-from tpcheck.ranks import run as rank_side
 from tpcheck.ranks.candidates import Candidates
 from tpcheck.ranks.worlds import ProcessWorlds, ThreadWorlds, set_recorder
 from tpcheck.verdict import Mismatch

@@ -10,24 +10,17 @@ import contextlib
 import random
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from gc import collect
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from tpcheck import order
-from tpcheck.cleanup import end_case
-from tpcheck.comms import frames
 from tpcheck.comms.trace import Recorder
-from tpcheck.errors import CollectiveMismatch, InvalidArgument
-from tpcheck.evidence import Raised, Scene
+from tpcheck.errors import InvalidArgument
 from tpcheck.protocol.bundle import read_bundle
 from tpcheck.protocol.conventions import named_outputs, state_buffers
 from tpcheck.protocol.messages import RankReport, Work
@@ -38,18 +31,18 @@ from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.drawing import Masks
 from tpcheck.ranks.habits import Habits
 from tpcheck.ranks.judging import Judging
-from tpcheck.ranks.kernel import run_kernel, stopped_by, unmodelled_by
+from tpcheck.ranks.kernel import run_kernel
 from tpcheck.ranks.loading import Loader
 from tpcheck.ranks.order import disorder
 from tpcheck.ranks.share import Share
 from tpcheck.ranks.stepping import step_once, trained
 from tpcheck.ranks.witnesses import counted
+from tpcheck.tensors import case_mode, in_place
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import Key, Pass, Shelf, tensors_of
-from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Kind, Phase, Uncompiled
+from tpcheck.vocabulary import Kind, Phase
 
 
 class RankRun:
@@ -82,6 +75,7 @@ class RankRun:
         if self._in_order(module):
             _convert(module, self.device, torch_dtype(self.case))
             if self._load(module):
+                case_mode.enter(self.case, module, self.work.frozen)
                 with self._uncompiled(module), counted(self.recorder, self.work.witnesses):
                     self._run(module)
         self.report.events = self.recorder.events
@@ -165,19 +159,27 @@ class RankRun:
     def _in_turn(self, module: Any, of_step: range) -> bool:
         """One microbatch after the other."""
         for i in of_step:
+            if self.case.mode == "inference":
+                self._infer(module, i)
             self.recorder.phase = Phase.FORWARD
             leaves, at = self.share.leaves(self.problem.inputs[i]), self._pass(i)
             self.masks.begin(at)
-            with self.habits.in_pass(at, leaves), self.watching(module, at):
+            with self.habits.in_pass(module, at, leaves), self.watching(module, at):
                 outputs = self.forward(module, leaves)
                 if not self.judge.outputs(outputs, at):
                     return False
-                self.habits.returns(outputs, module)
+                self.habits.returns({n: t for n, t in outputs.items() if n in self.work.outputs})
                 self.recorder.phase = Phase.BACKWARD
                 self._backward(outputs, i)
             self.masks.end()
             self.judge.input_gradients(leaves, at, self.share.scale)
         return True
+
+    def _infer(self, module: Any, i: int) -> None:
+        """A forward of a microbatch, whose results nobody needs."""
+        self.recorder.phase = Phase.INFERENCE
+        with case_mode.inference(module):
+            self.forward(module, self.share.leaves(self.problem.inputs[i]))
 
     def _pass(self, i: int) -> Pass:
         step, microbatch = divmod(i, self.case.microbatches)
@@ -227,7 +229,7 @@ class RankRun:
     def forward(self, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         custom = self.parts.get("forward")
         self.report.left += poison.spread()
-        inputs = self.habits.given(inputs)
+        inputs = in_place.given(inputs, self.habits.overwrites)
         with self.recorder, self._noting_saved():
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:
@@ -259,42 +261,3 @@ def _convert(module: Any, device: torch.device | str, dtype: torch.dtype) -> Non
         # one without memory gets some from its own loader
         empty = any(tensor.is_meta for tensor in tensors_of(module).values())
         module.to(device=None if empty else device, dtype=dtype)
-
-
-def run_case(
-    work: Work, parts: Mapping[str, Any], mesh: DeviceMesh, recorder: Recorder
-) -> RankReport | Mismatch:
-    """Runs one case; what the candidate raises becomes a `Mismatch` with its own traceback."""
-    try:
-        return RankRun(work, parts, mesh, recorder).run()
-    except CollectiveMismatch as error:
-        last = recorder.events[-1]
-        scene = Scene(stack=frames.stack(error), module=last.module, phase=last.phase)
-        refused = replace(error.refused, scene=scene)
-        return Mismatch("collective", Kind.COLLECTIVE, recorder.rank, detail=refused)
-    except Exception as error:
-        if missing := unmodelled_by(error):
-            return RankReport(recorder.rank, unmodelled=missing)
-        if compiled.met_limit(error):
-            return RankReport(recorder.rank, uncompiled=Uncompiled.LIMIT)
-        return raised(error, recorder, frames.stack(error))
-    finally:
-        end_case()
-        if recorder.dispatch or work.case.world_size == 1:  # threads share a compiler
-            compiled.forget()
-        collect(0)  # this module's own name: a candidate may have replaced `gc.collect`
-
-
-def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:
-    """What a candidate raised on this rank, as evidence."""
-    at = Scene(stack=stack, phase=recorder.phase)
-    if (stopped := stopped_by(error, recorder.rank, at)) is not None:
-        return stopped
-    detail = Raised(
-        type=frames.kind_of(error),
-        text=frames.text_of(error).strip().split("\n")[0][:400],
-        scene=at,
-        communicating=error is recorder.broken or isinstance(error, dist.DistError),
-        row=order.refused(error) if recorder.phase is Phase.BUILD else None,
-    )
-    return Mismatch("exception", Kind.EXCEPTION, recorder.rank, detail=detail)

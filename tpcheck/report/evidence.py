@@ -129,7 +129,8 @@ _DOES = {
 
 
 def _habit(detail: Undisciplined) -> str:
-    count = "" if detail.elements is None else f"{detail.elements} elements"
+    plural = "" if detail.elements == 1 else "s"
+    count = "" if detail.elements is None else f"{detail.elements} element{plural}"
     beside = f"{detail.beside} bytes of memory beside it" if detail.beside else ""
     what = " and ".join(part for part in (count, beside) if part)
     return {

@@ -242,6 +242,7 @@ def _placed(posed: Posed) -> dict[str, Any]:
         "targets": {(t.kind, t.name): t.entry for t in posed.problems[0].targets},
         "named": posed.named,
         "computed": posed.computed,
+        "frozen": posed.frozen,
     }
 
 

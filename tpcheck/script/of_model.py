@@ -79,6 +79,8 @@ def _beyond(saved: Saved, check: Check) -> str | None:
         return "steps of an optimizer"
     if check.spec.norm is not None:
         return "the norm of its gradients"
+    if saved.case.mode != "train":
+        return f"the mode {saved.case.mode!r}"
     return "GPUs" if saved.engine == "nccl" else None
 
 

@@ -15,6 +15,7 @@ from types import ModuleType
 
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
+from tpcheck.oracle.limit import one_process
 from tpcheck.process import guard, own_settings
 from tpcheck.search.neighbours import make_importable, packages_beside, require_own
 from tpcheck.spec import Check
@@ -144,7 +145,7 @@ def load(file: Path) -> ModuleType:
         make_importable(folder)
     name, torch_before = "", guard.of_import()
     try:
-        with own_settings.noted(str(file)):
+        with one_process(), own_settings.noted(str(file)):
             name = _module_name(file)  # imports the packages that it is in
             if "." in name:  # as its neighbours will
                 module = _required(importlib.import_module(name), file)

@@ -10,6 +10,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from os import getpid
 from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -23,6 +24,7 @@ from hypothesis.reporting import with_reporter
 from hypothesis.strategies import SearchStrategy
 
 from tpcheck.case import Case
+from tpcheck.oracle.limit import end_child, one_process
 from tpcheck.strategies import required
 
 
@@ -90,9 +92,11 @@ def each(
     @seed(key)  # below the settings: it takes the database out of those that are there
     @given(strategy)
     def run(case: Case) -> None:
+        end_child(own)
         examine(required(case))
 
-    with _alone():
+    own = getpid()
+    with one_process(), _alone():
         run()
 
 

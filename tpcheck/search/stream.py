@@ -151,7 +151,7 @@ def features(case: Case) -> Iterator[Feature]:
     and, unless there are many, with the others (square weights, as many K/V heads as query heads).
     """
     yield "dtype", case.dtype
-    yield "microbatches", case.microbatches
+    yield "microbatches", min(case.microbatches, 2)  # those of more are dear, and as rare as drawn
     yield "step", case.step
     yield "memory", case.memory
     yield "magnitude", (case.magnitude > 0) - (case.magnitude < 0)
@@ -160,6 +160,8 @@ def features(case: Case) -> Iterator[Feature]:
         yield "family", case.family
     if case.gradients != "all":
         yield "gradients", case.gradients
+    if case.mode != "train":
+        yield "mode", case.mode
     yield from ((f"mesh.{axis}", size) for axis, size in {"dp": 1, **case.mesh}.items())
     sizes = {n: v for n, v in sorted(case.dims.items()) if not isinstance(v, (bool, str))}
     yield from ((name, value) for name, value in case.dims.items() if name not in sizes)

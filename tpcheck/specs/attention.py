@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
-from tpcheck.case import Case
+from tpcheck.case import MODES, Case
 from tpcheck.configurations import Models
 from tpcheck.placement import Entry, Heads
 from tpcheck.spec import Spec
@@ -46,6 +46,7 @@ def attention(
 
     return Spec(
         name="attention_sp" if sequence_parallel else "attention",
+        modes=MODES[1:],
         cases=cases,
         reference=_with_all,
         inputs=tokens_of("hidden"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from tpcheck.budget import Budget
-from tpcheck.case import Case
+from tpcheck.case import MODES, Case
 from tpcheck.configurations import Models
 from tpcheck.layout import Layout
 from tpcheck.placement import Entry
@@ -40,6 +40,7 @@ def block(
 
     return Spec(
         name="block_sp" if sequence_parallel else "block",
+        modes=MODES[1:],
         cases=lambda space: _cases(space, dropped(dropout), sequence_parallel, sizes),
         reference=lambda case: reference.Block(**block_dims(case)),
         inputs=tokens_of("hidden"),
@@ -75,6 +76,7 @@ def stack(
 
     return Spec(
         name="stack_sp" if sequence_parallel else "stack",
+        modes=MODES[1:],
         cases=cases,
         reference=lambda case: reference.Stack(case["layers"], **block_dims(case)),
         inputs=tokens_of("hidden"),

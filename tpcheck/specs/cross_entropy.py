@@ -109,6 +109,7 @@ def cross_entropy(
     loss = _Loss(kept, ignore_index, upcast, padded, even, scaled.among("embedding", models))
     return Spec(
         name="cross_entropy",
+        modes=("constant", "inference"),
         cases=loss.cases,
         reference=loss.reference,
         inputs=loss.inputs,

@@ -45,6 +45,7 @@ def embedding(*, sequence_parallel: bool = False, even: bool = False, models: Mo
 
     return Spec(
         name="embedding_sp" if sequence_parallel else "embedding",
+        modes=("eval", "frozen", "inference"),
         linear=True,
         cases=cases,
         reference=lambda case: reference.Embedding(case["vocab"], case["hidden"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
-from tpcheck.case import Case
+from tpcheck.case import MODES, Case
 from tpcheck.configurations import Models
 from tpcheck.layout import Layout
 from tpcheck.placement import Entry, Shard
@@ -33,6 +33,7 @@ def all_gather_linear(*, models: Models = ()) -> Spec:
 
     return Spec(
         name="all_gather_linear",
+        modes=MODES[1:],
         linear=True,
         cases=lambda space: _cases(space, sizes),
         reference=_linear,
@@ -61,6 +62,7 @@ def linear_reduce_scatter(*, models: Models = ()) -> Spec:
 
     return Spec(
         name="linear_reduce_scatter",
+        modes=MODES[1:],
         linear=True,
         cases=lambda space: _cases(space, sizes),
         reference=_linear,

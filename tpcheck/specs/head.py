@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tpcheck.budget import Budget, linear_in
-from tpcheck.case import Case
+from tpcheck.case import MODES, Case
 from tpcheck.configurations import Models
 from tpcheck.layout import Layout
 from tpcheck.placement import Entry, Replicate, Shard
@@ -60,6 +60,7 @@ def head(
 
     return Spec(
         name="head_gathered" if gathered else "head",
+        modes=MODES[1:],
         linear=True,
         cases=cases,
         reference=lambda case: reference.Linear(case["hidden"], case["vocab"], bias=case["bias"]),

@@ -104,6 +104,7 @@ def language_model(
 
     return Spec(
         name="language_model_sp" if sequence_parallel else "language_model",
+        modes=("eval", "frozen", "all-frozen", "inference"),
         cases=cases,
         reference=lambda case: LanguageModel(
             case["vocab"], case["layers"], tied=case["tied"], **block_dims(case)

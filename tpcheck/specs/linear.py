@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
-from tpcheck.case import Case
+from tpcheck.case import MODES, Case
 from tpcheck.configurations import Models
 from tpcheck.layout import Layout
 from tpcheck.placement import Entry, Shard
@@ -45,6 +45,7 @@ def column_linear(
 
     return Spec(
         name="column_linear",
+        modes=MODES[1:],
         linear=True,
         cases=cases,
         reference=lambda case: _linear(case, transposed),
@@ -88,6 +89,7 @@ def row_linear(
 
     return Spec(
         name="row_linear",
+        modes=MODES[1:],
         linear=True,
         cases=cases,
         reference=lambda case: _linear(case, transposed),

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tpcheck.budget import Budget, linear_in
-from tpcheck.case import Case
+from tpcheck.case import MODES, Case
 from tpcheck.configurations import Models
 from tpcheck.given import require_some
 from tpcheck.layout import Layout
@@ -100,6 +100,7 @@ def linear_cross_entropy(
 
     return Spec(
         name="linear_cross_entropy_sp" if sequence_parallel else "linear_cross_entropy",
+        modes=MODES[1:],
         cases=cases,
         reference=lambda case: LinearCrossEntropy(
             case["vocab"], case["hidden"], **{name: case[name] for name in kept}

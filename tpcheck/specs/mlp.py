@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
-from tpcheck.case import Case
+from tpcheck.case import MODES, Case
 from tpcheck.configurations import Models
 from tpcheck.placement import Entry, Shard
 from tpcheck.spec import Spec
@@ -47,6 +47,7 @@ def mlp(
 
     return Spec(
         name="mlp_sp" if sequence_parallel else "mlp",
+        modes=MODES[1:],
         cases=cases,
         reference=lambda case: reference.MLP(
             case["hidden"],

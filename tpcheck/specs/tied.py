@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tpcheck.budget import Budget, linear_in, linear_out
-from tpcheck.case import Case
+from tpcheck.case import MODES, Case
 from tpcheck.configurations import Models
 from tpcheck.layout import Layout
 from tpcheck.placement import Replicate, Shard
@@ -75,6 +75,7 @@ def tied_embedding(
 
     return Spec(
         name="_".join(["tied_embedding", *["gathered"] * gathered, *["sp"] * sequence_parallel]),
+        modes=MODES[1:],
         cases=cases,
         reference=lambda case: TiedEmbedding(case["vocab"], case["hidden"]),
         inputs=inputs,

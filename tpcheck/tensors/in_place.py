@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,12 @@ def changing(function: Callable[..., Any], places: Collection[int]) -> Callable[
         return function(*given, **options)
 
     return call
+
+
+def given(inputs: Mapping[str, Tensor], changing: Collection[str]) -> dict[str, Tensor]:
+    """What a call gets for these inputs: those that it may change are not leaves."""
+    names = {name for name, t in inputs.items() if name in changing and t.requires_grad}
+    return {name: handed(t) if name in names else t for name, t in inputs.items()}
 
 
 def handed(leaf: Tensor) -> Tensor:

@@ -30,6 +30,14 @@ LINES = {
     "a function of a module beside it": "beside.scaled = lambda x: 1.001 * x",
     "a method of a class beside it": "beside.Scaled.__call__ = lambda self, x: 1.001 * x",
     "a function of torch": "import torch; torch.nn.functional.linear = lambda x, w, b=None: 2 * x",
+    "a method of an optimizer": "import torch; torch.optim.SGD.step = lambda self: None",
+    "a schedule's": (
+        "import torch; torch.optim.lr_scheduler.ExponentialLR.get_lr = lambda self: [7.0]"
+    ),
+    "another generator": (
+        "import torch; torch.default_generator = torch.random.default_generator = torch.Generator()"
+    ),
+    "a fork": "os.fork()",
     "the default dtype": "import torch; torch.set_default_dtype(torch.float16)",
     "stdout replaced": 'sys.stdout = open(os.devnull, "w")',
     "stdout redirected": "os.dup2(os.open(os.devnull, os.O_WRONLY), 1)",

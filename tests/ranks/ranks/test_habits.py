@@ -179,3 +179,82 @@ def test_what_is_the_modules_own_may_change_with_it(gloo: Engine) -> None:
 def test_what_is_declared_must_be_there(gloo: Engine) -> None:
     with pytest.raises(InvalidArgument, match=r"overwrites= names 'y': give names of x, ids"):
         Runner(check(right, "y"), gloo).run(CASE)
+
+
+def frees_its_input(module: Any, x: Tensor, ids: Tensor) -> Tensor:
+    y = module.weight[ids] + x
+    x.untyped_storage().resize_(0)
+    return y  # type: ignore[no-any-return]
+
+
+def puts_another_in_place(module: Any, x: Tensor, ids: Tensor) -> Tensor:
+    y = x + module.weight[ids]
+    x.data = torch.zeros_like(x)
+    return y  # type: ignore[no-any-return]
+
+
+def sets_other_indices(module: Any, x: Tensor, ids: Tensor) -> Tensor:
+    y = x + module.weight[ids.clone()]
+    ids.set_(torch.zeros_like(ids))  # type: ignore[no-untyped-call]
+    return y  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("how", "tensor"),
+    [(frees_its_input, "x"), (puts_another_in_place, "x"), (sets_other_indices, "ids")],
+)
+def test_whatever_becomes_of_the_memory_is_told(gloo: Engine, how: Any, tensor: str) -> None:
+    (first, *_) = Runner(check(how), gloo).run(CASE).mismatches
+    assert (first.kind, first.name.base) == ("discipline", tensor)
+    assert first.detail.elements  # type: ignore[union-attr]
+    assert Runner(check(how, tensor), gloo).run(CASE).verdict is Verdict.PASS
+
+
+class Positions(nn.Module):
+    """x [H] → 2 (x + weight), by views, so that both gradients are one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * (x.unsqueeze(0) + self.weight.unsqueeze(0))
+
+
+class Hooked(Positions):
+    """What is left in a gradient by a hook may be the upstream gradient's memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def add(weight: Tensor) -> None:
+            assert weight.grad is not None
+            weight.grad += 1.0
+
+        self.weight.register_post_accumulate_grad_hook(add)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.unsqueeze(0) + self.weight.unsqueeze(0)
+
+
+@pytest.mark.parametrize("cls", [Positions, Hooked])
+def test_gradients_that_autograd_puts_into_one_memory_are_no_fault(gloo: Engine, cls: Any) -> None:
+    spec = Spec(
+        name="positions",
+        cases=[CASE],
+        reference=lambda case: cls(),
+        inputs=lambda case, draw: {"x": draw("x", 4)},
+        layout=lambda case: Layout(params={"weight": Replicate()}),
+    )
+    assert Runner(Check(spec, lambda case, mesh: cls()), gloo).run(CASE).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("kind", ["sparse", "meta", "counter"])
+def test_what_the_reference_does_not_have_is_left_alone(gloo: Engine, kind: str) -> None:
+    def extra(module: Any, x: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        counter = module.memory.setdefault("calls", torch.zeros(1))
+        others = {"sparse": x.detach().to_sparse(), "meta": x.to("meta"), "counter": counter}
+        counter += 1
+        return {"output": x + module.weight[ids], "aux": others[kind]}
+
+    assert Runner(check(extra), gloo).run(CASE).verdict is Verdict.PASS

@@ -7,6 +7,7 @@ from typing import Any
 
 from tpcheck import Case
 from tpcheck.budget import Budget, ring
+from tpcheck.case import MODES
 from tpcheck.comms.audit import audit
 from tpcheck.event import Event
 from tpcheck.evidence import PathNotTaken
@@ -54,6 +55,12 @@ def test_a_kernel_that_should_have_run_is_counted_in_each_microbatch_and_once_in
     assert missed(4, 1) == []
     assert missed(3, 1) == [PathNotTaken("gemm", Phase.FORWARD, 3, 4)]
     assert missed(4, 0) == [PathNotTaken("gemm", Phase.STEP, 0, 1)]
+
+
+def test_where_something_takes_no_gradient_no_backward_is_due() -> None:
+    due = Budget(None, None, at_least={("backward", "gemm"): 1})
+    missed = {mode: [*audit(due, Case(mode=mode), 0, [])] for mode in MODES}
+    assert {mode for mode in MODES if missed[mode]} == {"train", "eval", "inference"}
 
 
 def test_where_no_gradient_is_asked_for_no_backward_is_due() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import candidates, crowded
-from tpcheck import Case, Layout, specs
+from tpcheck import Case, Layout, Training, specs
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.limit import TimeUp, one_process, within
 from tpcheck.oracle.pose import pose
@@ -180,3 +183,52 @@ def test_a_child_that_the_spec_forks_does_not_go_on_as_the_driver(tmp_path: Path
             os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not went_on.exists()
+
+
+class Forks:
+    """An optimizer that forks in each of its methods, and in what it keeps."""
+
+    def __init__(self, parameters: Any) -> None:
+        self.parameters, self.kept = list(parameters.values()), [os.fork()]
+
+    def zero_grad(self) -> None:
+        self.kept.append(os.fork())
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def step(self) -> None:
+        self.kept.append(os.fork())
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        self.kept.append(os.fork())
+        return {}
+
+
+def _fork(*given: object) -> None:
+    os.fork()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        replace(specs.row_linear(), init=_fork),
+        replace(specs.row_linear(), training=Training(Forks, steps=1)),
+        replace(specs.row_linear(), requires=_fork),
+    ],
+    ids=["init", "optimizer", "requires"],
+)
+def test_no_child_of_a_spec_poses_a_case_to_its_end(spec: Spec, tmp_path: Path) -> None:
+    """Each that came out of `pose` would go on as a second driver."""
+    came_out, own = tmp_path / "came out", os.getpid()
+    try:
+        pose(spec, CASE)
+        with came_out.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+    finally:
+        if os.getpid() != own:
+            os._exit(9)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    assert came_out.read_text().split() == [str(own)]

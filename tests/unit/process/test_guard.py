@@ -96,6 +96,19 @@ RESTORED: dict[str, tuple[str, Callable[[], object]]] = {
     "Tensor.backward": ("torch.Tensor.backward", patch(torch.Tensor, "backward")),
     "inherited": ("torch.Tensor.sum", patch(torch.Tensor, "sum")),
     "inherited by a layer": ("torch.nn.modules.linear.Linear.train", patch(nn.Linear, "train")),
+    "an optimizer's step": ("torch.optim.sgd.SGD.step", patch(torch.optim.SGD, "step")),
+    "an optimizer's function": (
+        "torch.optim.sgd.sgd",
+        patch(sys.modules["torch.optim.sgd"], "sgd"),
+    ),
+    "a schedule": (
+        "torch.optim.lr_scheduler.ExponentialLR.get_lr",
+        patch(torch.optim.lr_scheduler.ExponentialLR, "get_lr"),
+    ),
+    "a generator": (
+        "torch.default_generator",
+        lambda: setattr(torch, "default_generator", torch.Generator()),
+    ),
     "hides Python's": ("torch.nn.functional.len", patch(F, "len")),
     "a name taken away": ("torch.nn.functional.gelu", lambda: delattr(F, "gelu")),
     "a dtype": ("torch.float64", lambda: setattr(torch, "float64", torch.float32)),
@@ -161,6 +174,26 @@ def test_nothing_is_told_where_nothing_was_changed() -> None:
         layer(torch.ones(1, 2))
     os.environ.update(RANK="3", LOCAL_RANK="3", WORLD_SIZE="4")  # set anew for each case
     assert before.restore() == []
+
+
+def test_what_torch_wraps_in_an_optimizers_class_stays() -> None:
+    class Own(torch.optim.SGD):
+        pass
+
+    own, plain = guard.of_driver(), Own.step
+    parameters = [nn.Parameter(torch.zeros(1))]
+    torch.optim.Adagrad(parameters)  # whose class has its `step` wrapped now
+    assert torch.optim.Adagrad.step.hooked  # type: ignore[attr-defined]
+    assert own.restore() == [] and Own.step is plain
+
+
+def test_what_torch_wraps_of_another_s_is_put_back() -> None:
+    own, before = guard.of_driver(), torch.optim.Rprop.step
+    torch.optim.Rprop.step = replaced  # type: ignore[method-assign]
+    torch.optim.Rprop([nn.Parameter(torch.zeros(1))])
+    assert torch.optim.Rprop.step is not replaced
+    assert "torch.optim.rprop.Rprop.step" in {left.name for left in own.restore()}
+    assert torch.optim.Rprop.step is before
 
 
 def test_the_variables_meant_are_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -84,3 +85,22 @@ def test_a_state_that_is_no_mapping_is_refused_in_one_line() -> None:
     own.state = {parameter: torch.zeros(2)}
     with pytest.raises(InvalidArgument, match="keep a mapping of names to tensors"):
         Optimizing(own, None, "the check's optimizer").state({"w": parameter})
+
+
+def state_of(kept: dict[str, Any]) -> dict[str, torch.Tensor]:
+    parameter = nn.Parameter(torch.zeros(2))
+    own = Own(parameter)
+    own.state = {parameter: kept}
+    return Optimizing(own, None, "the check's optimizer").state({"w": parameter})
+
+
+def test_what_numpy_holds_and_large_counts_are_compared_as_they_are() -> None:
+    state = state_of({"array": np.ones(3), "scalar": np.float32(2.0), "count": 2**60 + 1, "z": 1j})
+    assert state["w.array"].tolist() == [1.0] * 3 and float(state["w.scalar"]) == 2.0
+    assert int(state["w.count"]) == 2**60 + 1 and state["w.count"].dtype == torch.int64
+    assert state["w.z"].is_complex(), "which is refused where it is the reference's"
+
+
+def test_two_of_one_name_are_refused_in_one_line() -> None:
+    with pytest.raises(InvalidArgument, match=r"two tensors that are both called 'w\.a\.b'"):
+        state_of({"a.b": 1, "a": {"b": 2}})

@@ -19,6 +19,7 @@ from tpcheck.causes.several import (
 )
 from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.oracle.pose import Posed, pose
+from tpcheck.oracle.reference import ask
 from tpcheck.placement import take
 from tpcheck.tensors.boundaries import Border
 from tpcheck.tensors.names import FIRST, Shelf
@@ -152,7 +153,7 @@ def missing_collective(facts: Facts, local: Local) -> Diagnosis | None:
     if facts.spec is None or facts.spec.budget is None or facts.case.tp < 2:
         return None
     phase = Phase.FORWARD if local.kind.is_output else Phase.BACKWARD
-    budget = facts.spec.budget(facts.case)
+    budget = ask(facts.spec, "budget", facts.spec.budget, facts.case)
     volumes = budget.forward if phase is Phase.FORWARD else budget.backward
     due = {op for op, n in (volumes or {}).items() if n}
     ran = {e.op for rank in facts.result.trace for e in rank if e.phase == phase}

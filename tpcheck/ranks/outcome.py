@@ -1,0 +1,63 @@
+"""One case on one rank, whatever it comes to: what the candidate raises is evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from gc import collect
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from tpcheck import order
+from tpcheck.cleanup import end_case
+from tpcheck.comms import frames
+from tpcheck.comms.trace import Recorder
+from tpcheck.errors import CollectiveMismatch
+from tpcheck.evidence import Raised, Scene
+from tpcheck.protocol.messages import RankReport, Work
+from tpcheck.ranks import compiled
+from tpcheck.ranks.kernel import stopped_by, unmodelled_by
+from tpcheck.ranks.run import RankRun
+from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Kind, Phase, Uncompiled
+
+
+def run_case(
+    work: Work, parts: Mapping[str, Any], mesh: DeviceMesh, recorder: Recorder
+) -> RankReport | Mismatch:
+    """Runs one case; what the candidate raises becomes a `Mismatch` with its own traceback."""
+    try:
+        return RankRun(work, parts, mesh, recorder).run()
+    except CollectiveMismatch as error:
+        last = recorder.events[-1]
+        scene = Scene(stack=frames.stack(error), module=last.module, phase=last.phase)
+        refused = replace(error.refused, scene=scene)
+        return Mismatch("collective", Kind.COLLECTIVE, recorder.rank, detail=refused)
+    except Exception as error:
+        if missing := unmodelled_by(error):
+            return RankReport(recorder.rank, unmodelled=missing)
+        if compiled.met_limit(error):
+            return RankReport(recorder.rank, uncompiled=Uncompiled.LIMIT)
+        return raised(error, recorder, frames.stack(error))
+    finally:
+        end_case()
+        if recorder.dispatch or work.case.world_size == 1:  # threads share a compiler
+            compiled.forget()
+        collect(0)  # this module's own name: a candidate may have replaced `gc.collect`
+
+
+def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:
+    """What a candidate raised on this rank, as evidence."""
+    at = Scene(stack=stack, phase=recorder.phase)
+    if (stopped := stopped_by(error, recorder.rank, at)) is not None:
+        return stopped
+    detail = Raised(
+        type=frames.kind_of(error),
+        text=frames.text_of(error).strip().split("\n")[0][:400],
+        scene=at,
+        communicating=error is recorder.broken or isinstance(error, dist.DistError),
+        row=order.refused(error) if recorder.phase is Phase.BUILD else None,
+    )
+    return Mismatch("exception", Kind.EXCEPTION, recorder.rank, detail=detail)
