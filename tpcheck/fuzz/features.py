@@ -42,7 +42,8 @@ def _configuration(case: Case) -> Iterator[str]:
     yield f"magnitude={(case.magnitude > 0) - (case.magnitude < 0)}"
     yield f"family={case.family}"
     yield f"gradients={case.gradients}"
-    yield f"mode={case.mode}"
+    if case.mode != "train":  # models' are
+        yield f"mode={case.mode}"
     yield f"mesh={'x'.join(map(str, case.mesh.values()))}"
     if case.microbatches > 1 or case.step:
         yield f"passes={min(case.microbatches, 2)}{'+step' * case.step}"
