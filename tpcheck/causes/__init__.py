@@ -19,6 +19,7 @@ from tpcheck.causes.reruns import OfReruns
 from tpcheck.causes.rows import OfRows
 from tpcheck.causes.several import (
     AllScaled,
+    BranchRepeated,
     BranchUnsummed,
     JoinsEveryTerm,
     OfSeveral,
@@ -64,4 +65,4 @@ Cause = InAnyDtype | OnlyInDtype
 #: Causes that are seen in a factor: at tp=2, what is 2 for any other reason fits them, too.
 Factor = Scaled | BiasRepeated | ScaledOverData | AllScaled | FirstPassRepeated
 #: Causes that may fit by chance, so that a run on one rank must not show the same.
-Coincidence = Factor | BranchUnsummed | JoinsEveryTerm | RowsMixed | UpdateScaled
+Coincidence = Factor | BranchRepeated | BranchUnsummed | JoinsEveryTerm | RowsMixed | UpdateScaled

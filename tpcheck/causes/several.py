@@ -10,11 +10,20 @@ from tpcheck.vocabulary import Phase
 
 @dataclass(frozen=True)
 class BranchUnsummed:
-    """The sum over the ranks is too large by R − 1 times what all modules but `branch` send back:
-    that one's gradient is not summed over the ranks, the others' are."""
+    """The sum over the ranks is too large by R − 1 times what all modules but `branch` send back,
+    or give: that one's gradient, or output, is not summed over the ranks, the others' are."""
 
     subject: Subject
     branch: str
+
+
+@dataclass(frozen=True)
+class BranchRepeated:
+    """The tensor is off by `times` = R − 1 times what `branch` sends back, or gives."""
+
+    subject: Subject
+    branch: str
+    times: int
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,7 @@ class CollectiveLeftOut:
 
 OfSeveral = (
     BranchUnsummed
+    | BranchRepeated
     | JoinsEveryTerm
     | ScaledOverData
     | OwnDataOnly

@@ -76,7 +76,7 @@ class RankRun:
             _convert(module, self.device, torch_dtype(self.case))
             if self._load(module):
                 case_mode.enter(self.case, module, self.work.frozen)
-                with self._uncompiled(module), counted(self.recorder, self.work.witnesses):
+                with self._as_asked(module), counted(self.recorder, self.work.witnesses):
                     self._run(module)
         self.report.events = self.recorder.events
         self.report.counted = self.recorder.counted
@@ -84,14 +84,9 @@ class RankRun:
         if self.work.dump:
             lost = self.recorder.saved.overwritten
             self.kept |= {str(Key(Shelf.OVERWRITTEN, where)): torch.zeros(1) for where in lost}
-            self._write(self.work.dump, self.kept)
-        self._write(self.work.suspects, self.judge.suspects)
+            _write(self.work.dump, self.rank, self.kept)
+        _write(self.work.suspects, self.rank, self.judge.suspects)
         return self.report
-
-    def _write(self, folder: str, tensors: Mapping[str, Tensor]) -> None:
-        if tensors:
-            unique = {k: t.contiguous().clone() for k, t in tensors.items()}
-            save_file(unique, file_of(Path(folder), self.rank))
 
     # ---- the parameters
 
@@ -206,7 +201,7 @@ class RankRun:
             self.judge.input_gradients(leaves, self._pass(i), self.share.scale)
         return complete
 
-    def _uncompiled(self, module: Any) -> contextlib.AbstractContextManager[Any]:
+    def _as_asked(self, module: Any) -> contextlib.AbstractContextManager[Any]:
         """Runs compiled modules eagerly, where that is asked for (not on threads: the switch is the
         process's)."""
         if not self.recorder.dispatch:
@@ -233,7 +228,7 @@ class RankRun:
         with self.recorder, self._noting_saved():
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:
-            self.report.saved = self._saved_elements(module)
+            self.report.saved = _saved_elements(module, self.recorder)
         return named_outputs(result)
 
     def _noting_saved(self) -> Any:
@@ -241,12 +236,6 @@ class RankRun:
         if not (self.work.dump or self.work.saved):
             return contextlib.nullcontext()
         return self.recorder.saved.watch(bits=bool(self.work.dump))
-
-    def _saved_elements(self, module: Any) -> int:
-        """Elements of the distinct storages that autograd saved; parameters are not activations."""
-        own = tensors_of(module).values() if isinstance(module, nn.Module) else []
-        held = {local(t).untyped_storage().data_ptr() for t in own}
-        return self.recorder.saved.elements(besides=held)
 
     def _backward(self, outputs: Mapping[str, Tensor], m: int) -> None:
         seeds = self.share.upstream(outputs, m)
@@ -261,3 +250,16 @@ def _convert(module: Any, device: torch.device | str, dtype: torch.dtype) -> Non
         # one without memory gets some from its own loader
         empty = any(tensor.is_meta for tensor in tensors_of(module).values())
         module.to(device=None if empty else device, dtype=dtype)
+
+
+def _saved_elements(module: Any, recorder: Recorder) -> int:
+    """Elements of the distinct storages that autograd saved; parameters are not activations."""
+    own = tensors_of(module).values() if isinstance(module, nn.Module) else []
+    held = {local(t).untyped_storage().data_ptr() for t in own}
+    return recorder.saved.elements(besides=held)
+
+
+def _write(folder: str, rank: int, tensors: Mapping[str, Tensor]) -> None:
+    if tensors:
+        unique = {k: t.contiguous().clone() for k, t in tensors.items()}
+        save_file(unique, file_of(Path(folder), rank))

@@ -15,6 +15,7 @@ from tpcheck.specs.head import head
 from tpcheck.specs.language_model import language_model
 from tpcheck.specs.linear import column_linear, row_linear
 from tpcheck.specs.linear_cross_entropy import linear_cross_entropy
+from tpcheck.specs.lora import lora_column_linear, lora_row_linear
 from tpcheck.specs.mlp import mlp
 from tpcheck.specs.model import causal_lm
 from tpcheck.specs.tied import tied_embedding
@@ -31,6 +32,8 @@ __all__ = [
     "language_model",
     "linear_cross_entropy",
     "linear_reduce_scatter",
+    "lora_column_linear",
+    "lora_row_linear",
     "mlp",
     "row_linear",
     "stack",

@@ -176,26 +176,6 @@ def test_nothing_is_told_where_nothing_was_changed() -> None:
     assert before.restore() == []
 
 
-def test_what_torch_wraps_in_an_optimizers_class_stays() -> None:
-    class Own(torch.optim.SGD):
-        pass
-
-    own, plain = guard.of_driver(), Own.step
-    parameters = [nn.Parameter(torch.zeros(1))]
-    torch.optim.Adagrad(parameters)  # whose class has its `step` wrapped now
-    assert torch.optim.Adagrad.step.hooked  # type: ignore[attr-defined]
-    assert own.restore() == [] and Own.step is plain
-
-
-def test_what_torch_wraps_of_another_s_is_put_back() -> None:
-    own, before = guard.of_driver(), torch.optim.Rprop.step
-    torch.optim.Rprop.step = replaced  # type: ignore[method-assign]
-    torch.optim.Rprop([nn.Parameter(torch.zeros(1))])
-    assert torch.optim.Rprop.step is not replaced
-    assert "torch.optim.rprop.Rprop.step" in {left.name for left in own.restore()}
-    assert torch.optim.Rprop.step is before
-
-
 def test_the_variables_meant_are_told() -> None:
     before = guard.of_rank()
     os.environ.update(TPCHECK_LEFT="1", HOME="/nowhere")

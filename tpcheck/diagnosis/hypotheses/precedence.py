@@ -69,8 +69,9 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     microbatches.accumulated,
     # an input that joins every term: at tp=2 one term too many, so after the plain factors
     several.residual,
-    # the same of what one module sends back
+    # the same of what one module sends back, or gives
     several.partial_branch,
+    several.repeated_branch,
     # before `lookups`: positions that other ranks have are missing from rows of a table, too
     terms.own_terms_only,
     # before orders: a row that is empty, or another token's, is not a permutation

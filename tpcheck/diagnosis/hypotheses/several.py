@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from tpcheck.causes.several import (
     AllScaled,
+    BranchRepeated,
     BranchUnsummed,
     CollectiveLeftOut,
     JoinsEveryTerm,
@@ -31,25 +33,50 @@ from tpcheck.vocabulary import Code, End, Kind, Phase
 TENSORS, ELEMENTS = 3, 6
 
 
+#: Where a module's part of an input's gradient, or of an output, crosses its boundary.
+_SIDES = {Kind.INPUT_GRAD: (Phase.BACKWARD, End.IN), Kind.OUTPUT: (Phase.FORWARD, End.OUT)}
+
+
 def partial_branch(facts: Facts, local: Local) -> Diagnosis | None:
-    """The sum over the ranks is too large by R − 1 times what all modules but one send back: that
-    one's gradient is not summed over the ranks, the others' are."""
-    if local.kind is not Kind.INPUT_GRAD or not local.alike():
+    """The sum over the ranks is too large by R − 1 times what all modules but one send back, or
+    give: that one's gradient, or output, is not summed over the ranks, the others' are."""
+    if not local.alike():
         return None
     rank, tp = local.ranks[0], local.case.tp
     want, total = local.expected[rank], torch.stack(list(local.actual.values())).sum(0)
+    for module, part in _branches(facts, local):
+        rest = want - part
+        if bool(rest.any()) and local.fits(total, rank, expected=want + (tp - 1) * rest):
+            return Diagnosis(Code.MISSING_ALL_REDUCE, BranchUnsummed(local.subject, module))
+    return None
+
+
+def repeated_branch(facts: Facts, local: Local) -> Diagnosis | None:
+    """Every rank is off by R − 1 times what one module sends back, or gives: that is summed over
+    the ranks once more than the others'."""
+    if not local.alike() or len(local.wrong()) != len(local.ranks) or local.case.tp < 2:
+        return None
+    times = local.case.tp - 1
+    for module, part in _branches(facts, local):
+        if bool(part.any()) and all(
+            local.fits(local.actual[r], r, expected=local.expected[r] + times * part)
+            for r in local.ranks
+        ):
+            return Diagnosis(Code.SUMMED_TWICE, BranchRepeated(local.subject, module, times))
+    return None
+
+
+def _branches(facts: Facts, local: Local) -> Iterator[tuple[str, Tensor]]:
+    """Modules inside the reference, and what each adds to the tensor, of its shape."""
+    if local.kind not in _SIDES:
+        return
+    rank = local.ranks[0]
     d = facts.case.coordinates(rank).get("dp", 0)
     for target in facts.posed.problems[d].borders:
         border = Border.of(target.name)
-        if (border.phase, border.side) != (Phase.BACKWARD, End.IN):
-            continue
-        if target.value.shape != want.shape:
-            continue
-        rest = want - target.value
-        if bool(rest.any()) and local.fits(total, rank, expected=want + (tp - 1) * rest):
-            cause = BranchUnsummed(local.subject, border.module)
-            return Diagnosis(Code.MISSING_ALL_REDUCE, cause)
-    return None
+        of_branch = border.module and (border.phase, border.side) == _SIDES[local.kind]
+        if of_branch and target.value.shape == local.expected[rank].shape:
+            yield border.module, target.value
 
 
 def residual(facts: Facts, local: Local) -> Diagnosis | None:

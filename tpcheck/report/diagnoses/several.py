@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from tpcheck.causes import several as causes
+from tpcheck.causes.where import Subject
 from tpcheck.report.diagnoses.where import called
 
 
@@ -16,7 +17,14 @@ def sentence(cause: causes.OfSeveral) -> str:
 @sentence.register
 def _(cause: causes.BranchUnsummed) -> str:
     what = f"what {cause.branch} adds to it is not summed over the ranks"
-    return f"{called(cause.subject)}: {what} (backward)"
+    return f"{called(cause.subject)}: {what}{_backward(cause.subject)}"
+
+
+@sentence.register
+def _(cause: causes.BranchRepeated) -> str:
+    what = f"off by {cause.times} × what {cause.branch} adds to it"
+    again = f"that is summed over the ranks once more{_backward(cause.subject)}"
+    return f"{called(cause.subject)} is {what}: {again}"
 
 
 @sentence.register
@@ -65,3 +73,7 @@ def _(cause: causes.AllScaled) -> str:
 def _(cause: causes.CollectiveLeftOut) -> str:
     what = f"{called(cause.subject)}: {cause.phase} ran no {' or '.join(cause.lacking)}"
     return f"{what}: only this rank's rows count" if "all_gather" in cause.lacking else what
+
+
+def _backward(subject: Subject) -> str:
+    return " (backward)" if subject.kind.is_gradient else ""

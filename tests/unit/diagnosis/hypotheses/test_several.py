@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.unit.diagnosis.edits import CASE, DW, DX, Ranks, alone, examine, noise
+from tests.unit.diagnosis.edits import CASE, DW, DX, OUT, Ranks, alone, examine, noise
 from tpcheck import specs
 from tpcheck.case import Case
-from tpcheck.causes.several import BranchUnsummed, Overwritten
+from tpcheck.causes.several import BranchRepeated, BranchUnsummed, Overwritten
 from tpcheck.causes.where import Subject
 from tpcheck.oracle.pose import Posed
 from tpcheck.tensors.boundaries import Border
-from tpcheck.verdict import Mismatch
+from tpcheck.verdict import Diagnosis, Mismatch
 from tpcheck.vocabulary import End, Kind, Phase
 
 
@@ -35,6 +36,40 @@ def test_one_branch_that_is_not_summed_is_found_by_what_it_sends_back() -> None:
     named = examine(edit, spec=specs.mlp(), case=Case(dims=dims, mesh={"tp": 4}))
     cause = BranchUnsummed(Subject(Kind.INPUT_GRAD, "x"), "gate")
     assert (named.code, named.cause) == ("missing-all-reduce", cause)
+
+
+LORA = {"batch": 2, "seq": 3, "in_features": 8, "out_features": 4, "rank": 2, "scale": 0.5}
+
+
+def of_adapter(share: Callable[[int], float]) -> Diagnosis:
+    """Each rank has this many times what the adapter gives besides what is right."""
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        borders = {Border.of(t.name): t.value for t in posed.problems[0].borders}
+        (given,) = (
+            value
+            for border, value in borders.items()
+            if (border.phase, border.module, border.side) == (Phase.FORWARD, "adapter", End.OUT)
+        )
+        for rank, held in ranks.items():
+            held[OUT] = held[OUT] + share(rank) * given
+
+    case = Case(dims=LORA | {"merged": False, "bias": True}, mesh={"tp": 4})
+    return examine(edit, spec=specs.lora_row_linear(), case=case)
+
+
+def test_a_branch_of_which_each_rank_adds_its_own_term_is_found_by_what_it_gives() -> None:
+    named = of_adapter(lambda rank: (rank + 1) / 10.0 - 1)  # of four that add up to the whole
+    cause = BranchUnsummed(Subject(Kind.OUTPUT, "output"), "adapter")
+    assert (named.code, named.cause) == ("missing-all-reduce", cause)
+    assert of_adapter(lambda rank: rank / 10.0 - 1).code == "unclassified", "these do not"
+
+
+def test_a_branch_that_is_summed_once_more_is_found_by_what_it_gives() -> None:
+    named = of_adapter(lambda rank: 3.0)
+    cause = BranchRepeated(Subject(Kind.OUTPUT, "output"), "adapter", 3)
+    assert (named.code, named.cause) == ("summed-twice", cause)
+    assert of_adapter(lambda rank: 2.5).code == "unclassified"
 
 
 @pytest.mark.parametrize(("factor", "code"), [(2.0, "summed-twice"), (0.5, "averaged-not-summed")])

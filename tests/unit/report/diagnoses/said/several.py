@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit.report.diagnoses.said import DW, DX, OUT, Said
 from tpcheck.causes.several import (
     AllScaled,
+    BranchRepeated,
     BranchUnsummed,
     CollectiveLeftOut,
     JoinsEveryTerm,
@@ -22,6 +23,17 @@ SAID: list[Said] = [
         BranchUnsummed(DX, "gate"),
         "input_grad x: what gate adds to it is not summed over the ranks (backward)",
         {"branch": "gate"},
+    ),
+    (
+        BranchUnsummed(OUT, "adapter"),
+        "output: what adapter adds to it is not summed over the ranks",
+        {"branch": "adapter"},
+    ),
+    (
+        BranchRepeated(DX, "gate", 3),
+        "input_grad x is off by 3 × what gate adds to it: that is summed over the ranks once more "
+        "(backward)",
+        {"branch": "gate", "times": 3},
     ),
     (
         JoinsEveryTerm(OUT, "x", 1),
