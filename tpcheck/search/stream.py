@@ -149,7 +149,8 @@ def shows(case: Case) -> set[object]:
 def features(case: Case) -> Iterator[Feature]:
     """What kind of case it is, whatever the sizes: of a size only how it compares with the degree,
     and, unless there are many, with the others (square weights, as many K/V heads as query heads).
-    """
+    Modes are left out, which are as frequent as they are drawn: as news they would crowd out
+    training, of which there is most to see."""
     yield "dtype", case.dtype
     yield "microbatches", min(case.microbatches, 2)  # those of more are dear, and as rare as drawn
     yield "step", case.step
@@ -160,8 +161,6 @@ def features(case: Case) -> Iterator[Feature]:
         yield "family", case.family
     if case.gradients != "all":
         yield "gradients", case.gradients
-    if case.mode != "train":
-        yield "mode", case.mode
     yield from ((f"mesh.{axis}", size) for axis, size in {"dp": 1, **case.mesh}.items())
     sizes = {n: v for n, v in sorted(case.dims.items()) if not isinstance(v, (bool, str))}
     yield from ((name, value) for name, value in case.dims.items() if name not in sizes)

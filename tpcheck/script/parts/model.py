@@ -35,6 +35,7 @@ class Case:
     family: str = "normal"
     integers: bool = False
     gradients: str = "all"
+    mode: str = "train"
 
     def __getitem__(self, name: str) -> Any:
         return self.dims[name]
