@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,14 +78,16 @@ class Kept:
         before, own = self._before[name], self._given[name].detach()
         if _is_sparse(tensor):
             return _other_bits(tensor, before), 0
-        whole = _same_place(tensor, before)
+        now = _memory(tensor)
+        if _place(own) == _place(tensor) and torch.equal(now, before):
+            return 0, 0
         if not _is_there(tensor) or not _is_there(own):  # its memory was given back
             return tensor.numel(), 0
         if (own.shape, own.dtype) != (tensor.shape, tensor.dtype):  # `x.data = …`, `x.set_(…)`
             return tensor.numel(), 0
+        whole = _same_place(tensor, before)
         if elements := _other_bits(tensor, whole) or _other_bits(own, whole):
             return elements, 0
-        now = _memory(tensor)
         common = min(now.numel(), before.numel())  # memory may have grown behind it
         return 0, int((now[:common] != before[:common]).sum())
 
@@ -218,6 +221,10 @@ def roots_and_seeds(outputs: Tensors, seeds: Tensors) -> tuple[list[Tensor], lis
     """The outputs that backward starts from, and the upstream gradient of each."""
     names = [name for name in seeds if name in outputs and outputs[name].requires_grad]
     return [outputs[name] for name in names], [seeds[name] for name in names]
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _is_there(tensor: Tensor) -> bool:
