@@ -224,8 +224,9 @@ def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
 
 
 def _modes(spec: Spec) -> list[str]:
-    """Those of the spec that its cases may have: a norm, or an optimizer, is of all gradients."""
-    whole = spec.norm is not None or spec.training is not None
+    """Those of the spec that its cases may have: a norm, an optimizer, and what makes gradients
+    whole may take all of them for granted."""
+    whole = any(part is not None for part in (spec.norm, spec.training, spec.finalize))
     return [mode for mode in spec.modes if not (whole and mode in ("frozen", "all-frozen"))]
 
 

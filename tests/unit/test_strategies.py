@@ -101,8 +101,9 @@ def test_cases_are_in_the_modes_that_a_spec_has() -> None:
     assert set(usual) == set(MODES) and max(usual, key=usual.__getitem__) == "train"
     assert set(modes(replace(specs.row_linear(), modes=()))) == {"train"}
     assert set(modes(replace(specs.row_linear(), modes=("eval",)))) == {"train", "eval"}
-    whole = modes(replace(specs.row_linear(), norm=Norm()))
-    assert set(whole) == set(MODES) - {"frozen", "all-frozen"}
+    for part in ({"norm": Norm()}, {"finalize": lambda module, mesh: None}):
+        whole = modes(replace(specs.row_linear(), **part))
+        assert set(whole) == set(MODES) - {"frozen", "all-frozen"}
 
 
 @pytest.mark.parametrize("name", SPECS)
