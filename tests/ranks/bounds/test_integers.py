@@ -32,7 +32,8 @@ CASE = Case(dims=linear_dims(12, 6, batch=2, seq=3, bias=True), dtype="bfloat16"
 
 
 def drawn(spec: Spec, dtype: str, count: int) -> list[Case]:
-    cases = drawing.sample(strategies.of(spec, Space((2, 4), (dtype,), 4)), count, dtype)
+    whole = replace(spec, modes=())  # with all gradients there are
+    cases = drawing.sample(strategies.of(whole, Space((2, 4), (dtype,), 4)), count, dtype)
     return [replace(case, integers=True, magnitude=0) for case in cases]
 
 

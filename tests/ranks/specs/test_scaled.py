@@ -44,7 +44,8 @@ class EvenTiles(MLP):
 
 
 def found(check: Check, engine: Engine) -> Counterexample | None:
-    result = Search(check, engine, replace(OPTIONS, examples=12)).run()
+    sizes_alone = replace(check, overrides={"modes": ()})
+    result = Search(sizes_alone, engine, replace(OPTIONS, examples=12)).run()
     assert result.verdict is (Verdict.PASS if result.counterexample is None else Verdict.FAIL)
     return result.counterexample
 
