@@ -131,6 +131,7 @@ class Spec:
         names = isinstance(self.overwrites, tuple) and all(map(is_name, self.overwrites))
         demand(self, "overwrites", names, "a tuple of names of tensors")
         known = isinstance(self.modes, tuple) and all(mode in MODES[1:] for mode in self.modes)
+        known = known and len(set(self.modes)) == len(self.modes)
         demand(self, "modes", known, f"a tuple of {', '.join(MODES[1:])}")
         if self.dp_gradients not in DP_GRADIENTS:
             given = shown(self.dp_gradients)

@@ -116,6 +116,7 @@ class Code(StrEnum):
     NOT_REPEATABLE = "not-repeatable"
     SECOND_BACKWARD = "second-backward"
     SHARED_INPUT = "shared-input"
+    NOT_FROZEN = "not-frozen"
     ALIASED_ARGUMENTS = "aliased-arguments"
     PARTIAL_GRADIENTS = "partial-gradients"
     ROWS_NOT_INDEPENDENT = "rows-not-independent"
@@ -194,6 +195,7 @@ class Habit(StrEnum):
     REUSES_GRADIENT = "reuses-gradient"  # the same of a gradient that backward has returned
     NOT_REPEATED = "not-repeated"  # run again, it gives other bits
     SECOND_BACKWARD = "second-backward"  # through the same graph: other gradients, or it raises
+    TRAINS_FROZEN = "trains-frozen"  # backward leaves a gradient of what takes none
     SHARED_INPUT = "shared-input"  # where its input goes elsewhere, too: other gradients, or raises
 
 

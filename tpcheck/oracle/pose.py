@@ -54,7 +54,7 @@ class Posed:
         params, inputs, outputs: name → how it is placed.
         named: parameters that the layout names itself.
         computed: buffers that no checkpoint holds.
-        frozen: parameters that take no gradient, by the case's mode.
+        frozen: parameters that take no gradient in the reference.
         effort: with which the bounds were measured.
         shared: whether all dp coordinates have the same gradients of parameters.
         closely: effort → the same with bounds that are measured more closely; in as many seconds.
@@ -188,7 +188,7 @@ def _draw(
     studied = [(group, study(own, of, effort)) for group, own in zip(groups, passes, strict=True)]
     named = frozenset(layouts.matched("params", layout.params, list(state)))
     computed = computed_buffers(of.exact) if isinstance(of.exact, nn.Module) else frozenset[str]()
-    frozen = case_mode.frozen_in(case, of.exact)
+    frozen = case_mode.frozen_in(of.exact)
     return _Drawn(spec, case, layout, params, named, computed, frozen, studied, limit)
 
 
@@ -199,6 +199,10 @@ def _layout(spec: Spec, case: Case) -> Layout:
         raise CaseError(reason)
     if case.memory == "aliased" and case.world_size > 1:
         raise CaseError("case.memory='aliased' is for one rank: shards of one tensor may differ")
+    if case.mode in case_mode.FREEZING and (spec.norm is not None or spec.training is not None):
+        raise CaseError(
+            f"case.mode={case.mode!r}: the spec's norm, or optimizer, is of all gradients"
+        )
     layout = ask(spec, "layout", spec.layout, case)
     if not isinstance(layout, Layout):
         given = type(layout).__name__

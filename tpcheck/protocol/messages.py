@@ -34,7 +34,7 @@ class Work:
     named: frozenset[str]
     suspects: str  # a folder for local tensors outside their bounds
     computed: frozenset[str] = frozenset()  # buffers that no checkpoint holds
-    frozen: frozenset[str] = frozenset()  # parameters that take no gradient in this case
+    frozen: frozenset[str] = frozenset()  # parameters that take no gradient
     plan: Promised | None = None  # what the candidate's plan promises of its parameters
     dump: str = ""  # a folder for every local tensor
     saved: bool = False  # whether to count what autograd saves

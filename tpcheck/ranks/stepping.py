@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck.errors import InvalidArgument, shown
+from tpcheck.evidence import Undisciplined
 from tpcheck.protocol.conventions import sgd_step
 from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
 from tpcheck.protocol.scaling import Scaler, unscaled
@@ -20,7 +21,8 @@ from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import is_dtensor, local
 from tpcheck.tensors.names import NORM, STEP, InPass, Pass, parameters_of
 from tpcheck.training import Training
-from tpcheck.vocabulary import Kind, Phase
+from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Habit, Kind, Phase
 
 
 def step_once(run: Any, module: Any) -> None:
@@ -100,6 +102,7 @@ def _read_gradients(
     params = parameters_of(module)
     grads = {n: unscaled(p.grad, run.share.scale) for n, p in params.items()}
     run.judge.of_parameters(Kind.PARAM_GRAD, grads, step)
+    _still_frozen(run, params, step)
     if optimizing is not None:
         _overflow(run, params, step)
         with run.recorder:
@@ -107,6 +110,19 @@ def _read_gradients(
     if step < len(run.problem.most):
         _clip(run, module, run.problem.most[step], step)
     return params
+
+
+def _still_frozen(run: Any, params: Mapping[str, nn.Parameter], step: int) -> None:
+    """What takes no gradient in the reference has none here."""
+    for name in run.work.frozen & params.keys():
+        grad = params[name].grad
+        count = 0 if grad is None else int(local(grad).count_nonzero())
+        if count:
+            trained = Undisciplined(Habit.TRAINS_FROZEN, count)
+            tensor = str(InPass(name, Pass(0, step)))
+            run.report.mismatches.append(
+                Mismatch(tensor, Kind.DISCIPLINE, run.rank, detail=trained)
+            )
 
 
 @torch.no_grad()

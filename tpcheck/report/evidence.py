@@ -139,6 +139,8 @@ def _habit(detail: Undisciplined) -> str:
         Habit.REUSES_OUTPUT: f"the next call changes {what} of what this one returned",
         Habit.REUSES_GRADIENT: f"another call's backward changes {what} of the gradient that this "
         "one's returned",
+        Habit.TRAINS_FROZEN: f"backward leaves a gradient, {what} of which are not zero, of a "
+        "parameter that is frozen",
         Habit.NOT_REPEATED: f"run again, {what} have other bits",
         Habit.SECOND_BACKWARD: f"in a second backward {what} have other bits"
         if what

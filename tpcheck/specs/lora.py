@@ -79,7 +79,8 @@ def lora_column_linear(
 
     Dims: `batch`, `seq`, `in_features`, `out_features` (odd sizes too, unless `even`), `rank` of
     the adapter, `scale`, `merged`, `bias`. Parameters: `weight` [N, K] and `bias` [N], which are
-    frozen, `adapter.a` [r, K], `adapter.b` [N, r].
+    frozen, `adapter.a` [r, K], `adapter.b` [N, r]: under other names a candidate needs a spec of
+    its own. The budget is that of one all-reduce of the gradient of `adapter.a`.
     """
     sizes = scaled.among("column", models, even=even)
 

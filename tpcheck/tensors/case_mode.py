@@ -28,16 +28,17 @@ def enter(case: Case, module: Any, frozen: Collection[str] | None = None) -> Non
         return
     if case.mode == "eval":
         module.eval()
+    if case.mode not in FREEZING:
+        return
     names = _chosen(case, module) if frozen is None else frozen
     for name, parameter in parameters_of(module).items():
         if name in names:
             parameter.requires_grad_(False)
 
 
-def frozen_in(case: Case, module: Any) -> frozenset[str]:
-    """Names of the parameters of a module that is in the case's mode which take no gradient; none
-    where that is not the mode's doing."""
-    if case.mode not in FREEZING or not isinstance(module, nn.Module):
+def frozen_in(module: Any) -> frozenset[str]:
+    """Names of the parameters of a module, in the case's mode, which take no gradient."""
+    if not isinstance(module, nn.Module):
         return frozenset()
     return frozenset(name for name, p in parameters_of(module).items() if not p.requires_grad)
 
@@ -45,8 +46,6 @@ def frozen_in(case: Case, module: Any) -> frozenset[str]:
 def _chosen(case: Case, module: nn.Module) -> frozenset[str]:
     """In a case of "frozen" about half of the parameters, by their names and the seed, and never
     none; of "all-frozen" all. Tied ones are one."""
-    if case.mode not in FREEZING:
-        return frozenset()
     names: dict[int, list[str]] = {}
     for name, parameter in parameters_of(module).items():
         if parameter.requires_grad:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tpcheck import Case, Check, Layout, Replicate, Spec
+from tpcheck import Case, Check, Layout, Norm, Replicate, Spec, Training
 from tpcheck.case import MODES
 from tpcheck.engines.engine import Engine
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import CaseError, InvalidArgument
+from tpcheck.evidence import Undisciplined
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import CaseResult, Verdict
+from tpcheck.vocabulary import Habit
 
 
 class Scaled(nn.Module):
@@ -39,14 +42,26 @@ def case(mode: str, seed: int = 0) -> Case:
     return Case(mesh={"tp": 2}, microbatches=2, step=True, mode=mode, seed=seed)
 
 
-def run(gloo: Engine, mode: str, cls: type[Scaled] = Scaled, seed: int = 0) -> CaseResult:
+def sgd(named: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(named.values(), lr=0.1)
+
+
+def run(
+    gloo: Engine,
+    mode: str,
+    cls: type[Scaled] = Scaled,
+    seed: int = 0,
+    reference: type[Scaled] = Scaled,
+    **more: Any,
+) -> CaseResult:
     spec = Spec(
         name="scaled",
         cases=[case(mode, seed)],
-        reference=lambda case: Scaled(),
+        reference=lambda case: reference(),
         inputs=lambda case, draw: {"x": draw("x", 3, 4)},
         layout=lambda case: Layout(params={"weight": Replicate()}),
         modes=MODES[1:],
+        **more,
     )
     return Runner(Check(spec, lambda case, mesh: cls()), gloo).run(case(mode, seed))
 
@@ -124,6 +139,41 @@ def test_modes_that_there_are_not_are_refused() -> None:
         "inputs": dict,
         "layout": Layout,
     }
-    for modes in (("train",), "eval", ("evaluation",), ["eval"]):
+    for modes in (("train",), "eval", ("evaluation",), ["eval"], ("eval", "eval")):
         with pytest.raises(InvalidArgument, match=r"modes=.*give a tuple of eval, frozen, all-f"):
             Spec(**about, modes=modes)  # type: ignore[arg-type]
+
+
+class Unfrozen(Scaled):
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.requires_grad_(True)
+        return super().forward(x)
+
+
+def test_a_gradient_of_what_is_frozen_is_told(gloo: Engine) -> None:
+    assert run(gloo, "train", Unfrozen).verdict is Verdict.PASS
+    result = run(gloo, "all-frozen", Unfrozen)
+    (first, *_) = result.mismatches
+    assert (first.kind, first.tensor) == ("discipline", "weight")
+    assert first.detail == Undisciplined(Habit.TRAINS_FROZEN, 4)
+
+
+def test_what_the_reference_freezes_is_frozen_in_each_mode(gloo: Engine) -> None:
+    """An adapter's weight that the candidate has forgotten to freeze."""
+
+    class Reference(Scaled):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight.requires_grad_(False)
+
+    result = run(gloo, "train", Scaled, reference=Reference)
+    assert {(m.kind, m.tensor) for m in result.mismatches} >= {("discipline", "weight")}
+    assert run(gloo, "train", Reference, reference=Reference).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("part", [{"norm": Norm()}, {"training": Training(sgd)}])
+def test_listed_cases_freeze_nothing_where_all_gradients_are_asked_for(
+    gloo: Engine, part: Any
+) -> None:
+    with pytest.raises(CaseError, match="spec's norm, or optimizer, is of all grad"):
+        run(gloo, "frozen", **part)

@@ -35,7 +35,7 @@ def frozen(model: Model) -> set[str]:
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode not in case_mode.FREEZING])
 def test_nothing_is_frozen_in_other_modes(mode: str) -> None:
     model = entered(mode)
-    assert not frozen(model) and not case_mode.frozen_in(Case(mode=mode), model)
+    assert not frozen(model) and case_mode.frozen_in(model) == {"fixed"}
     assert model.training == (mode != "eval") and not model.norm.training
 
 
@@ -56,7 +56,7 @@ def test_a_single_parameter_is_frozen_whatever_the_seed() -> None:
 
 def test_all_are_frozen_and_told_to_the_ranks() -> None:
     case, model = Case(mode="all-frozen"), entered("all-frozen")
-    names = case_mode.frozen_in(case, model)
+    names = case_mode.frozen_in(model)
     assert names == {name for name, _ in model.named_parameters(remove_duplicate=False)}
     other = Model()
     case_mode.enter(case, other, {"layers.0.weight"})
@@ -74,6 +74,6 @@ def test_after_inference_each_part_is_in_its_own_mode() -> None:
 
 def test_functions_have_no_modes() -> None:
     case_mode.enter(Case(mode="frozen"), torch.relu)
-    assert case_mode.frozen_in(Case(mode="frozen"), torch.relu) == frozenset()
+    assert case_mode.frozen_in(torch.relu) == frozenset()
     with case_mode.inference(torch.relu):
         assert not torch.is_grad_enabled()
