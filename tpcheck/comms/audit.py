@@ -9,6 +9,7 @@ from tpcheck.budget import Budget, ring
 from tpcheck.case import Case
 from tpcheck.event import Event
 from tpcheck.evidence import OverBudget, OverSaved, PathNotTaken, WrongDtype
+from tpcheck.tensors.case_mode import FREEZING
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind, Phase
 
@@ -79,7 +80,7 @@ def _paths_not_taken(
 
 def _goes_back_whole(case: Case) -> bool:
     """Whether nothing of a backward may be left out."""
-    return case.gradients != "none" and case.mode not in ("frozen", "all-frozen", "constant")
+    return case.gradients != "none" and case.mode not in (*FREEZING, "constant")
 
 
 def _dtypes(budget: Budget, rank: int, events: Sequence[Event]) -> Iterator[Mismatch]:
