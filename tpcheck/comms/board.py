@@ -242,14 +242,14 @@ class Board:
         `rank` therefore stands still too, and so does who waits for that peer, and so on
         backwards; nothing that is read of a rank that stands still can be out of date.
         """
-        awaits = [peer for peer in range(self.ranks) if self._waits(rank, peer, epoch)]
+        awaits = self._awaited(rank, epoch)
         if not awaits:
             return []
         next_of: dict[int, int] = {}  # of each rank that is known to stand still: whom it awaits
         still = [rank]
         for waited in still:
             for peer in range(self.ranks):
-                if peer in next_of or peer == rank or not self._waits(peer, waited, epoch):
+                if peer in next_of or peer == rank or waited not in self._awaited(peer, epoch):
                     continue
                 next_of[peer] = waited
                 still.append(peer)
@@ -260,14 +260,14 @@ class Board:
                     return circle[:-1]
         return []
 
-    def _waits(self, rank: int, peer: int, epoch: int) -> bool:
-        """Whether `rank` can't leave its last collective because `peer` has not entered it."""
-        return any(
-            peer in post.awaits
-            and peer != rank
-            and self.find(peer, epoch, post.group, post.step) is None
+    def _awaited(self, rank: int, epoch: int) -> list[int]:
+        """Those whom `rank` waits for in its last collective: they have not entered it."""
+        return [
+            peer
             for post in self.last(rank, epoch, 1)
-        )
+            for peer in post.awaits
+            if peer != rank and self.find(peer, epoch, post.group, post.step) is None
+        ]
 
 
 def _mask(ranks: tuple[int, ...]) -> int:

@@ -21,7 +21,6 @@ import numpy as np
 from tpcheck.kernels import (
     bfloat16,
     configurations,
-    importing,
     launches,
     libdevice,
     loops,
@@ -31,6 +30,7 @@ from tpcheck.kernels import (
     refusals,
     watch,
 )
+from tpcheck.process.after_import import after
 
 #: The releases of Triton under whose interpreter our kernels were held against torch, in every
 #: dtype (`tests/catalogue/test_kernels.py`). Another may have other parts to replace.
@@ -55,7 +55,7 @@ def install_once_imported() -> None:
     if "triton.runtime.interpreter" in sys.modules:
         install()
     else:
-        importing.after("triton", install)
+        after("triton", install)
 
 
 @cache

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpcheck.process import environment
+from tpcheck.process.after_import import After
 from tpcheck.process.aspects import Aspect
 from tpcheck.process.children import children
 
@@ -56,11 +57,12 @@ def set_search_path(value: list[str]) -> None:
 
 
 def _finders() -> list[Any]:
-    return list(sys.meta_path)
+    others = (finder for finder in sys.meta_path if type(finder) is not After)
+    return list(others)  # those of tpcheck go by themselves
 
 
 def _set_finders(value: list[Any]) -> None:
-    sys.meta_path[:] = value
+    sys.meta_path[:] = [*(finder for finder in sys.meta_path if type(finder) is After), *value]
 
 
 def _with_more(before: list[Any], now: list[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ itself, it says so and ends, and they are forked from the zygote.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 from os import getppid
@@ -60,6 +61,7 @@ def serve_template(control: int, memory: int, engine: str) -> None:
     guard.read_ahead()
     compiled.forget_rules()
     _print_nowhere()
+    gc.freeze()  # else each rank looks through it for garbage, and so has a copy of its own
     template = Template(talks, zygote, candidates)
     try:
         template.send({"unfit": unfit})

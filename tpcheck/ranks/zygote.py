@@ -18,12 +18,13 @@ from json import loads
 from pathlib import Path
 from typing import Any
 
+from tpcheck.process.turns import wake_in_turn
 from tpcheck.protocol import ends
 from tpcheck.protocol.leftovers import INSIDE, end_marked, remove_unheld
 from tpcheck.ranks.forker import LOOK, Forker, preload
 
 #: What ranks would import in their first case.
-FIRST_USED = ["numpy.ctypeslib"]
+FIRST_USED = ["numpy.ctypeslib", "numpy.random"]
 #: Seconds in which a driver that dies lets go of the run's folder, after its socket has closed.
 LET_GO = 2.0
 
@@ -35,6 +36,7 @@ class Zygote(Forker):
         super().__init__(ends.taken_over(fd), driver)
         self.folder = Path(folder)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+        wake_in_turn()
 
     def serve(self, imports: str) -> None:
         """Loads what ranks need, then answers."""

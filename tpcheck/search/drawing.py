@@ -95,6 +95,8 @@ def each(
         end_child(own)
         examine(required(case))
 
+    # else Hypothesis takes a digest of the function's source, 4 ms, for each that it draws
+    vars(run)["_hypothesis_internal_database_key"] = key.encode()
     own = getpid()
     with one_process(), _alone():
         run()

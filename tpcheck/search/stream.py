@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from hypothesis.errors import HypothesisException, Unsatisfiable
@@ -37,6 +38,19 @@ Feature = tuple[str, object]
 
 class _Failing(Exception):
     """A case failed: what Hypothesis shrinks on."""
+
+
+@dataclass
+class _Waits:
+    """A case that waits: how much it shows, and what of that no case before it showed."""
+
+    shows: int
+    news: set[object]
+
+    @property
+    def share(self) -> float:
+        """That of the news: of cases with other dims, those with few are not less worth."""
+        return len(self.news) / self.shows
 
 
 class Stream:
@@ -65,8 +79,9 @@ class Stream:
         self.strategy, self.key, self.past = strategy, key, past
         self.choices: dict[Case, bytes] = {}  # by which Hypothesis draws it again
         self._round_of = dict.fromkeys(listed, 0)
-        self._waiting = {case: self._shows(case) for case in listed if not past(case)}
         self._shown: set[object] = set()
+        self._waiting: dict[Case, _Waits] = {}
+        self._wait(listed)
         self._rounds = 0
         self._barren = BARREN if listed else 0  # rounds without a new case, the last ones
 
@@ -88,19 +103,22 @@ class Stream:
         """Of the cases that wait, those that show most that none before them showed."""
         taken: list[Case] = []
         while self._waiting and len(taken) < count:
-            best = max(self._waiting, key=self._news)
-            self._shown |= self._waiting.pop(best)
+            best, _ = max(self._waiting.items(), key=lambda item: item[1].share)
+            news = self._waiting.pop(best).news
+            self._shown |= news
+            for waits in self._waiting.values():
+                waits.news -= news
             taken.append(best)
         return taken
 
+    def _wait(self, cases: Iterable[Case]) -> None:
+        for case in cases:
+            if not self.past(case):
+                shows = self._shows(case)
+                self._waiting[case] = _Waits(len(shows), shows - self._shown)
+
     def _shows(self, case: Case) -> set[object]:
         return shows(case)
-
-    def _news(self, case: Case) -> float:
-        """The share of what it shows that no case before it showed: of cases with other dims, those
-        with few are not less worth."""
-        of = self._waiting[case]
-        return len(of - self._shown) / len(of)
 
     def _draw(self, wanted: int) -> None:
         """Draws until as many wait as are wanted, or nothing new comes any more."""
@@ -110,7 +128,7 @@ class Stream:
                 self._each(self._rounds, partial(_note, drawn))
             fresh = [case for case in drawn if case not in self._round_of]
             self._round_of |= dict.fromkeys(fresh, self._rounds)
-            self._waiting |= {case: self._shows(case) for case in fresh if not self.past(case)}
+            self._wait(fresh)
             self.choices = drawn | self.choices
             self._barren = 0 if fresh else self._barren + 1
             self._rounds += 1

@@ -54,6 +54,19 @@ def test_ranks_are_forked_with_the_parts_of_torch_that_the_driver_has() -> None:
     assert all("torch.distributed.pipelining" in modules for modules in loaded)
 
 
+def _policy(mesh: object) -> list[int]:
+    return [os.sched_getscheduler(int(thread)) for thread in os.listdir("/proc/self/task")]
+
+
+def test_no_thread_of_a_rank_goes_before_another_when_it_wakes_up() -> None:
+    """gloo's would: they then wait, and spin, for the one that they have pushed aside."""
+    own = os.sched_getscheduler(0)
+    with Engine("gloo", 2) as engine:
+        threads = engine.call(_policy, mesh={"tp": 2})
+    assert all(len(policies) > 1 and {*policies} == {os.SCHED_BATCH} for policies in threads)
+    assert os.sched_getscheduler(0) == own
+
+
 def _exits(case: object, mesh: object) -> object:
     sys.exit(3)
 

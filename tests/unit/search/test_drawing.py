@@ -66,3 +66,13 @@ def test_by_its_choices_a_failing_case_is_drawn_and_made_smaller() -> None:
             NUMBERS, 5, "", examine, phases=phases, database=drawing.Given([large[max(large)]])
         )
     assert found[0] == max(large) and min(found) == 1001
+
+
+def test_no_source_is_read_for_a_digest_that_nobody_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    import hypothesis.core
+
+    def digest(function: object) -> bytes:
+        raise AssertionError("4 ms each time that ten cases are drawn")
+
+    monkeypatch.setattr(hypothesis.core, "function_digest", digest)
+    assert len(drawing.sample(NUMBERS, 5, "key")) == 5

@@ -146,3 +146,17 @@ def test_what_ran_in_an_earlier_stream_is_not_taken_again() -> None:
 def test_each_case_is_there_with_the_choices_that_draw_it() -> None:
     cases = stream("a")
     assert all(cases.choices[case] for case in cases.take(10))
+
+
+def test_the_next_case_is_the_one_with_the_largest_share_of_news() -> None:
+    waiting, shown = {case: shows(case) for case in drawing.sample(wide(), 40, "k")}, set[object]()
+    taken = Stream(st.sampled_from(list(waiting)), "", list(waiting)).take(20)
+    for case in taken:
+        share = {one: len(of - shown) / len(of) for one, of in waiting.items()}
+        assert share[case] == max(share.values())
+        shown |= waiting.pop(case)
+    assert len(taken) == 20
+
+
+def wide() -> st.SearchStrategy[Case]:
+    return strategies.of(specs.attention(), FOUR)

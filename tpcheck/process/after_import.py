@@ -13,12 +13,12 @@ from types import ModuleType
 
 def after(package: str, act: Callable[[], object]) -> None:
     """Calls `act()` when the import of a package ends, once; asked for again, it waits already."""
-    waiting = [finder for finder in sys.meta_path if isinstance(finder, _After)]
+    waiting = [finder for finder in sys.meta_path if isinstance(finder, After)]
     if all(finder.package != package for finder in waiting):
-        sys.meta_path.insert(0, _After(package, act))
+        sys.meta_path.insert(0, After(package, act))
 
 
-class _After(importlib.abc.MetaPathFinder):
+class After(importlib.abc.MetaPathFinder):
     """Goes with the import that it waits for."""
 
     def __init__(self, package: str, act: Callable[[], object]) -> None:

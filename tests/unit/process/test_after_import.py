@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tpcheck.kernels import importing
+from tpcheck.process import guard
+from tpcheck.process.after_import import after
 
 
 def test_it_is_done_once_when_the_import_has_ended(
@@ -22,7 +23,7 @@ def test_it_is_done_once_when_the_import_has_ended(
     monkeypatch.syspath_prepend(str(tmp_path))
     finders, seen = [*sys.meta_path], []
     for _ in range(2):
-        importing.after("waited_for", lambda: seen.append(sys.modules["waited_for"].ready))
+        after("waited_for", lambda: seen.append(sys.modules["waited_for"].ready))
     assert len(sys.meta_path) == len(finders) + 1
     importlib.import_module("math")
     assert seen == []
@@ -32,6 +33,17 @@ def test_it_is_done_once_when_the_import_has_ended(
 
 def test_a_package_that_is_not_there_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    importing.after("nowhere_to_be_found", lambda: None)
+    after("nowhere_to_be_found", lambda: None)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("nowhere_to_be_found")
+
+
+def test_what_waits_is_no_state_that_code_leaves_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    before = guard.of_rank()
+    after("awaited_for_long", lambda: None)
+    waits = sys.meta_path[0]
+    assert before.restore() == []
+    sys.meta_path.append(object())  # type: ignore[arg-type]
+    assert [left.name for left in before.restore()] == ["sys.meta_path"]
+    assert sys.meta_path[0] is waits, "it waits on"
