@@ -60,7 +60,15 @@ class OnlyInDtype:
     only_in: str
 
 
-Cause = InAnyDtype | OnlyInDtype
+@dataclass(frozen=True)
+class OnlyInMode:
+    """A cause that shows where the case runs in `only_in_mode`, and not in training."""
+
+    cause: InAnyDtype | OnlyInDtype
+    only_in_mode: str
+
+
+Cause = InAnyDtype | OnlyInDtype | OnlyInMode
 
 #: Causes that are seen in a factor: at tp=2, what is 2 for any other reason fits them, too.
 Factor = Scaled | BiasRepeated | ScaledOverData | AllScaled | FirstPassRepeated

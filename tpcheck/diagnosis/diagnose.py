@@ -11,6 +11,7 @@ from tpcheck.causes.structure import NothingKnown
 from tpcheck.causes.where import AtCollective, AtTensor
 from tpcheck.diagnosis.facts import Facts, subject_of, values
 from tpcheck.diagnosis.hypotheses.precedence import by_values
+from tpcheck.diagnosis.hypotheses.reruns import in_this_mode
 from tpcheck.diagnosis.structure import by_structure
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
 from tpcheck.vocabulary import Code, Kind, Phase
@@ -18,7 +19,8 @@ from tpcheck.vocabulary import Code, Kind, Phase
 
 def diagnose(facts: Facts) -> Diagnosis:
     """The most specific cause that fits the evidence."""
-    return by_structure(facts.result) or by_values(facts) or _nothing_known(facts.result)
+    structural = by_structure(facts.result)
+    return structural or in_this_mode(facts, by_values(facts) or _nothing_known(facts.result))
 
 
 def first_divergence(result: CaseResult) -> AtTensor | AtCollective | None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
-from tpcheck.causes import Coincidence, Factor, InAnyDtype, OnlyInDtype
+from tpcheck.case import MODES
+from tpcheck.causes import Coincidence, Factor, InAnyDtype, OnlyInDtype, OnlyInMode
 from tpcheck.causes.evident import HoldsNaN, NaNOfArithmetic
 from tpcheck.causes.reruns import (
     ChangesOnRerun,
@@ -19,7 +20,7 @@ from tpcheck.causes.reruns import (
     RoundingOnly,
     WrongOnOneRank,
 )
-from tpcheck.diagnosis.facts import Facts, Local, gather, subject_of
+from tpcheck.diagnosis.facts import Facts, Local, gather, subject_of, values
 from tpcheck.evidence import Values
 from tpcheck.oracle.pose import pose
 from tpcheck.placement import Heads, by_axis
@@ -141,6 +142,17 @@ def in_this_dtype(facts: Facts, first: list[Mismatch], named: Diagnosis | None) 
         return Diagnosis(Code.UNCLASSIFIED, cause)
     assert isinstance(named.cause, InAnyDtype), named
     return Diagnosis(named.code, OnlyInDtype(named.cause, dtype))
+
+
+def in_this_mode(facts: Facts, named: Diagnosis) -> Diagnosis:
+    """The cause with the mode that it needs, where the same case is right in training."""
+    if facts.case.mode == MODES[0] or not values(facts.result):
+        return named
+    trained = facts.rerun(replace(facts.case, mode=MODES[0]))
+    if trained is None or trained.mismatches:
+        return named
+    assert not isinstance(named.cause, OnlyInMode), named
+    return replace(named, cause=OnlyInMode(named.cause, facts.case.mode))
 
 
 def changes(facts: Facts) -> Diagnosis | None:

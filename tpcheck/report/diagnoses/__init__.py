@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tpcheck.causes import Cause, OnlyInDtype
+from tpcheck.causes import Cause, OnlyInDtype, OnlyInMode
 from tpcheck.causes.altered import OfAltered
 from tpcheck.causes.evident import OfEvidence
 from tpcheck.causes.loaded import OfLoading
@@ -41,6 +41,8 @@ from tpcheck.report.diagnoses import (
 
 def sentence(cause: Cause) -> str:
     """What is wrong, and what shows it."""
+    if isinstance(cause, OnlyInMode):
+        return f"{sentence(cause.cause)}; so in the mode {cause.only_in_mode}, right in training"
     if isinstance(cause, OnlyInDtype):
         return f"{sentence(cause.cause)}; so in {cause.only_in}, right in float64"
     if isinstance(cause, OfStructure):

@@ -25,7 +25,7 @@ from tests.unit.diagnosis.edits import (
 )
 from tpcheck import specs
 from tpcheck.case import Case
-from tpcheck.causes import OnlyInDtype
+from tpcheck.causes import OnlyInDtype, OnlyInMode
 from tpcheck.causes.evident import NaNOfArithmetic
 from tpcheck.causes.reruns import NothingKnownInDtype
 from tpcheck.causes.where import Subject
@@ -80,6 +80,17 @@ def test_an_error_too_large_for_rounding_is_no_loss_of_precision(dtype: str) -> 
     other = examine(noise(OUT), case=case, right=lambda c: c.dtype == "float64")
     assert other.code == "unclassified"
     assert other.cause == NothingKnownInDtype(Subject(Kind.OUTPUT, "output"), dtype)
+
+
+def test_what_is_right_in_training_is_told_with_its_mode() -> None:
+    case = replace(CASE, mode="eval")
+    for edit, code in ((times(OUT, 4), "summed-twice"), (noise(OUT), "unclassified")):
+        named = examine(edit, case=case, right=lambda c: c.mode == "train")
+        assert named.code == code
+        assert isinstance(named.cause, OnlyInMode) and named.cause.only_in_mode == "eval"
+        assert named.message.endswith("; so in the mode eval, right in training")
+        wrong = examine(edit, case=case)
+        assert wrong.code == code and not isinstance(wrong.cause, OnlyInMode)
 
 
 def test_evidence_that_changes_from_run_to_run_is_a_stale_buffer() -> None:

@@ -26,7 +26,7 @@ from tests.unit.report.diagnoses.said import (
     terms,
     tied,
 )
-from tpcheck.causes import Cause, OnlyInDtype
+from tpcheck.causes import Cause, OnlyInDtype, OnlyInMode
 from tpcheck.causes.altered import RowsMixed
 from tpcheck.causes.tensor import Scaled
 from tpcheck.causes.where import (
@@ -63,6 +63,12 @@ SAID: list[Said] = [
         OnlyInDtype(Scaled(OUT, 2.0, (0, 1), world=True), "bfloat16"),
         "output: every element is world_size × the reference; so in bfloat16, right in float64",
         {"factor": 2.0, "ranks": [0, 1], "only_in": "bfloat16"},
+    ),
+    (
+        OnlyInMode(OnlyInDtype(Scaled(OUT, 2.0, (0, 1), world=True), "bfloat16"), "eval"),
+        "output: every element is world_size × the reference; so in bfloat16, right in float64; so "
+        "in the mode eval, right in training",
+        {"factor": 2.0, "only_in": "bfloat16", "only_in_mode": "eval"},
     ),
 ]
 
