@@ -26,6 +26,7 @@ from torch._decomp import decomposition_table
 
 from tpcheck.bounds import gathered, normalization, sums
 from tpcheck.bounds.arithmetic import (
+    UNIT_ROUNDOFF,
     Arithmetic,
     Found,
     Operation,
@@ -189,9 +190,11 @@ def _gelu(how: Arithmetic, op: Operation) -> Variance:
 
 
 def _to_copy(how: Arithmetic, op: Operation) -> Tensor | None:
-    """A cast rounds where it goes to fewer bits."""
+    """A cast rounds where it goes to fewer bits. To float8 it has rounded by then, in the reference
+    as in the candidate: what they have rounded alike is exact, and where one falls to the other
+    side of a tie, errors of before it show that."""
     x, out = op.args[0], op.out
-    floats = x.is_floating_point() and out.is_floating_point()
+    floats = {x.dtype, out.dtype} <= UNIT_ROUNDOFF.keys()
     return how.rounded(out) if floats and how.u(out) > how.u(x) else None
 
 

@@ -75,4 +75,14 @@ class RowsMixed:
     dim: int
 
 
-OfAltered = Regathered | OwnPartOnly | Regrouped | RowsMixed
+@dataclass(frozen=True)
+class ScaledByOwnParts:
+    """The tensor is what the reference gives once each rank's part of these tensors is taken by
+    itself, other parts zero, and the results are added: what the reference takes of all parts, a
+    largest number, each rank takes of its own."""
+
+    subject: Subject
+    parts_of: tuple[str, ...]
+
+
+OfAltered = Regathered | OwnPartOnly | Regrouped | RowsMixed | ScaledByOwnParts

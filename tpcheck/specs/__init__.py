@@ -10,6 +10,7 @@ from tpcheck.specs.attention import attention
 from tpcheck.specs.block import block, stack
 from tpcheck.specs.cross_entropy import cross_entropy
 from tpcheck.specs.embedding import embedding
+from tpcheck.specs.float8 import float8_column_linear, float8_row_linear
 from tpcheck.specs.fused import all_gather_linear, linear_reduce_scatter
 from tpcheck.specs.head import head
 from tpcheck.specs.language_model import language_model
@@ -28,6 +29,8 @@ __all__ = [
     "column_linear",
     "cross_entropy",
     "embedding",
+    "float8_column_linear",
+    "float8_row_linear",
     "head",
     "language_model",
     "linear_cross_entropy",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
@@ -31,7 +32,7 @@ def column_linear(
     sizes = scaled.among("column", models, even=even)
 
     def cases(space: Any) -> Any:
-        return _cases(space, sequence_parallel, even, sharded="out_features", sizes=sizes)
+        return linear_cases(space, sequence_parallel, even, sharded="out_features", sizes=sizes)
 
     def layout(case: Case) -> Layout:
         params: dict[str, Entry] = {"weight": Shard(1 if transposed else 0)}
@@ -72,7 +73,7 @@ def row_linear(
     sizes = scaled.among("row", models, even=even)
 
     def cases(space: Any) -> Any:
-        return _cases(space, sequence_parallel, even, sharded="in_features", sizes=sizes)
+        return linear_cases(space, sequence_parallel, even, sharded="in_features", sizes=sizes)
 
     def layout(case: Case) -> Layout:
         return Layout(
@@ -99,10 +100,20 @@ def row_linear(
     )
 
 
-def _cases(
-    space: Any, sequence_parallel: bool, even: bool, *, sharded: str, sizes: scaled.Among | None
+def linear_cases(
+    space: Any,
+    sequence_parallel: bool,
+    even: bool,
+    *,
+    sharded: str,
+    sizes: scaled.Among | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Cases whose dim `sharded` the ranks share."""
+    """Cases of a linear layer whose dim `sharded` the ranks share.
+
+    Args:
+        more: dims that it has besides, with what draws them.
+    """
     from hypothesis import strategies as st
 
     from tpcheck import strategies
@@ -113,7 +124,8 @@ def _cases(
         for name in ("in_features", "out_features")
     }
     tokens = token_dims(sequence_parallel, batch=3, parts=3)
-    return strategies.cases(space, tokens | widths | {"bias": st.booleans()}, among=sizes)
+    dims = tokens | widths | dict(more or {}) | {"bias": st.booleans()}
+    return strategies.cases(space, dims, among=sizes)
 
 
 def _linear(case: Case, transposed: bool) -> reference.Linear:

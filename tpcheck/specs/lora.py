@@ -15,7 +15,8 @@ from tpcheck.layout import Layout
 from tpcheck.placement import Entry, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import scaled
-from tpcheck.specs.tokens import residual_stream, token_dims, tokens_of
+from tpcheck.specs.linear import linear_cases
+from tpcheck.specs.tokens import residual_stream, tokens_of
 
 #: Of the adapter's term. None is 1, so that one that is left out, or counted twice, shows.
 SCALES = (0.5, 2.0, 1.25)
@@ -149,17 +150,12 @@ def _cases(
     """Cases whose dim `sharded` the ranks share."""
     from hypothesis import strategies as st
 
-    from tpcheck import strategies
-
-    shared = strategies.multiples("tp") if even else strategies.at_least("tp", 13)
-    dims = {
-        name: shared if name == sharded else strategies.sizes()
-        for name in ("in_features", "out_features")
+    more = {
+        "rank": st.integers(1, 4),
+        "scale": st.sampled_from(SCALES),
+        "merged": st.booleans(),
     }
-    dims |= {"rank": st.integers(1, 4), "scale": st.sampled_from(SCALES)}
-    dims |= {"merged": st.booleans(), "bias": st.booleans()}
-    tokens = token_dims(sequence_parallel, batch=3, parts=3)
-    return strategies.cases(space, tokens | dims, among=sizes)
+    return linear_cases(space, sequence_parallel, even, sharded=sharded, sizes=sizes, more=more)
 
 
 def _reference(case: Case) -> LoRALinear:

@@ -167,3 +167,14 @@ def test_operations_of_a_run_s_own_are_not_the_next_run_s() -> None:
             torch.ones(5, dtype=F64).sqrt() * 3.0
     assert scales.at(0, torch.ops.aten.sqrt.default) is not None
     assert scales.at(2, torch.ops.aten.mul.Tensor) is None
+
+
+@pytest.mark.parametrize("to", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_a_cast_to_float8_rounds_alike_in_every_run_but_beside_a_tie(to: torch.dtype) -> None:
+    """The reference rounds there as the candidate does; errors of before it decide at a tie."""
+    x = torch.tensor([0.7, 1.0, 1.0 + torch.finfo(to).eps / 2, 3.3], dtype=F64)
+    straight = noisy(lambda x: x.to(to).to(F64), x, dtype=torch.float32, degree=2)
+    assert all(not deviation.any() for deviation in straight)
+    scaled = noisy(lambda x: (x * 3 / 3).to(to).to(F64), x, dtype=torch.float32, degree=2)
+    moved = torch.stack(scaled) != 0
+    assert moved.any(0).tolist() == [False, False, True, False]

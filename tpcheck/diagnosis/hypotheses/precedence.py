@@ -15,6 +15,7 @@ from tpcheck.diagnosis.hypotheses import (
     norms,
     reruns,
     rows,
+    scales,
     several,
     steps,
     targets,
@@ -98,6 +99,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     reruns.only_with_dp,
     # runs the reference once per rank
     altered.own_part_only,
+    # the same of each sharded tensor, and of backward
+    scales.of_own_parts,
     # what is computed in a lower dtype may have any cause above
     tensor.low_precision,
     # from the trace alone: the values are not asked

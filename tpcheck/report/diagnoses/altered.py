@@ -48,6 +48,15 @@ def _(cause: causes.Regrouped) -> str:
 
 
 @sentence.register
+def _(cause: causes.ScaledByOwnParts) -> str:
+    return (
+        f"{called(cause.subject)} is what the reference gives for each rank's part of "
+        f"{', '.join(cause.parts_of)} by itself, added up: a scale, or a largest number, of all "
+        "parts is taken of one"
+    )
+
+
+@sentence.register
 def _(cause: causes.RowsMixed) -> str:
     return (
         f"{called(cause.subject)} is right where all rows of {cause.mixed} along dim {cause.dim} "

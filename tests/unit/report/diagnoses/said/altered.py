@@ -11,6 +11,7 @@ from tpcheck.causes.altered import (
     Reversed,
     Rotated,
     RowsMixed,
+    ScaledByOwnParts,
 )
 from tpcheck.causes.where import Side
 
@@ -47,5 +48,11 @@ SAID: list[Said] = [
         "output is right where all rows of x along dim 1 are the same: rows meet the results of "
         "other rows",
         {"mixed": "x", "dim": 1},
+    ),
+    (
+        ScaledByOwnParts(DX, ("weight", "d output")),
+        "input_grad x is what the reference gives for each rank's part of weight, d output by "
+        "itself, added up: a scale, or a largest number, of all parts is taken of one",
+        {"parts_of": ["weight", "d output"]},
     ),
 ]  # fmt: skip

@@ -1,0 +1,60 @@
+"""A scale of all parts that is taken of one: told by what each part gives by itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tests.unit.diagnosis.edits import CASE, DIMS, OUT, Edit, Ranks, examine
+from tpcheck import specs
+from tpcheck.case import Case
+from tpcheck.causes.altered import ScaledByOwnParts
+from tpcheck.causes.where import Subject
+from tpcheck.oracle.pose import Posed
+from tpcheck.specs.float8 import NUMBERS, cast, largest
+from tpcheck.vocabulary import Kind
+
+SPEC = specs.float8_row_linear()
+EIGHT = Case(dims=DIMS | {"bias": True, "scaling": "tensor"}, mesh={"tp": 4}, seed=11)
+
+
+def output(*own: str, factor: float = 1.0) -> Edit:
+    """The output where these are scaled by each rank's own part, by `factor` of its largest."""
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        problem = posed.problems[0]
+        x, w = problem.inputs[0]["x"], problem.params["weight"]
+
+        def parts(name: str, full: Tensor) -> list[Tensor]:
+            whole = [part if name in own else full for part in full.chunk(4, -1)]
+            each = zip(full.chunk(4, -1), whole, strict=True)
+            return [cast(p, factor * largest(of, "tensor"), NUMBERS) for p, of in each]
+
+        pairs = zip(parts("x", x), parts("weight", w), strict=True)
+        total = sum((F.linear(*pair) for pair in pairs), start=torch.zeros(()))
+        for held in ranks.values():
+            held[OUT] = total + problem.params["bias"]
+
+    return edit
+
+
+@pytest.mark.parametrize("own", [("x",), ("weight",), ("x", "weight")])
+def test_a_scale_of_each_rank_s_own_part_is_not_shared(own: tuple[str, ...]) -> None:
+    named = examine(output(*own), spec=SPEC, case=EIGHT)
+    assert named.code == "scale-not-shared"
+    assert named.cause == ScaledByOwnParts(Subject(Kind.OUTPUT, "output"), own)
+
+
+def test_another_scale_of_the_whole_is_something_else() -> None:
+    assert examine(output(factor=1.5), spec=SPEC, case=EIGHT).code == "unclassified"
+    assert examine(output("x", factor=1.5), spec=SPEC, case=EIGHT).code == "unclassified"
+
+
+def test_what_is_linear_is_never_its_parts_scale() -> None:
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        for held in ranks.values():
+            held[OUT] = held[OUT] * 1.01
+
+    assert examine(edit, case=CASE).code == "unclassified"

@@ -1,0 +1,100 @@
+"""A hypothesis about what is of all ranks' parts together: the largest number, by which a tensor is
+scaled before it is rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tpcheck.case import Case
+from tpcheck.causes.altered import ScaledByOwnParts
+from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.hypotheses.reference import answers, given
+from tpcheck.placement import Entry, Sharded, by_axis, take
+from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.names import UPSTREAM
+from tpcheck.verdict import Diagnosis
+from tpcheck.vocabulary import Code
+
+#: Names of what is sharded; upstream gradients as "d output".
+Names = tuple[str, ...]
+
+
+def of_own_parts(facts: Facts, local: Local) -> Diagnosis | None:
+    """The ranks hold what the reference gives for each rank's part of sharded tensors by itself,
+    the other parts zero, added up over the ranks. Of what is linear in these tensors that is the
+    reference's own value, which they do not hold: so it is not, as rounding to float8 by a scale
+    is not, and each rank goes by what its own part comes to."""
+    if not answers(facts, local) or set(facts.case.mesh) != {"tp"}:
+        return None
+    for names in _choices(facts):
+        full = _added_up(facts, local, names)
+        if full is not None and all(local.holds(full, rank) for rank in local.ranks):
+            return Diagnosis(Code.SCALE_NOT_SHARED, ScaledByOwnParts(local.subject, names))
+    return None
+
+
+def _choices(facts: Facts) -> Iterator[Names]:
+    """Each sharded tensor alone, then all of them."""
+    posed = facts.posed
+    upstream = {UPSTREAM + name: entry for name, entry in posed.outputs.items()}
+    entries = {**posed.inputs, **posed.params, **upstream}
+    sharded = tuple(name for name, entry in entries.items() if _is_sharded(entry))
+    yield from ((name,) for name in sharded)
+    if len(sharded) > 1:
+        yield sharded
+
+
+def _is_sharded(entry: Entry) -> bool:
+    return isinstance(by_axis(entry).get("tp"), Sharded)
+
+
+def _added_up(facts: Facts, local: Local, names: Names) -> Tensor | None:
+    """What the reference gives in the place of the tensor for each rank's part, added up. What no
+    part has any share in is in each of these, and in what it gives for none: that is taken away."""
+    none = _given(facts, local, names, None)
+    own = [_given(facts, local, names, rank) for rank in range(facts.case.tp)]
+    if none is None or not own:
+        return None
+    total = none.clone()
+    for value in own:
+        if value is None:
+            return None
+        total += value - none
+    return total
+
+
+def _given(facts: Facts, local: Local, names: Names, rank: int | None) -> Tensor | None:
+    """In the place of the tensor, with all parts of these tensors zero but that of `rank`."""
+    posed, whole = facts.posed, facts.posed.problems[0]
+
+    def kept(
+        tensors: Mapping[str, Tensor], entries: Mapping[str, Entry], prefix: str = ""
+    ) -> dict[str, Tensor]:
+        return {
+            name: _part(tensor, entries[name], facts.case, rank)
+            if prefix + name in names
+            else tensor
+            for name, tensor in tensors.items()
+        }
+
+    problem: Problem = replace(
+        whole,
+        params=kept(whole.params, posed.params),
+        inputs=[kept(own, posed.inputs) for own in whole.inputs],
+        cotangents=[kept(own, posed.outputs, UPSTREAM) for own in whole.cotangents],
+    )
+    return given(facts, problem).get(local.key)
+
+
+def _part(full: Tensor, entry: Entry, case: Case, rank: int | None) -> Tensor:
+    """The tensor with zeros where `rank` has no part of it."""
+    if rank is None:
+        return torch.zeros_like(full)
+    index = torch.arange(full.numel()).reshape(full.shape)
+    own = torch.zeros(full.numel(), dtype=torch.bool)
+    own[take(index, entry, case=case, rank=rank).flatten()] = True
+    return torch.where(own.reshape(full.shape), full, torch.zeros_like(full))
