@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from tpcheck.case import Case
 from tpcheck.causes.altered import ScaledByOwnParts
 from tpcheck.causes.where import Subject
 from tpcheck.oracle.pose import Posed
-from tpcheck.specs.float8 import NUMBERS, cast, largest
+from tpcheck.specs.float8 import NUMBERS, Float8Linear, cast, largest
 from tpcheck.vocabulary import Kind
 
 SPEC = specs.float8_row_linear()
@@ -58,3 +60,18 @@ def test_what_is_linear_is_never_its_parts_scale() -> None:
             held[OUT] = held[OUT] * 1.01
 
     assert examine(edit, case=CASE).code == "unclassified"
+
+
+def test_a_reference_that_raises_for_zeros_is_not_asked_further() -> None:
+    class Strict(Float8Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            if not (self.weight != 0).all():
+                raise ArithmeticError("a weight of zero")
+            return super().forward(x)
+
+    def strict(case: Case) -> Strict:
+        return Strict(8, 12, scaling="tensor")
+
+    spec = replace(SPEC, reference=strict)
+    assert examine(output("x"), spec=spec, case=EIGHT).code == "scale-not-shared"
+    assert examine(output("weight"), spec=spec, case=EIGHT).code == "unclassified"
