@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpcheck.causes.altered import OfAltered, RowsMixed
+from tpcheck.causes.altered import OfAltered, RowsMixed, ScaledByOwnParts
 from tpcheck.causes.evident import OfEvidence
 from tpcheck.causes.loaded import OfLoading
 from tpcheck.causes.losses import OfLosses
@@ -73,4 +73,12 @@ Cause = InAnyDtype | OnlyInDtype | OnlyInMode
 #: Causes that are seen in a factor: at tp=2, what is 2 for any other reason fits them, too.
 Factor = Scaled | BiasRepeated | ScaledOverData | AllScaled | FirstPassRepeated
 #: Causes that may fit by chance, so that a run on one rank must not show the same.
-Coincidence = Factor | BranchRepeated | BranchUnsummed | JoinsEveryTerm | RowsMixed | UpdateScaled
+Coincidence = (
+    Factor
+    | BranchRepeated
+    | BranchUnsummed
+    | JoinsEveryTerm
+    | RowsMixed
+    | ScaledByOwnParts
+    | UpdateScaled
+)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ class Facts:
             then the one before it, where that is a sum that is still to be taken.
         execute: runs the candidate on a case that was posed otherwise, or in another way
             (`Runner.execute`).
+        asked: what the reference has answered, of questions that several tensors share.
     """
 
     posed: Posed
@@ -45,6 +47,7 @@ class Facts:
     spec: Spec | None = None
     inside: Sequence[Local] = ()
     execute: Callable[..., CaseResult] | None = None
+    asked: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def case(self) -> Case:

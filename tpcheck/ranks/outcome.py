@@ -45,7 +45,9 @@ def run_case(
         end_case()
         if recorder.dispatch or work.case.world_size == 1:  # threads share a compiler
             compiled.forget()
-        collect(0)  # this module's own name: a candidate may have replaced `gc.collect`
+        # what the candidate leaves in circles goes in its own case, with whatever it then does; by
+        # this module's own name: it may have replaced `gc.collect`
+        collect()
 
 
 def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:

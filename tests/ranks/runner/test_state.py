@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import os
 import resource
 import signal
@@ -162,6 +163,24 @@ class TakesAwayAtTheEnd(RowLinear):
 
 def test_what_is_taken_away_when_the_candidate_goes_is_there_again(gloo: Engine) -> None:
     first = run(TakesAwayAtTheEnd, gloo)
+    assert first.verdict is Verdict.PASS, first.mismatches
+    assert [left.name for left in first.left] == ["builtins.len"]
+    others_are_as_they_are(gloo)
+
+
+class TakesAwayLate(RowLinear):
+    """Correct; what it leaves is in a circle that has been looked through by then."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        taker = TakesAway()
+        taker.itself = taker  # type: ignore[attr-defined]
+        self.__dict__["at_end"] = taker
+        gc.collect()
+
+
+def test_what_is_in_a_circle_goes_in_its_own_case(gloo: Engine) -> None:
+    first = run(TakesAwayLate, gloo)
     assert first.verdict is Verdict.PASS, first.mismatches
     assert [left.name for left in first.left] == ["builtins.len"]
     others_are_as_they_are(gloo)

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from tpcheck.bounds.arithmetic import results
 from tpcheck.case import Case
 from tpcheck.causes.altered import ScaledByOwnParts
 from tpcheck.diagnosis.facts import Facts, Local
@@ -19,25 +22,59 @@ from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code
 
-#: How often the reference is run, about: once for each rank's part of each tensor.
+#: How often the reference is run for one case, about: once for each rank's part of each tensor.
 MOST_RUNS = 100
+
+#: Dtypes in which only numbers that were scaled are held.
+_FEW_DIGITS = frozenset(
+    dtype
+    for name, dtype in vars(torch).items()
+    if isinstance(dtype, torch.dtype) and (name.startswith("float8") or name == "int8")
+)
 
 #: Names of what is sharded; upstream gradients as "d output".
 Names = tuple[str, ...]
 
 
 def of_own_parts(facts: Facts, local: Local) -> Diagnosis | None:
-    """The ranks hold what the reference gives for each rank's part of sharded tensors by itself,
-    the other parts zero, added up over the ranks. Of what is linear in these tensors that is the
-    reference's own value, which they do not hold: so it is not, as rounding to float8 by a scale
-    is not, and each rank goes by what its own part comes to."""
-    if not answers(facts, local) or set(facts.case.mesh) != {"tp"}:
+    """In the reference, which rounds to few digits, the ranks hold what it gives for each rank's
+    part of sharded tensors by itself, the other parts zero, added up over the ranks. Of what is
+    linear in these tensors that is the reference's own value, which they do not hold: each rank
+    has rounded by what its own part comes to."""
+    if not answers(facts, local) or set(facts.case.mesh) != {"tp"} or not _rounds(facts):
         return None
     for names in _choices(facts, local):
         full = _added_up(facts, local, names)
         if full is not None and all(local.holds(full, rank) for rank in local.ranks):
             return Diagnosis(Code.SCALE_NOT_SHARED, ScaledByOwnParts(local.subject, names))
     return None
+
+
+class _Roundings(TorchDispatchMode):
+    """Whether a tensor of few digits is made, or one is rounded to whole numbers."""
+
+    seen = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import its compiler, a second per process, to wrap this class
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        few = any(isinstance(o, Tensor) and o.dtype in _FEW_DIGITS for o in results(out))
+        self.seen = self.seen or few or func.overloadpacket.__name__ == "round"
+        return out
+
+
+def _rounds(facts: Facts) -> bool:
+    """Whether the reference does."""
+    if _rounds.__name__ not in facts.asked:
+        with _Roundings() as roundings:
+            given(facts, facts.posed.problems[0])
+        facts.asked[_rounds.__name__] = roundings.seen
+    return bool(facts.asked[_rounds.__name__])
 
 
 def _choices(facts: Facts, local: Local) -> Iterator[Names]:
@@ -89,11 +126,15 @@ def _given(facts: Facts, local: Local, names: Names, rank: int | None) -> Tensor
         inputs=[kept(own, posed.inputs) for own in whole.inputs],
         cotangents=[kept(own, posed.outputs, UPSTREAM) for own in whole.cotangents],
     )
-    try:
-        return given(facts, problem).get(local.key)
-    except Exception as error:
-        let_through(error)
-        return None
+    key = (_given.__name__, names, rank)
+    if key not in facts.asked:
+        facts.asked[key] = {}
+        try:
+            facts.asked[key] = given(facts, problem)
+        except Exception as error:
+            let_through(error)
+    found: Tensor | None = facts.asked[key].get(local.key)
+    return found
 
 
 def _part(full: Tensor, entry: Entry, case: Case, rank: int | None) -> Tensor:

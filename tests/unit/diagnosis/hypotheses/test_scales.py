@@ -14,7 +14,10 @@ from tpcheck import specs
 from tpcheck.case import Case
 from tpcheck.causes.altered import ScaledByOwnParts
 from tpcheck.causes.where import Subject
+from tpcheck.layout import Layout
 from tpcheck.oracle.pose import Posed
+from tpcheck.placement import Shard
+from tpcheck.spec import Spec
 from tpcheck.specs.float8 import NUMBERS, Float8Linear, cast, largest
 from tpcheck.vocabulary import Kind
 
@@ -75,3 +78,28 @@ def test_a_reference_that_raises_for_zeros_is_not_asked_further() -> None:
     spec = replace(SPEC, reference=strict)
     assert examine(output("x"), spec=spec, case=EIGHT).code == "scale-not-shared"
     assert examine(output("weight"), spec=spec, case=EIGHT).code == "unclassified"
+
+
+NORM = Spec(
+    name="norm",
+    cases=[Case(dims={"width": 8}, mesh={"tp": 2})],
+    reference=lambda case: lambda x: norm(x, x.shape[-1]),
+    inputs=lambda case, draw: {"x": draw("x", 5, case["width"])},
+    layout=lambda case: Layout(inputs={"x": Shard(1)}, outputs={"output": Shard(1)}),
+)
+
+
+def norm(x: Tensor, width: int) -> Tensor:
+    return x * (x.square().sum(-1, keepdim=True) / width + 1e-6).rsqrt()
+
+
+def test_what_is_taken_of_all_parts_and_rounds_nothing_is_no_scale() -> None:
+    """Its own parts, added up, are what the ranks hold, too."""
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        parts = posed.problems[0].inputs[0]["x"].chunk(2, 1)
+        for rank, held in ranks.items():
+            held[OUT] = norm(parts[rank], 8)
+
+    case = Case(dims={"width": 8}, mesh={"tp": 2})
+    assert examine(edit, spec=NORM, case=case).code != "scale-not-shared"
