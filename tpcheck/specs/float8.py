@@ -10,9 +10,11 @@ from torch.nn import functional as F
 
 from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
 from tpcheck.case import MODES, Case
+from tpcheck.configurations import Models
 from tpcheck.layout import Layout
 from tpcheck.placement import Entry, Shard
 from tpcheck.spec import Spec
+from tpcheck.specs import scaled
 from tpcheck.specs.linear import linear_cases
 from tpcheck.specs.tokens import residual_stream, tokens_of
 
@@ -103,7 +105,9 @@ class Float8Linear(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
-def float8_column_linear(*, sequence_parallel: bool = False, even: bool = False) -> Spec:
+def float8_column_linear(
+    *, sequence_parallel: bool = False, even: bool = False, models: Models = ()
+) -> Spec:
     """Column-parallel linear in float8: x `Replicate` (`Shard(1)` under SP), weight sharded along
     its outputs → y `Shard(-1)`.
 
@@ -113,6 +117,7 @@ def float8_column_linear(*, sequence_parallel: bool = False, even: bool = False)
     Dims: those of `column_linear`, and `scaling`, "tensor" or "row". Parameters: `weight` [N, K],
     `bias` [N]. In the budget each such number is summed once more.
     """
+    sizes = scaled.among("column", models, even=even)
 
     def layout(case: Case) -> Layout:
         params: dict[str, Entry] = {"weight": Shard(0)}
@@ -131,14 +136,20 @@ def float8_column_linear(*, sequence_parallel: bool = False, even: bool = False)
         own = _numbers(tokens if by_row else 1)  # of the gradient
         return entered + own if by_row else entered + own + _numbers(1, forward=True)
 
-    return _spec("float8_column_linear", layout, budget, sequence_parallel, even, "out_features")
+    def cases(space: Any) -> Any:
+        return _cases(space, sequence_parallel, even, "out_features", sizes)
+
+    return _spec("float8_column_linear", cases, layout, budget)
 
 
-def float8_row_linear(*, sequence_parallel: bool = False, even: bool = False) -> Spec:
+def float8_row_linear(
+    *, sequence_parallel: bool = False, even: bool = False, models: Models = ()
+) -> Spec:
     """Row-parallel linear in float8: x `Shard(-1)`, weight sharded along its inputs → y `Replicate`
     (`Shard(1)` under SP). Scales, dims and parameters as in `float8_column_linear`: here rows of x
     and of the weight are cut, too, and the gradient of y is whole.
     """
+    sizes = scaled.among("row", models, even=even)
 
     def layout(case: Case) -> Layout:
         return Layout(
@@ -155,7 +166,10 @@ def float8_row_linear(*, sequence_parallel: bool = False, even: bool = False) ->
         numbers = [_numbers(n if by_row else 1, forward=True) for n in (tokens, out)]
         return left + summed_gradients(bias) + numbers[0] + numbers[1]
 
-    return _spec("float8_row_linear", layout, budget, sequence_parallel, even, "in_features")
+    def cases(space: Any) -> Any:
+        return _cases(space, sequence_parallel, even, "in_features", sizes)
+
+    return _spec("float8_row_linear", cases, layout, budget)
 
 
 def _numbers(count: int, *, forward: bool = False) -> Budget:
@@ -164,15 +178,7 @@ def _numbers(count: int, *, forward: bool = False) -> Budget:
     return Budget(maxima, {}) if forward else Budget({}, maxima)
 
 
-def _spec(
-    name: str, layout: Any, budget: Any, sequence_parallel: bool, even: bool, sharded: str
-) -> Spec:
-    from hypothesis import strategies as st
-
-    def cases(space: Any) -> Any:
-        how = {"scaling": st.sampled_from(SCALING)}
-        return linear_cases(space, sequence_parallel, even, sharded=sharded, more=how)
-
+def _spec(name: str, cases: Any, layout: Any, budget: Any) -> Spec:
     return Spec(
         name=name,
         modes=MODES[1:],
@@ -182,6 +188,16 @@ def _spec(
         layout=layout,
         budget=budget,
     )
+
+
+def _cases(
+    space: Any, sequence_parallel: bool, even: bool, sharded: str, sizes: scaled.Among | None
+) -> Any:
+    """Cases whose dim `sharded` the ranks share."""
+    from hypothesis import strategies as st
+
+    more = {"scaling": st.sampled_from(SCALING)}
+    return linear_cases(space, sequence_parallel, even, sharded=sharded, sizes=sizes, more=more)
 
 
 def _reference(case: Case) -> Float8Linear:
