@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tpcheck.budget import Budget, linear_in, linear_out, summed_gradients
-from tpcheck.case import MODES, Case
+from tpcheck.budget import Budget
+from tpcheck.case import Case
 from tpcheck.configurations import Models
-from tpcheck.layout import Layout
-from tpcheck.placement import Entry, Shard
 from tpcheck.spec import Spec
 from tpcheck.specs import scaled
-from tpcheck.specs.linear import linear_cases
-from tpcheck.specs.tokens import residual_stream, tokens_of
+from tpcheck.specs.linear import column_linear, linear_cases, row_linear
 
 #: Of activations and weights, which need digits; and of gradients, which need range.
 NUMBERS, GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2
@@ -118,28 +117,17 @@ def float8_column_linear(
     `bias` [N]. In the budget each such number is summed once more.
     """
     sizes = scaled.among("column", models, even=even)
+    plain = column_linear(sequence_parallel=sequence_parallel, even=even, models=models)
 
-    def layout(case: Case) -> Layout:
-        params: dict[str, Entry] = {"weight": Shard(0)}
-        if case["bias"]:
-            params["bias"] = Shard(0)
-        return Layout(
-            params=params,
-            inputs={"x": residual_stream(sequence_parallel)},
-            outputs={"output": Shard(2)},
-        )
-
-    def budget(case: Case) -> Budget:
-        tokens = case["batch"] * case["seq"]
-        entered = linear_in(tokens * case["in_features"], sequence_parallel=sequence_parallel)
+    def numbers(case: Case) -> Budget:
         by_row = case["scaling"] == "row"
-        own = _numbers(tokens if by_row else 1)  # of the gradient
-        return entered + own if by_row else entered + own + _numbers(1, forward=True)
+        of_gradient = case["batch"] * case["seq"] if by_row else 1
+        return Budget({} if by_row else {"all_reduce": 1}, {"all_reduce": of_gradient})
 
     def cases(space: Any) -> Any:
         return _cases(space, sequence_parallel, even, "out_features", sizes)
 
-    return _spec("float8_column_linear", cases, layout, budget)
+    return _in_float8(plain, "float8_column_linear", cases, numbers)
 
 
 def float8_row_linear(
@@ -150,44 +138,31 @@ def float8_row_linear(
     and of the weight are cut, too, and the gradient of y is whole.
     """
     sizes = scaled.among("row", models, even=even)
+    plain = row_linear(sequence_parallel=sequence_parallel, even=even, models=models)
 
-    def layout(case: Case) -> Layout:
-        return Layout(
-            params={"weight": Shard(1)},
-            inputs={"x": Shard(2)},
-            outputs={"output": residual_stream(sequence_parallel)},
-        )
-
-    def budget(case: Case) -> Budget:
-        tokens, out = case["batch"] * case["seq"], case["out_features"]
-        left = linear_out(tokens * out, sequence_parallel=sequence_parallel)
-        bias = out if case["bias"] and sequence_parallel else 0
+    def numbers(case: Case) -> Budget:
         by_row = case["scaling"] == "row"
-        numbers = [_numbers(n if by_row else 1, forward=True) for n in (tokens, out)]
-        return left + summed_gradients(bias) + numbers[0] + numbers[1]
+        rows = case["batch"] * case["seq"] + case["out_features"]  # of x and of the weight
+        return Budget({"all_reduce": rows if by_row else 2}, {})
 
     def cases(space: Any) -> Any:
         return _cases(space, sequence_parallel, even, "in_features", sizes)
 
-    return _spec("float8_row_linear", cases, layout, budget)
+    return _in_float8(plain, "float8_row_linear", cases, numbers)
 
 
-def _numbers(count: int, *, forward: bool = False) -> Budget:
-    """So many largest numbers, taken over the ranks."""
-    maxima = {"all_reduce": count}
-    return Budget(maxima, {}) if forward else Budget({}, maxima)
+def _in_float8(plain: Spec, name: str, cases: Any, numbers: Callable[[Case], Budget]) -> Spec:
+    """
+    Args:
+        numbers: what the largest numbers that are taken over the ranks cost.
+    """
+    moved = plain.budget
+    assert moved is not None, plain.name
 
+    def budget(case: Case) -> Budget:
+        return moved(case) + numbers(case)
 
-def _spec(name: str, cases: Any, layout: Any, budget: Any) -> Spec:
-    return Spec(
-        name=name,
-        modes=MODES[1:],
-        cases=cases,
-        reference=_reference,
-        inputs=tokens_of("in_features"),
-        layout=layout,
-        budget=budget,
-    )
+    return replace(plain, name=name, linear=False, cases=cases, reference=_reference, budget=budget)
 
 
 def _cases(
