@@ -47,7 +47,7 @@ class Facts:
     spec: Spec | None = None
     inside: Sequence[Local] = ()
     execute: Callable[..., CaseResult] | None = None
-    asked: dict[Any, Any] = field(default_factory=dict)
+    asked: dict[Any, Any] = field(default_factory=dict, init=False)  # `replace` begins anew
 
     @property
     def case(self) -> Case:

@@ -51,7 +51,7 @@ def alone(facts: Facts, local: Local) -> tuple[Facts, Local] | None:
     }
     result = replace(facts.result, case=posed.case, mismatches=mismatches)
     own = replace(facts, posed=posed, result=result, again=result)
-    own = replace(own, dumps=dumps, spec=_spec(facts, local), asked={})
+    own = replace(own, dumps=dumps, spec=_spec(facts, local))
     base = InPass.parse(local.target.name).base
     target = replace(local.target, name=base)
     return own, replace(local, target=target, case=posed.case, inside=local.subject)

@@ -34,7 +34,6 @@ def by_itself(facts: Facts, local: Local) -> tuple[Facts, Local] | None:
         rerun=lambda case: _rerun(facts, case, step),
         spec=replace(spec, training=None, norm=None),
         execute=None,  # the candidate takes all its steps
-        asked={},
     )
     target = replace(local.target, name=str(_first(local.target.name, step)))
     return alone, replace(local, target=target, inside=local.subject)

@@ -18,6 +18,7 @@ from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.diagnosis.hypotheses.reference import answers, given
 from tpcheck.errors import let_through
 from tpcheck.placement import Entry, Sharded, by_axis, take
+from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code
@@ -95,22 +96,31 @@ def _is_sharded(entry: Entry) -> bool:
 
 def _added_up(facts: Facts, local: Local, names: Names) -> Tensor | None:
     """What the reference gives in the place of the tensor for each rank's part, added up. What no
-    part has any share in is in each of these, and in what it gives for none: that is taken away."""
-    none = _given(facts, local, names, None)
-    own = [_given(facts, local, names, rank) for rank in range(facts.case.tp)]
-    if none is None or not own:
+    part has any share in is in each of these, and in what it gives for none: that is taken away.
+    None where it raises for such numbers."""
+    each = [_given(facts, names, rank).get(local.key) for rank in (None, *range(facts.case.tp))]
+    known = [value for value in each if value is not None]
+    if len(known) < len(each):
         return None
-    total = none.clone()
-    for value in own:
-        if value is None:
-            return None
-        total += value - none
-    return total
+    none, *own = known
+    return none + torch.stack([value - none for value in own]).sum(0)
 
 
-def _given(facts: Facts, local: Local, names: Names, rank: int | None) -> Tensor | None:
-    """In the place of the tensor, with all parts of these tensors zero but that of `rank`; None
-    where the reference raises for such numbers."""
+def _given(facts: Facts, names: Names, rank: int | None) -> Mapping[tuple[str, str], Tensor]:
+    """Everything that the reference gives with all parts of these tensors zero but that of `rank`;
+    nothing where it raises for such numbers."""
+    key = (_given.__name__, names, rank)
+    if key not in facts.asked:
+        facts.asked[key] = {}
+        try:
+            facts.asked[key] = given(facts, _without_other_parts(facts, names, rank))
+        except Exception as error:
+            let_through(error)
+    found: Mapping[tuple[str, str], Tensor] = facts.asked[key]
+    return found
+
+
+def _without_other_parts(facts: Facts, names: Names, rank: int | None) -> Problem:
     posed, whole = facts.posed, facts.posed.problems[0]
 
     def kept(
@@ -120,21 +130,12 @@ def _given(facts: Facts, local: Local, names: Names, rank: int | None) -> Tensor
         parts = {n: _part(tensor, entries[n], facts.case, rank) for n, tensor in own.items()}
         return {**tensors, **parts}
 
-    problem = replace(
+    return replace(
         whole,
         params=kept(whole.params, posed.params),
         inputs=[kept(own, posed.inputs) for own in whole.inputs],
         cotangents=[kept(own, posed.outputs, UPSTREAM) for own in whole.cotangents],
     )
-    key = (_given.__name__, names, rank)
-    if key not in facts.asked:
-        facts.asked[key] = {}
-        try:
-            facts.asked[key] = given(facts, problem)
-        except Exception as error:
-            let_through(error)
-    found: Tensor | None = facts.asked[key].get(local.key)
-    return found
 
 
 def _part(full: Tensor, entry: Entry, case: Case, rank: int | None) -> Tensor:
