@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tpcheck.bounds.arithmetic import Arithmetic, Operation, is_number, results
 from tpcheck.bounds.operations import is_exact, parts_of, variances
 from tpcheck.bounds.scales import Scaled, Scales, Sigma
+from tpcheck.tensors.dispatch import Dispatch
 
 #: Float64 can't hold its own rounding errors, so they are made this many times as large there, and
 #: what they lead to is divided by it again. If it were smaller, the errors would themselves be
@@ -33,7 +33,7 @@ def _rounds(out: Any) -> bool:
     return is_number(out) and out.layout == torch.strided
 
 
-class RoundingNoise(TorchDispatchMode):
+class RoundingNoise(Dispatch):
     """Runs float64 operations with the rounding errors of another arithmetic.
 
     Args:
@@ -79,10 +79,6 @@ class RoundingNoise(TorchDispatchMode):
             yield
         finally:
             self.arithmetic, self._anew = outside, False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import its compiler, a second per process, to wrap this class
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tpcheck.comms import callsite
 from tpcheck.comms.announcer import Announcer
@@ -31,6 +30,7 @@ from tpcheck.comms.operands import (
 from tpcheck.comms.reduce_ops import REDUCING, reduce_op_of
 from tpcheck.comms.saved import Saved
 from tpcheck.event import POINT_TO_POINT, Event
+from tpcheck.tensors.dispatch import Dispatch
 from tpcheck.vocabulary import Phase
 
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional")
@@ -61,7 +61,7 @@ _OPS = {
 COLLECTIVES = frozenset(_OPS.values())
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(Dispatch):
     """The trace of one rank in one case.
 
     Args:
@@ -88,10 +88,6 @@ class Recorder(TorchDispatchMode):
         self.broken: BaseException | None = None  # what a collective raised
         self.masks: Any = None  # the `Masks` that operators of random ones go through, or None
         self.late: Late | None = None  # what makes asynchronous ones late, where any does
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import its compiler, a second a process, to wrap this class
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:

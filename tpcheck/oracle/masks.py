@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tpcheck.case import Case
 from tpcheck.protocol.problem import Masks, Problem
+from tpcheck.tensors.dispatch import Dispatch
 from tpcheck.tensors.draw import generator
 from tpcheck.tensors.masks import Chance, Drawing, Mask, in_backward
 from tpcheck.tensors.names import Pass
@@ -23,7 +23,7 @@ def masking(case: Case, problem: Problem, at: Pass) -> Masking:
     return Masking(seed, problem.masks.get(at.suffix))
 
 
-class Masking(TorchDispatchMode):
+class Masking(Dispatch):
     """While one pass of the reference runs, forward and backward.
 
     Args:
@@ -68,10 +68,6 @@ class Masking(TorchDispatchMode):
     def __exit__(self, *exc: Any) -> None:
         super().__exit__(*exc)
         self._outside.__exit__(*exc)
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # as `bounds.noise.RoundingNoise`
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

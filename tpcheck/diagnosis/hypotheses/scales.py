@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tpcheck.bounds.arithmetic import results
 from tpcheck.case import Case
@@ -19,6 +18,7 @@ from tpcheck.diagnosis.hypotheses.reference import answers, given
 from tpcheck.errors import let_through
 from tpcheck.placement import Entry, Sharded, by_axis, take
 from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.dispatch import Dispatch
 from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code
@@ -51,14 +51,10 @@ def of_own_parts(facts: Facts, local: Local) -> Diagnosis | None:
     return None
 
 
-class _Roundings(TorchDispatchMode):
+class _Roundings(Dispatch):
     """Whether a tensor of few digits is made, or one is rounded to whole numbers."""
 
     seen = False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import its compiler, a second per process, to wrap this class
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
