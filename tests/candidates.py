@@ -17,7 +17,7 @@ from tpcheck import Case, Check, specs
 from tpcheck.specs.block import block_dims
 
 if TYPE_CHECKING:
-    from tpcheck.spec import Candidate
+    from tpcheck.check import Candidate
 
 
 def linear(cls: type, **options: Any) -> Candidate:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tpcheck.argument import Argument
     from tpcheck.budget import Budget
     from tpcheck.case import Case
+    from tpcheck.check import Check
     from tpcheck.engines.engine import Engine
     from tpcheck.errors import InvalidArgument
     from tpcheck.kernel import kernel_check
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tpcheck.plan.audit import audit
     from tpcheck.plan.plan import Plan
     from tpcheck.search.verify import verify
-    from tpcheck.spec import Check, Spec
+    from tpcheck.spec import Spec
     from tpcheck.training import Scaling, Training
     from tpcheck.verdict import CheckFailed, Verdict
 
@@ -50,7 +51,7 @@ _HOME = {
     "Only": "placement",
     "Plan": "plan.plan",
     "audit": "plan.audit",
-    "Check": "spec",
+    "Check": "check",
     "Spec": "spec",
     "Scaling": "training",
     "Training": "training",

@@ -1,4 +1,4 @@
-"""`Case`: one point of the configuration space. `Space`: the part of it that a run asks for.
+"""`Case`: one point of the configuration space.
 
 A case alone determines every number that is drawn for it: it is frozen, goes to JSON and back
 without loss, and its identity is a digest of that JSON. This module imports no torch, so that
@@ -8,15 +8,14 @@ strategies and the command line can handle cases cheaply.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from tpcheck.errors import CaseError, InvalidArgument, did_you_mean, shown
+from tpcheck.errors import CaseError, did_you_mean, shown
 
 Dim = int | float | bool | str
 
@@ -244,52 +243,6 @@ class Case:
         own = ((name, getattr(self, name)) for name in _DULL)
         parts += [f"{name}={value}" for name, value in own if value != _DULL[name]]
         return " ".join([*parts, f"seed={self.seed}"])
-
-
-@dataclass(frozen=True)
-class Space:
-    """What a run asks for: degrees, dtypes, and how many ranks there are.
-
-    Raises:
-        InvalidArgument: nothing can be drawn from it.
-    """
-
-    degrees: tuple[int, ...] = (2, 4)
-    dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16")
-    ranks: int = 4
-
-    def __post_init__(self) -> None:
-        if not _is_int(self.ranks) or self.ranks < 1:
-            raise InvalidArgument(f"ranks={shown(self.ranks)} is not a positive number")
-        for name in ("degrees", "dtypes"):
-            if not isinstance(getattr(self, name), (tuple, list)):
-                given = shown(getattr(self, name))
-                raise InvalidArgument(f"{name}={given} is not a tuple, as in degrees=(2, 4)")
-        for dtype in self.dtypes:
-            if dtype not in DTYPES:
-                raise InvalidArgument(f"dtype {shown(dtype)} is not one of {', '.join(DTYPES)}")
-        for degree in self.degrees:
-            if not _is_int(degree) or degree < 1:
-                raise InvalidArgument(f"tp degree {shown(degree)} is not a positive number")
-            if degree > self.ranks:
-                raise InvalidArgument(
-                    f"tp degree {degree} needs {degree} ranks and the engine has {self.ranks}; "
-                    f"give --ranks {degree} or a smaller degree"
-                )
-        if not self.degrees or not self.dtypes:
-            raise InvalidArgument("no degree, or no dtype, is left to draw from")
-
-    def meshes(self) -> list[dict[str, int]]:
-        """Meshes in order of size: each degree alone, and under a dp axis where ranks allow."""
-        return self.meshes_of({}) + self.meshes_of({"dp": (2,)})
-
-    def meshes_of(self, axes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
-        """Meshes of `axes` (name → sizes that it may have, outermost first) with tp innermost, in
-        order of size; none where they need more ranks than there are."""
-        sizes = [*axes.values(), sorted(self.degrees)]
-        found = [dict(zip([*axes, "tp"], mesh, strict=True)) for mesh in itertools.product(*sizes)]
-        found = [mesh for mesh in found if math.prod(mesh.values()) <= self.ranks]
-        return sorted(found, key=lambda mesh: math.prod(mesh.values()))
 
 
 def _is_name(value: object) -> bool:

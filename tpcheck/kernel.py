@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.argument import Argument, Size
 from tpcheck.case import FAMILIES, MEMORY_FORMATS, Case
+from tpcheck.check import Check
 from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
 from tpcheck.given import is_name, is_whole, require_some
 from tpcheck.layout import Layout
-from tpcheck.spec import Check, Spec
+from tpcheck.spec import Spec
 from tpcheck.tensors.names import UPSTREAM
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tpcheck.spec import Witness
+    from tpcheck.check import Witness
 
 #: Elements, at most, of a tensor of all sizes that are drawn by default: Triton's interpreter takes
 #: a millisecond for a program, and a case's calls come ten at a time.

@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpcheck.check import Check
 from tpcheck.discipline import Kernel
 from tpcheck.errors import listed
 from tpcheck.given import A_NAME, demand, demand_callables, is_name
-from tpcheck.spec import Check, Spec
+from tpcheck.spec import Spec
 from tpcheck.vocabulary import Code, Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tpcheck.spec import Candidate, Clip, OwnOptimizer, Schedule, Witness
+    from tpcheck.check import Candidate, Clip, OwnOptimizer, Schedule, Witness
 
 
 @dataclass(frozen=True, eq=False)

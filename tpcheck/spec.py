@@ -1,4 +1,4 @@
-"""`Spec`: what a candidate must satisfy. `Check`: a spec and a candidate.
+"""`Spec`: what a candidate must satisfy.
 
 Users hand over plain callables; nobody subclasses anything.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import MODES, Case
-from tpcheck.discipline import Kernel
-from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
+from tpcheck.errors import InvalidArgument, let_through, shown
 from tpcheck.given import A_NAME, are_modules, demand, demand_callables, is_name, is_whole
-from tpcheck.known import KnownFinding
 from tpcheck.layout import Layout
 from tpcheck.norm import Norm
 from tpcheck.training import Training
@@ -25,16 +23,9 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from tpcheck.budget import Budget
-    from tpcheck.case import Space
+    from tpcheck.space import Space
 
     Reference = Callable[..., Any]
-    Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]
-    Passes = Sequence[Mapping[str, Tensor]]
-    Schedule = Callable[[Any, Passes, Passes], Sequence[Any]]
-    Clip = Callable[[Any, DeviceMesh, float], Any]
-    OwnOptimizer = Callable[[Any, DeviceMesh], Any]
-    Witness = Callable[[Case], Mapping[tuple[str, str], int]]
-
 
 DP_GRADIENTS = ("local", "mean", "sum")
 
@@ -160,140 +151,3 @@ class Spec:
                 return reason
             said = f"returned a {type(reason).__name__}, not a line that says why, nor None"
         raise InvalidArgument(f"spec {self.name!r}: unavailable {said}")
-
-
-@dataclass(frozen=True, eq=False)
-class Check:
-    """A spec and a candidate: `Check(specs.column_linear(), candidate=build)`.
-
-    Args:
-        spec: what must hold.
-        candidate: `build(case, mesh)`, called on every rank; `mesh["tp"].get_group()` is the TP
-            group. Returns the module (or function) under test with its parameters in any state:
-            the harness overwrites them.
-        name: shown in reports; by default the name of the variable that holds the check.
-        load: (module, full state) → None: the candidate's own loader, given every full parameter
-            and buffer that a checkpoint has, by its reference name. It fills the candidate's, or
-            puts others in their place. By default the harness loads slices by the layout.
-        schedule: (module, inputs, cotangents) → outputs: the candidate's own order of forwards and
-            backwards, as a pipeline has it, in place of one microbatch after the other. `inputs`
-            and `cotangents` are lists, of each microbatch name → this rank's part; the inputs are
-            leaves, and their gradients are read from them afterwards, as the parameters' are.
-            Returns the outputs of each microbatch: a tensor, a tuple, or a dict, which is empty
-            on ranks that have none. The forward after a step calls the module as usual.
-        clip: (module, mesh, most) → the norm of all gradients on this rank's TP group, which it has
-            clipped to `most`: the candidate's own, where the spec asks for a norm. By default
-            `torch.nn.utils.clip_grad_norm_`, which knows DTensors.
-        optimizer: (module, mesh) → the candidate's own optimizer, where the spec trains: torch's,
-            or an object with `step()`, `zero_grad()` and `state`, parameter → key → tensor. By
-            default the spec's (`Training(optimizer=…)`), of the module's parameters.
-        communication: hold the candidate to the spec's communication budget: more than it is a
-            FAIL, though every value is right. Off by default, since correct code may well send
-            more (one gather per projection, recomputed collectives under checkpointing).
-        plan: the plan that the candidate is built by, as `tpcheck.audit` takes it, or case → plan.
-            It is audited on the reference, without ranks, and held against the parameters that
-            each rank has; a finding is a mismatch of kind `sharding`.
-        overrides: callables that replace the spec's for this candidate (`finalize=…`, `layout=…`).
-        processes: whether the candidate keeps something in global variables (process groups, say),
-            so that ranks can't share a process, or sends and receives, which threads can't: under
-            the threads engine it runs on real ranks.
-        known: faults of released packages that the check finds (`tpcheck.KnownFinding`): shown,
-            and held to, but no FAIL.
-        kernel: what a kernel is held to besides its values; None of a model.
-        witness: case → (phase, name) → how often it must run in one microbatch, on each rank: what
-            shows that the candidate takes the path that is meant, and not another that gives the
-            same values. Names are those of `Budget(at_least=…)`: a collective, a Triton kernel, an
-            operator of a `torch.library`.
-    """
-
-    spec: Spec
-    candidate: Candidate
-    name: str = ""
-    load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
-    schedule: Schedule | None = None
-    clip: Clip | None = None
-    optimizer: OwnOptimizer | None = None
-    communication: bool = False
-    plan: Any = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    processes: bool = False
-    known: Sequence[KnownFinding] = ()
-    kernel: Kernel | None = None
-    witness: Witness | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.spec, Spec):
-            given = type(self.spec).__name__
-            raise InvalidArgument(f"Check(spec=…) is a {given}; pass a Spec, as specs.*() returns")
-        if not callable(self.candidate):
-            given = type(self.candidate).__name__
-            raise InvalidArgument(
-                f"Check(candidate=…) is a {given}; pass a function build(case, mesh) -> module"
-            )
-        demand(self, "name", self.name == "" or is_name(self.name), A_NAME)
-        demand_callables(self, "load", "schedule", "clip", "optimizer", "witness", optional=True)
-        for flag in ("communication", "processes"):
-            demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
-        findings = isinstance(self.known, (list, tuple)) and all(
-            isinstance(finding, KnownFinding) for finding in self.known
-        )
-        demand(self, "known", findings, "a list of KnownFindings")
-        rules = self.kernel is None or isinstance(self.kernel, Kernel)
-        demand(self, "kernel", rules, "a Kernel, as kernel_check sets it, or None")
-        what = "a mapping of the spec's fields"
-        demand(self, "overrides", isinstance(self.overrides, Mapping), what)
-        known = set(Spec.__dataclass_fields__) - {"name"}
-        for name in self.overrides:
-            if name not in known:
-                hint = did_you_mean(str(name), known)
-                raise InvalidArgument(f"overrides[{shown(name)}]{hint}")
-        if self.overrides:
-            object.__setattr__(self, "spec", replace(self.spec, **self.overrides))
-        if self.clip is not None and self.spec.norm is None:
-            raise InvalidArgument(
-                f"Check(clip=…): spec {self.spec.name!r} asks for no norm; give Spec(norm=Norm())"
-            )
-        if self.optimizer is not None and self.spec.training is None:
-            raise InvalidArgument(
-                f"Check(optimizer=…): spec {self.spec.name!r} has no steps of one; give "
-                "Spec(training=Training(…))"
-            )
-        if self.communication and self.spec.budget is None:
-            raise InvalidArgument(
-                f"Check(communication=True): spec {self.spec.name!r} has no budget to hold the "
-                "candidate to; give Spec(budget=…)"
-            )
-
-    def named(self, name: str) -> Check:
-        """The same check under another name."""
-        return replace(self, name=name, overrides={})
-
-    @property
-    def title(self) -> str:
-        """The name to show: the given one, the variable's, or the spec's."""
-        return self.name or (self.address() or ("", self.spec.name))[1]
-
-    def address(self) -> tuple[str, str] | None:
-        """(file, variable) under which a new process finds this check, or None."""
-        home = sys.modules.get(getattr(self.candidate, "__module__", None) or "")
-        kinds = _with_subclasses(Check)
-        for module in (home, *list(sys.modules.values())):
-            if module is None or not str(getattr(module, "__file__", "")).endswith(".py"):
-                continue
-            # by type: `isinstance` would wake lazy objects of other libraries
-            held = [(n, v) for n, v in list(vars(module).items()) if type(v) in kinds]
-            for variable, value in held:
-                if self._is(value):
-                    return str(module.__file__), variable
-        return None
-
-    def _is(self, other: Check) -> bool:
-        """Whether `other` is this check, whatever its name."""
-        return all(
-            getattr(other, part) is getattr(self, part)
-            for part in ("spec", "candidate", "load", "plan", "schedule", "clip", "optimizer")
-        )
-
-
-def _with_subclasses(kind: type) -> set[type]:
-    return {kind}.union(*map(_with_subclasses, kind.__subclasses__()))

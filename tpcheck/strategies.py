@@ -15,10 +15,11 @@ from hypothesis import reject
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from tpcheck.case import DTYPES, FAMILIES, MEMORY_FORMATS, MODEL_FORMATS, Case, Dim, Space
+from tpcheck.case import DTYPES, FAMILIES, MEMORY_FORMATS, MODEL_FORMATS, Case, Dim
 from tpcheck.configurations import ALL, Models, chosen
 from tpcheck.errors import InvalidArgument, shown
 from tpcheck.given import is_whole, require_some
+from tpcheck.space import Space
 
 if TYPE_CHECKING:
     from tpcheck.spec import Spec

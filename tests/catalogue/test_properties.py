@@ -7,7 +7,8 @@ import pytest
 from fixtures.mutants import MUTANTS
 from tests import ROOT
 from tpcheck import strategies
-from tpcheck.case import Case, Space
+from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.engines.engine import Engine
 from tpcheck.oracle.pose import pose
 from tpcheck.report import as_json
@@ -17,7 +18,7 @@ from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
-from tpcheck.spec import Check
+from tpcheck.space import Space
 from tpcheck.verdict import CaseResult, Verdict
 
 FRAMEWORKS = ROOT / "properties" / "_frameworks"

@@ -25,11 +25,11 @@ from tpcheck import (
     specs,
     verify,
 )
-from tpcheck.case import Space
 from tpcheck.configurations import Experts, Latent, Model
 from tpcheck.errors import InvalidArgument
 from tpcheck.given import number, whole
 from tpcheck.search.options import Options
+from tpcheck.space import Space
 
 SPEC = specs.row_linear()
 

@@ -9,9 +9,9 @@ import pytest
 
 from tpcheck import specs
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.layout import Layout
-from tpcheck.spec import Check
 
 SPEC = specs.row_linear()
 

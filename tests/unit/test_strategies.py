@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 
 from tpcheck import placement, specs, strategies
-from tpcheck.case import MODES, Case, Space
+from tpcheck.case import MODES, Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.layout import resolve
 from tpcheck.norm import Norm
@@ -22,6 +22,7 @@ from tpcheck.oracle.pose import pose
 from tpcheck.oracle.reference import build_reference
 from tpcheck.search import drawing
 from tpcheck.search.stream import Stream
+from tpcheck.space import Space
 from tpcheck.spec import Spec
 
 SPECS = {

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.layout import Layout
 from tpcheck.plan.plan import as_plan
-from tpcheck.spec import Check, Spec
+from tpcheck.spec import Spec
 
 Build = Callable[[Case], nn.Module]
 

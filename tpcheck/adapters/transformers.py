@@ -17,9 +17,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from tpcheck import specs
 from tpcheck.adapters import tiny
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.known import KnownFinding
-from tpcheck.spec import Check, Spec
+from tpcheck.spec import Spec
 
 Build = Callable[[Case], Any]
 

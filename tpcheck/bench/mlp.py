@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from tpcheck import specs
 from tpcheck.case import Case, Dim
-from tpcheck.spec import Check
+from tpcheck.check import Check
 from tpcheck.specs import reference
 from tpcheck.tensors.draw import torch_dtype
 

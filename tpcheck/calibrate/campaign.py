@@ -17,7 +17,8 @@ from hypothesis.errors import HypothesisException
 
 from tpcheck import strategies
 from tpcheck.calibrate.state import State
-from tpcheck.case import Case, Space
+from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.figures.alarms import Summary, Unit, summary
 from tpcheck.known import covering
@@ -27,7 +28,7 @@ from tpcheck.search.corpus import Corpus, Saved
 from tpcheck.search.failures import decided
 from tpcheck.search.session import Session
 from tpcheck.search.trouble import why
-from tpcheck.spec import Check
+from tpcheck.space import Space
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Code
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case, Dim
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import OfRank
 from tpcheck.figures.thresholds import Threshold
@@ -22,7 +23,6 @@ from tpcheck.report.evidence import reason
 from tpcheck.runner.runner import Runner
 from tpcheck.search import drawing
 from tpcheck.search.failures import decided
-from tpcheck.spec import Check
 from tpcheck.verdict import Verdict
 
 if TYPE_CHECKING:

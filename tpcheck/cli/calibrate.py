@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from tpcheck.calibrate.campaign import Campaign
     from tpcheck.calibrate.sensitivity import Subject
     from tpcheck.calibrate.state import State
+    from tpcheck.check import Check
     from tpcheck.figures.alarms import Summary
     from tpcheck.figures.thresholds import Threshold
     from tpcheck.search.session import Session
-    from tpcheck.spec import Check
 
 calibrate = typer.Typer(
     name="calibrate",
@@ -81,11 +81,11 @@ def alarms(
     """
     with signals.loading():
         from tpcheck.calibrate.state import STATE, Grid, State
-        from tpcheck.case import Space
         from tpcheck.engines import ranks_for
         from tpcheck.report import calibration, machine
         from tpcheck.search.collect import heavy_imports
         from tpcheck.search.session import open_session
+        from tpcheck.space import Space
 
     until = None if time_budget is None else time.monotonic() + duration(time_budget)
     grid = Grid(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
@@ -161,10 +161,10 @@ def sensitivity(
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
     with signals.loading():
         from tpcheck.calibrate.sensitivity import SUBJECTS, Subject
-        from tpcheck.case import Space
         from tpcheck.report import calibration, machine, text
         from tpcheck.search.collect import heavy_imports
         from tpcheck.search.session import open_session
+        from tpcheck.space import Space
 
     if (target is None) != (dims is None):
         raise InvalidArgument("give a check and its --dims together, or neither")

@@ -32,10 +32,10 @@ from tpcheck.cli.view import View
 from tpcheck.verdict import TROUBLE
 
 if TYPE_CHECKING:
+    from tpcheck.check import Check
     from tpcheck.fuzz.hunting import Hunting
     from tpcheck.fuzz.turn import Subject
     from tpcheck.search.options import Options
-    from tpcheck.spec import Check
     from tpcheck.workers.worker import Start
 
 For = Annotated[
@@ -108,13 +108,13 @@ def _prepared(
 ) -> tuple[list[Subject], Start, int]:
     """The checks that can run here (the others are told of), what opens a worker's session, and how
     many ranks that has."""
-    from tpcheck.case import Space
     from tpcheck.engines import require
     from tpcheck.fuzz.turn import Subject
     from tpcheck.report import text
     from tpcheck.search.attempt import address
     from tpcheck.search.collect import collect, heavy_imports, runnable
     from tpcheck.search.session import open_session, preload_of
+    from tpcheck.space import Space
 
     checks, absent = runnable(collect(targets))
     for name, reason in absent.items():

@@ -33,9 +33,9 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.verdict import TROUBLE, Verdict, exit_code, worst
 
 if TYPE_CHECKING:
+    from tpcheck.check import Check
     from tpcheck.search.options import Options
     from tpcheck.search.session import Session
-    from tpcheck.spec import Check
     from tpcheck.verdict import CheckResult
 
 
@@ -81,10 +81,10 @@ def verify(
 
 def _run(run: Run, targets: Sequence[str], options: Options, time_limit: float) -> None:
     """On ranks that are as many as `run` says, or as the degrees need."""
-    from tpcheck.case import Space
     from tpcheck.engines import ranks_for
     from tpcheck.search.collect import heavy_imports
     from tpcheck.search.session import open_session
+    from tpcheck.space import Space
 
     run.ranks = run.ranks or ranks_for(options.degrees)
     Space(options.degrees, options.dtypes, run.ranks)

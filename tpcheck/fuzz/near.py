@@ -13,12 +13,13 @@ from hypothesis.errors import HypothesisException
 from hypothesis.strategies import SearchStrategy
 
 from tpcheck import strategies
-from tpcheck.case import Case, Space
+from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.fuzz.features import behaviour, score
 from tpcheck.fuzz.shelf import variants
 from tpcheck.search import drawing
 from tpcheck.search.hunt import Hunt
+from tpcheck.space import Space
 from tpcheck.verdict import CaseResult
 
 #: Cases that Hypothesis may draw for each that is run: what ran before, or differs from what did by

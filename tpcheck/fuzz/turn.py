@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.figures.hunted import Finding
 from tpcheck.fuzz.features import SEEN, features, score
 from tpcheck.fuzz.near import Again, Around, Near
@@ -28,7 +29,6 @@ from tpcheck.search.options import SHRINK_CASES, Options
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
 from tpcheck.search.trials import Onlooker
-from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, CheckResult, Verdict
 from tpcheck.vocabulary import Kind
 

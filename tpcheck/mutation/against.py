@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 from tpcheck import strategies
-from tpcheck.case import Case, Space
+from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.evidence import OfRank
 from tpcheck.figures.rules import Against
@@ -25,7 +26,7 @@ from tpcheck.search import drawing
 from tpcheck.search.options import Options
 from tpcheck.search.session import Session
 from tpcheck.search.trouble import why
-from tpcheck.spec import Check
+from tpcheck.space import Space
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Rule
 

@@ -19,7 +19,7 @@ from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.library import Library
 
-from tpcheck.spec import Check
+from tpcheck.check import Check
 from tpcheck.tensors.ops import is_compiled, name_of
 
 Place = tuple[str, str]  # a module's name, and a variable in it

@@ -7,12 +7,12 @@ from itertools import combinations, islice
 
 from tpcheck import engines, placement
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence.masks import MaskRepeated, MasksAgree, MasksDiffer
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Entry, Shard, by_axis
 from tpcheck.protocol.messages import DrawnMask, RankReport
-from tpcheck.spec import Check
 from tpcheck.tensors.masks import TELLING
 from tpcheck.tensors.names import InPass
 from tpcheck.verdict import Mismatch

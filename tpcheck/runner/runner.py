@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.budget import Budget
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.effort import CONFIRM, Effort
 from tpcheck.oracle.pose import LIMIT, Posed, pose
@@ -40,7 +41,6 @@ from tpcheck.runner.posing import FirstSteps, Posing
 from tpcheck.runner.readings import may_be_misread, untried
 from tpcheck.runner.required import require_outputs, require_tensors
 from tpcheck.runner.second_look import doubtful, look_again
-from tpcheck.spec import Check
 from tpcheck.tensors.names import Pass
 from tpcheck.tensors.readings import Reading
 from tpcheck.verdict import CaseResult, Mismatch, Verdict

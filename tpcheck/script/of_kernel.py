@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tpcheck.check import Check
 from tpcheck.discipline import Kernel
 from tpcheck.errors import CaseError
 from tpcheck.kernels.registered import EVERY
@@ -23,7 +24,6 @@ from tpcheck.script.carried import carried
 from tpcheck.script.parts import candidate, crash, habits, interpreted, kernel, ops
 from tpcheck.script.parts import tensors as compared
 from tpcheck.search.corpus import Saved
-from tpcheck.spec import Check
 from tpcheck.tensors import in_place
 from tpcheck.tensors.ops import lacks_backward, within
 from tpcheck.vocabulary import Kind

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tpcheck import placement
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import CaseError
 from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import Posed, pose
@@ -24,7 +25,6 @@ from tpcheck.script.parts import candidate, launch, model
 from tpcheck.script.parts import tensors as compared
 from tpcheck.script.subject import Subject
 from tpcheck.search.corpus import Saved
-from tpcheck.spec import Check
 from tpcheck.tensors import strides
 from tpcheck.vocabulary import Kind
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tpcheck.spec import Check
+from tpcheck.check import Check
 
 
 @dataclass(frozen=True)

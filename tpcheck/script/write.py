@@ -6,13 +6,13 @@ import importlib.metadata
 import sys
 
 from tpcheck import __version__
+from tpcheck.check import Check
 from tpcheck.errors import CaseError
 from tpcheck.report.script import head
 from tpcheck.script import of_kernel, of_model
 from tpcheck.script.body import Body
 from tpcheck.script.pasted import definitions, imports
 from tpcheck.search.corpus import Saved
-from tpcheck.spec import Check
 from tpcheck.vocabulary import Kind
 
 

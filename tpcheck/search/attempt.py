@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.process import own_settings
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
 from tpcheck.search.trouble import why
-from tpcheck.spec import Check
 from tpcheck.verdict import CheckResult, Verdict
 
 

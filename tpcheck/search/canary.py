@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import reasons
 from tpcheck.runner.runner import Runner
 from tpcheck.search.failures import decided
-from tpcheck.spec import Check
 from tpcheck.specs.linear import row_linear
 from tpcheck.verdict import CaseResult
 from tpcheck.vocabulary import Kind

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+from tpcheck.check import Check
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
 from tpcheck.oracle.limit import one_process
 from tpcheck.process import guard, own_settings
 from tpcheck.search.neighbours import make_importable, packages_beside, require_own
-from tpcheck.spec import Check
 
 
 def collect(targets: Iterable[str]) -> list[Check]:

@@ -11,14 +11,15 @@ from hypothesis.errors import HypothesisException
 from hypothesis.strategies import SearchStrategy
 
 from tpcheck import strategies
-from tpcheck.case import Case, Space
+from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Stuck
 from tpcheck.search.failures import family, size
 from tpcheck.search.options import SHRINK_CASES, Options
 from tpcheck.search.stream import Stream
 from tpcheck.search.trials import Trials
-from tpcheck.spec import Check
+from tpcheck.space import Space
 from tpcheck.verdict import CaseResult
 from tpcheck.vocabulary import Impasse
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import as_json
 from tpcheck.report.files import uninterrupted
 from tpcheck.search.corpus import Saved, is_outside
 from tpcheck.search.options import Options
-from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Diagnosis
 from tpcheck.vocabulary import Code
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpcheck.check import Check
 from tpcheck.diagnosis.examine import examine_failure, unexplained
 from tpcheck.engines import ranks_for
 from tpcheck.errors import CaseError, InvalidArgument, let_through
@@ -17,7 +18,6 @@ from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus, Saved, is_file, is_outside
 from tpcheck.search.session import Session, open_session, preload_of
 from tpcheck.search.trouble import why
-from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Verdict
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tpcheck.check import Check
 from tpcheck.diagnosis.examine import Examined
 from tpcheck.errors import let_through
 from tpcheck.evidence.judged import over
@@ -23,7 +24,6 @@ from tpcheck.search.options import Options
 from tpcheck.search.outcome import left_behind, left_out, undecided
 from tpcheck.search.trials import Anew, Onlooker, StateLeft, Trials
 from tpcheck.search.trouble import why
-from tpcheck.spec import Check
 from tpcheck.verdict import (
     CaseResult,
     CheckResult,

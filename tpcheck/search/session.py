@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tpcheck.check import Check
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument, Untrusted, shown
 from tpcheck.given import is_amount
 from tpcheck.report import reasons
 from tpcheck.search import canary
 from tpcheck.search.collect import collect, runnable
-from tpcheck.spec import Check
 
 
 @dataclass

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tpcheck.case import MOST_RANKS, Space
+from tpcheck.case import MOST_RANKS
+from tpcheck.check import Check
 from tpcheck.engines import ranks_for
 from tpcheck.errors import InvalidArgument, Untrusted, shown
 from tpcheck.report import reasons
@@ -17,7 +18,7 @@ from tpcheck.search.collect import checks_in, runnable
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.session import Session, open_session, preload_of
-from tpcheck.spec import Check
+from tpcheck.space import Space
 from tpcheck.verdict import TROUBLE, CheckFailed, CheckResult, CheckTroubled, Verdict, exit_code
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from tests.catalogue.long_run.faults import RIGHT
 from tests.catalogue.long_run.model import Clock, candidate, case_of
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.engines.engine import Engine
 from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.protocol.problem import Target
 from tpcheck.runner.runner import Runner
-from tpcheck.spec import Check
 from tpcheck.tensors.names import InPass, Pass
 from tpcheck.vocabulary import Kind
 
 if TYPE_CHECKING:
-    from tpcheck.spec import Candidate
+    from tpcheck.check import Candidate
 
 #: The gradient that is changed, and the steps, from 1, in which it is.
 CHANGED, STEPS = "blocks.0.mlp.up.weight", (1, 5, 20)

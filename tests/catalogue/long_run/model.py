@@ -16,7 +16,7 @@ from tpcheck.spec import Spec
 from tpcheck.specs.block import block_dims
 
 if TYPE_CHECKING:
-    from tpcheck.spec import Candidate
+    from tpcheck.check import Candidate
 
 #: One model of two layers, whose ranks have several heads and columns each at tp=4.
 DIMS = {

@@ -12,11 +12,12 @@ from fixtures.parallel.linear import RowLinear
 from properties import embedding, fused, linear
 from tests.candidates import linear_dims
 from tpcheck import Check, strategies
-from tpcheck.case import DTYPES, Case, Space
+from tpcheck.case import DTYPES, Case
 from tpcheck.engines.engine import Engine
 from tpcheck.oracle.pose import pose
 from tpcheck.runner.runner import Runner
 from tpcheck.search import drawing
+from tpcheck.space import Space
 from tpcheck.spec import Spec
 from tpcheck.verdict import Verdict
 

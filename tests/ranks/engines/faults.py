@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from tests import candidates
+from tpcheck.check import Check
 from tpcheck.protocol import wire
 from tpcheck.protocol.messages import Ended, Learned, RankReport, Ready
-from tpcheck.spec import Check
 
 FOREVER = 60.0
 

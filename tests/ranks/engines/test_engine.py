@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from tests import ROOT, candidates
+from tpcheck.check import Check
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.report.as_json import detail
 from tpcheck.report.text import describe
 from tpcheck.runner.runner import Runner
-from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Verdict
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from tests import candidates
 from tests.ranks.engines.test_faults import left, marked
+from tpcheck.check import Check
 from tpcheck.engines import template_process
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import EngineUnavailable, InvalidArgument
 from tpcheck.report.as_json import detail
 from tpcheck.runner.runner import Runner
-from tpcheck.spec import Check
 from tpcheck.verdict import CaseResult, Verdict
 
 MODULE = """

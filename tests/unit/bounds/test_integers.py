@@ -8,10 +8,11 @@ import pytest
 
 from tests.candidates import linear_dims
 from tpcheck import specs, strategies
-from tpcheck.case import Case, Space
+from tpcheck.case import Case
 from tpcheck.errors import CaseError
 from tpcheck.oracle.pose import pose
 from tpcheck.search import drawing
+from tpcheck.space import Space
 
 ROW = specs.row_linear()
 DIMS = linear_dims(12, 6, batch=2, seq=3, bias=True)

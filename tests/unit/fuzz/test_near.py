@@ -10,12 +10,12 @@ import pytest
 
 from tests.unit.search.test_hunt import NUMBERED, WRONG, FakeTrials
 from tpcheck import Case, strategies
-from tpcheck.case import Space
 from tpcheck.fuzz import near as room
 from tpcheck.fuzz.near import Again, Around, Near
 from tpcheck.search import drawing
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.options import Options
+from tpcheck.space import Space
 from tpcheck.verdict import CaseResult, Mismatch
 
 

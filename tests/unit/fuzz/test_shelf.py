@@ -8,9 +8,9 @@ from hypothesis import Phase
 from hypothesis.database import choices_from_bytes, choices_to_bytes
 
 from tpcheck import Case, strategies
-from tpcheck.case import Space
 from tpcheck.fuzz.shelf import KEPT, Shelf, variants
 from tpcheck.search import drawing
+from tpcheck.space import Space
 
 CASES = strategies.kernel_cases(
     Space((1,)),

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.script import subject
 from tpcheck.script.parts import candidate as part
 from tpcheck.script.subject import Subject
 from tpcheck.search.collect import collect
-from tpcheck.spec import Check
 
 CASE = Case(mesh={"tp": 1})
 SOURCE = """

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import CaseError
 from tpcheck.script.write import script
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Saved
-from tpcheck.spec import Check
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 

@@ -11,8 +11,9 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 
 from tpcheck import strategies
-from tpcheck.case import Case, Space
+from tpcheck.case import Case
 from tpcheck.search import drawing
+from tpcheck.space import Space
 
 NUMBERS = strategies.cases(Space((2,)), {"n": st.integers(0, 10**6)})
 

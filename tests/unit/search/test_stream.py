@@ -7,9 +7,9 @@ from itertools import combinations
 from hypothesis import strategies as st
 
 from tpcheck import Case, specs, strategies
-from tpcheck.case import Space
 from tpcheck.search import drawing
 from tpcheck.search.stream import Stream, features, shows
+from tpcheck.space import Space
 
 FOUR = Space((4,))
 

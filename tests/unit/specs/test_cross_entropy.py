@@ -7,11 +7,12 @@ import torch
 from torch.nn import functional as F
 
 from tpcheck import specs, strategies
-from tpcheck.case import Case, Space
+from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.reference import draw_inputs
 from tpcheck.placement import Shard
 from tpcheck.search import drawing
+from tpcheck.space import Space
 from tpcheck.spec import Spec
 from tpcheck.specs.cross_entropy import CrossEntropy
 

@@ -9,11 +9,11 @@ from fractions import Fraction
 import pytest
 
 from tpcheck import Case, specs, strategies
-from tpcheck.case import Space
 from tpcheck.configurations import MODELS, Model
 from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Shard
 from tpcheck.search import drawing
+from tpcheck.space import Space
 from tpcheck.specs import scaled
 
 DEGREES = (1, 2, 3, 4, 8, 16)
