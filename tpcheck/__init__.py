@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tpcheck.placement import Blocks, Heads, Only, Partial, Replicate, Shard
     from tpcheck.plan.audit import audit
     from tpcheck.plan.plan import Plan
+    from tpcheck.relation import Relation
     from tpcheck.search.verify import verify
     from tpcheck.spec import Spec
     from tpcheck.training import Scaling, Training
@@ -52,6 +53,7 @@ _HOME = {
     "Plan": "plan.plan",
     "audit": "plan.audit",
     "Check": "check",
+    "Relation": "relation",
     "Spec": "spec",
     "Scaling": "training",
     "Training": "training",
@@ -76,6 +78,7 @@ __all__ = [
     "Only",
     "Partial",
     "Plan",
+    "Relation",
     "Replicate",
     "Scaling",
     "Shard",

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -32,7 +32,13 @@ MODES = ("train", "eval", "frozen", "all-frozen", "constant", "inference")
 _FORMATS = {"dtype": DTYPES, "memory": MEMORY_FORMATS, "family": FAMILIES, "gradients": GRADIENTS}
 _FORMATS["mode"] = MODES
 #: Fields that came later; cases saved before there were such keep their ids.
-_LATER = {"family": "normal", "integers": False, "gradients": "all", "mode": "train"}
+_LATER = {
+    "family": "normal",
+    "integers": False,
+    "gradients": "all",
+    "mode": "train",
+    "saved_at": 0,
+}
 #: What is not told of a case.
 _DULL = {"microbatches": 1, "step": False, "memory": "contiguous", "magnitude": 0, **_LATER}
 #: 2 ** ±1000 is still a number of float64. If it were larger, inputs would be infinite or zero in
@@ -81,6 +87,8 @@ class Case:
         mode: one of `MODES`: the module is in "eval" mode; about half of its parameters are
             "frozen", by their names and the seed, or all; inputs are "constant", which take no
             gradient; or a forward of "inference" comes before each pass (`tensors/case_mode`).
+        saved_at: TP degree of the ranks that have saved what these load, where the check saves; 0
+            for their own.
     """
 
     dims: Mapping[str, Dim] = field(default_factory=dict)
@@ -95,6 +103,7 @@ class Case:
     integers: bool = False
     gradients: str = "all"
     mode: str = "train"
+    saved_at: int = 0
 
     def __post_init__(self) -> None:
         for name in ("dims", "mesh"):
@@ -143,6 +152,10 @@ class Case:
         if self.world_size > MOST_RANKS:
             given = shown(dict(self.mesh))
             raise CaseError(f"case.mesh={given} needs more than {MOST_RANKS} ranks")
+        if not _is_int(self.saved_at) or self.saved_at < 0:
+            what = "a TP degree, nor 0 for that of the case"
+            raise CaseError(f"case.saved_at={shown(self.saved_at)} is not {what}")
+        _ = self.when_saved  # which must be a case, too
 
     def _validate_numbers(self) -> None:
         if not _is_int(self.microbatches) or not 1 <= self.microbatches <= MOST_MICROBATCHES:
@@ -198,6 +211,13 @@ class Case:
     def world_size(self) -> int:
         """How many ranks the case needs: the product over the mesh's axes."""
         return math.prod(self.mesh.values())
+
+    @property
+    def when_saved(self) -> Case:
+        """The case of the ranks that save what those of this one load."""
+        if not self.saved_at:
+            return self
+        return replace(self, mesh={**self.mesh, "tp": self.saved_at}, saved_at=0)
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Rank → its coordinate on each mesh axis (row-major: the last axis is innermost)."""

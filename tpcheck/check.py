@@ -15,10 +15,14 @@ from tpcheck.known import KnownFinding
 from tpcheck.spec import Spec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
     from torch.distributed.device_mesh import DeviceMesh
 
     Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]
+    #: (module, full state), or (module, folder) where the check has `save`.
+    Load = Callable[[Any, Any], None]
     Passes = Sequence[Mapping[str, Tensor]]
     Schedule = Callable[[Any, Passes, Passes], Sequence[Any]]
     Clip = Callable[[Any, DeviceMesh, float], Any]
@@ -39,6 +43,10 @@ class Check:
         load: (module, full state) → None: the candidate's own loader, given every full parameter
             and buffer that a checkpoint has, by its reference name. It fills the candidate's, or
             puts others in their place. By default the harness loads slices by the layout.
+        save: (module, folder) → None: the candidate's own checkpoint, of the parameters and buffers
+            that the harness has loaded. `load` is then (module, folder) → None, on ranks of this or
+            of another TP degree (`Case.saved_at`), and what it leaves must be what was saved, to
+            the bit.
         schedule: (module, inputs, cotangents) → outputs: the candidate's own order of forwards and
             backwards, as a pipeline has it, in place of one microbatch after the other. `inputs`
             and `cotangents` are lists, of each microbatch name → this rank's part; the inputs are
@@ -73,7 +81,8 @@ class Check:
     spec: Spec
     candidate: Candidate
     name: str = ""
-    load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
+    load: Load | None = None
+    save: Callable[[Any, Path], None] | None = None
     schedule: Schedule | None = None
     clip: Clip | None = None
     optimizer: OwnOptimizer | None = None
@@ -95,7 +104,8 @@ class Check:
                 f"Check(candidate=…) is a {given}; pass a function build(case, mesh) -> module"
             )
         demand(self, "name", self.name == "" or is_name(self.name), A_NAME)
-        demand_callables(self, "load", "schedule", "clip", "optimizer", "witness", optional=True)
+        optional = "load save schedule clip optimizer witness"
+        demand_callables(self, *optional.split(), optional=True)
         for flag in ("communication", "processes"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         findings = isinstance(self.known, (list, tuple)) and all(
@@ -113,6 +123,15 @@ class Check:
                 raise InvalidArgument(f"overrides[{shown(name)}]{hint}")
         if self.overrides:
             object.__setattr__(self, "spec", replace(self.spec, **self.overrides))
+        if self.spec.reference is None:
+            raise InvalidArgument(
+                f"Check(spec=…): spec {self.spec.name!r} has no reference; give it one, or a "
+                "Relation, which has another candidate in its place"
+            )
+        if self.save is not None and self.load is None:
+            raise InvalidArgument(
+                "Check(save=…): nothing loads what it saves; give load=(module, folder) -> None"
+            )
         if self.clip is not None and self.spec.norm is None:
             raise InvalidArgument(
                 f"Check(clip=…): spec {self.spec.name!r} asks for no norm; give Spec(norm=Norm())"
@@ -153,10 +172,8 @@ class Check:
 
     def _is(self, other: Check) -> bool:
         """Whether `other` is this check, whatever its name."""
-        return all(
-            getattr(other, part) is getattr(self, part)
-            for part in ("spec", "candidate", "load", "plan", "schedule", "clip", "optimizer")
-        )
+        parts = ["spec", "candidate", "load", "save", "plan", "schedule", "clip", "optimizer"]
+        return all(getattr(other, part) is getattr(self, part) for part in parts)
 
 
 def _with_subclasses(kind: type) -> set[type]:

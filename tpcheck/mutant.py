@@ -6,7 +6,7 @@ evidence and the diagnosis with what the mutant says of itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,14 @@ from tpcheck.check import Check
 from tpcheck.discipline import Kernel
 from tpcheck.errors import listed
 from tpcheck.given import A_NAME, demand, demand_callables, is_name
+from tpcheck.relation import Relation
 from tpcheck.spec import Spec
 from tpcheck.vocabulary import Code, Kind
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from pathlib import Path
 
-    from tpcheck.check import Candidate, Clip, OwnOptimizer, Schedule, Witness
+    from tpcheck.check import Candidate, Clip, Load, OwnOptimizer, Schedule, Witness
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +37,15 @@ class Mutant:
         shows_in: the kinds of evidence (`vocabulary.Kind`) of which one must kill it.
         diagnosis: the codes (`vocabulary.Code`) of which one must be given.
         load: the candidate's own loader, where the loader is what is wrong.
+        save: the candidate's own checkpoint, as `Check` takes it.
         plan: the plan that the candidate is built by, as `Check` takes it.
         schedule: the candidate's own order of forwards and backwards, as `Check` takes it.
         clip: how the candidate clips its gradients, as `Check` takes it.
         optimizer: the candidate's own, as `Check` takes it.
         kernel: what a kernel is held to besides its values, as `Check` takes it.
         witness: what must run, as `Check` takes it.
+        same_as: what the candidate is to be the same as, as `Relation` takes it, where the spec has
+            no reference.
     """
 
     name: str
@@ -51,13 +55,15 @@ class Mutant:
     source: str
     shows_in: tuple[str, ...]
     diagnosis: tuple[str, ...]
-    load: Callable[[Any, Mapping[str, Tensor]], None] | None = None
+    load: Load | None = None
+    save: Callable[[Any, Path], None] | None = None
     witness: Witness | None = None
     plan: Any = None
     schedule: Schedule | None = None
     clip: Clip | None = None
     optimizer: OwnOptimizer | None = None
     kernel: Kernel | None = None
+    same_as: Candidate | None = None
 
     def __post_init__(self) -> None:
         for name in ("name", "mechanism", "source"):
@@ -66,7 +72,8 @@ class Mutant:
         demand(self, "name", is_name(self.name), A_NAME)
         demand(self, "spec", isinstance(self.spec, Spec), "a Spec, as specs.*() returns")
         demand_callables(self, "candidate")
-        demand_callables(self, "load", "schedule", "clip", "optimizer", "witness", optional=True)
+        optional = "load save schedule clip optimizer witness same_as"
+        demand_callables(self, *optional.split(), optional=True)
         rules = self.kernel is None or isinstance(self.kernel, Kernel)
         demand(self, "kernel", rules, "a Kernel, as kernel_check sets it, or None")
         for name, known in (("shows_in", Kind), ("diagnosis", Code)):
@@ -79,11 +86,17 @@ class Mutant:
     @property
     def check(self) -> Check:
         """The check that must fail."""
-        return Check(
-            self.spec,
-            self.candidate,
+        if self.spec.reference is None:
+            return Relation(**self._parts(), same_as=self.same_as)
+        return Check(**self._parts())
+
+    def _parts(self) -> dict[str, Any]:
+        return dict(
+            spec=self.spec,
+            candidate=self.candidate,
             name=self.name,
             load=self.load,
+            save=self.save,
             communication=self.spec.budget is not None,
             plan=self.plan,
             schedule=self.schedule,

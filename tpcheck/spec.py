@@ -45,7 +45,8 @@ class Spec:
         name: shown in reports.
         cases: space → a Hypothesis strategy of `Case`s (see `tpcheck.strategies`), called in the
             driver only; or a list of cases.
-        reference: case → the unsharded `nn.Module`, or a plain function.
+        reference: case → the unsharded `nn.Module`, or a plain function. None where a `Relation` is
+            to have another candidate in its place.
         inputs: (case, draw) → name → full tensor. `draw(name, *shape)` gives normal numbers from
             the case's seed, `draw.integers(name, low, high, *shape)` integers. Float inputs get
             gradients.
@@ -83,7 +84,7 @@ class Spec:
 
     name: str
     cases: Callable[[Space], Any] | Sequence[Case]
-    reference: Callable[[Case], Reference]
+    reference: Callable[[Case], Reference] | None
     inputs: Callable[[Case, Any], Mapping[str, Tensor]]
     layout: Callable[[Case], Layout]
     forward: Callable[[Any, Mapping[str, Tensor]], Any] | None = None
@@ -108,8 +109,8 @@ class Spec:
         listed = listed and all(isinstance(case, Case) for case in self.cases)  # type: ignore[union-attr]
         what = "a function space -> strategy, or a list of cases"
         demand(self, "cases", callable(self.cases) or listed, what)
-        demand_callables(self, "reference", "inputs", "layout")
-        optional = "forward init finalize budget requires unavailable rounding"
+        demand_callables(self, "inputs", "layout")
+        optional = "reference forward init finalize budget requires unavailable rounding"
         demand_callables(self, *optional.split(), optional=True)
         demand(self, "preload", are_modules(self.preload), "a tuple of names of modules")
         demand(self, "linear", isinstance(self.linear, bool), "True or False")

@@ -138,6 +138,7 @@ class CaseResult:
     confirmed: bool = False  # whether it took the closest ones
     suspected: bool = False  # whether closer bounds, not measured, might clear it
     left: list[Left] = field(default_factory=list)  # state that it left changed on a rank
+    saving: Case | None = None  # that of the ranks that were to save, where it went no further
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was
     masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
     #: Other ways to read the random masks that ranks drew, by the line that draws them.

@@ -132,6 +132,8 @@ class Phase(StrEnum):
     """What a rank is at."""
 
     BUILD = "build"
+    SAVE = "save"
+    LOAD = "load"
     INFERENCE = "inference"  # a forward before another, without gradients
     FORWARD = "forward"
     BACKWARD = "backward"

@@ -1,9 +1,11 @@
 """Plans of torch's `parallelize_module`, at sizes that the degree does not divide, too."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed.checkpoint as dcp
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -134,6 +136,19 @@ _even_sp = dtensor.check(
     ),
 )
 # clipped by torch's own function, which knows DTensors
+
+
+def _save(module: torch.nn.Module, folder: Path) -> None:
+    dcp.save(module.state_dict(), checkpoint_id=folder)
+
+
+def _load(module: torch.nn.Module, folder: Path) -> None:
+    state = module.state_dict()
+    dcp.load(state, checkpoint_id=folder)
+    module.load_state_dict(state)
+
+
+dtensor_mlp_saved = replace(_even_sp, save=_save, load=_load, processes=True)
 dtensor_mlp_norm = replace(_even_sp, spec=replace(_even_sp.spec, norm=Norm()))
 
 

@@ -37,6 +37,7 @@ cases = st.builds(
     memory=st.sampled_from(MEMORY_FORMATS),
     magnitude=st.integers(-8, 8),
     family=st.sampled_from(FAMILIES),
+    saved_at=st.integers(0, 4),
 )
 BASE = Case(dims={"n": 4, "bias": True}, mesh={"dp": 1, "tp": 2})
 OTHERS = {
@@ -49,6 +50,7 @@ OTHERS = {
     "memory": "offset",
     "magnitude": 1,
     "family": "equal",
+    "saved_at": 4,
 }
 
 
@@ -120,6 +122,12 @@ def test_meshes_whose_axes_are_ordered_otherwise_are_different_cases() -> None:
     assert first != second
 
 
+def test_the_ranks_that_save_differ_in_their_degree_alone() -> None:
+    case = Case(dims={"n": 4}, mesh={"dp": 2, "tp": 2}, seed=7, saved_at=4)
+    assert case.when_saved == replace(case, mesh={"dp": 2, "tp": 4}, saved_at=0)
+    assert replace(case, saved_at=0).when_saved == replace(case, saved_at=0)
+
+
 def test_a_case_cannot_be_changed() -> None:
     given_dims, given_mesh = {"n": 4}, {"tp": 2}
     case = Case(dims=given_dims, mesh=given_mesh)
@@ -145,6 +153,9 @@ MALFORMED: list[tuple[str, dict[str, Any], str]] = [
     ("dtype is a list", {"dtype": ["float64"]}, "case.dtype"),
     ("dtype holds a line break", {"dtype": "float\n64"}, "case.dtype"),
     ("unknown memory", {"memory": "tiled"}, "case.memory='tiled'"),
+    ("saved at no degree", {"saved_at": -1}, "case.saved_at=-1"),
+    ("saved by a flag", {"saved_at": True}, "case.saved_at=True"),
+    ("saved by more ranks", {"saved_at": 5000}, "case.mesh={'tp': 5000}"),
     ("no tp axis", {"mesh": {"dp": 2}}, "'tp'"),
     ("empty mesh", {"mesh": {}}, "'tp'"),
     ("degree 0", {"mesh": {"tp": 0}}, "case.mesh['tp']=0"),

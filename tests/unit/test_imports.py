@@ -39,6 +39,7 @@ ORDER = {
     "training": BOTH,
     "spec": BOTH,
     "check": BOTH,
+    "relation": BOTH,
     "strategies": DRIVER,
     "argument": BOTH,
     "kernel": BOTH,

@@ -41,17 +41,26 @@ def test_a_check_that_no_variable_holds_has_no_address() -> None:
 
 def test_renaming_keeps_everything_else() -> None:
     parts = {"load": lambda module, state: None, "schedule": lambda module, inputs, seeds: []}
+    parts["save"] = lambda module, folder: None  # type: ignore[assignment]
     check = Check(SPEC, build, **parts)
     renamed = check.named("other")
     assert renamed.title == "other" and check.name == ""
     assert (renamed.spec, renamed.candidate) == (check.spec, build)
     assert (renamed.load, renamed.schedule) == (check.load, check.schedule)
+    assert renamed.save is check.save is not None
 
 
 @pytest.mark.parametrize("given", [specs.row_linear, "row_linear", None, build])
 def test_what_is_no_spec_is_refused_by_type(given: Any) -> None:
     with pytest.raises(InvalidArgument, match=rf"Check\(spec=…\) is a {type(given).__name__}"):
         Check(given, build)
+
+
+def test_what_saves_must_load() -> None:
+    with pytest.raises(InvalidArgument, match=r"save=…\): nothing loads what it saves"):
+        Check(SPEC, build, save=lambda module, folder: None)
+    with pytest.raises(InvalidArgument, match=r"save='folder'"):
+        Check(SPEC, build, save="folder", load=lambda module, folder: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", [None, 3, "build"])

@@ -7,10 +7,12 @@ of something else in the first half of its digits (`unlike`).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from tpcheck.evidence import Values
+from tpcheck.evidence import NotAsSaved, Values
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -27,7 +29,19 @@ def unlike(here: Tensor, due: Tensor, *, name: str, rank: int) -> Mismatch | Non
     """
     value, wanted, error, size = _compared(here, due)
     bound = _epsilon(here, due) ** 0.5 * size
-    wrong = ~(error <= bound)
+    return _worst(~(error <= bound), value, wanted, error, bound, name, rank)
+
+
+def _worst(
+    wrong: Tensor,
+    value: Tensor,
+    wanted: Tensor,
+    error: Tensor,
+    bound: Tensor,
+    name: str,
+    rank: int,
+) -> Mismatch | None:
+    """Of the elements that are wrong, the one that is furthest beyond its bound."""
     if not bool(wrong.any()):
         return None
     excess = torch.where(wrong, (error - bound).nan_to_num(nan=torch.inf), -torch.inf)
@@ -38,6 +52,22 @@ def unlike(here: Tensor, due: Tensor, *, name: str, rank: int) -> Mismatch | Non
         float(t.reshape(-1)[worst]) for t in (wanted, value, error, bound)
     )
     return Mismatch(name, Kind.PARAM, rank, index, due_there, found, off, allowed, detail)
+
+
+def not_as_saved(here: Tensor, due: Tensor, *, name: str, rank: int) -> Mismatch | None:
+    """Where a loaded tensor is not what was saved, to the bit; NaN is as NaN.
+
+    Args:
+        here, due: of one shape.
+    """
+    value, wanted, error, _ = _compared(here, due)
+    wrong = ~((here.detach() == due.to(here.device)) | (value.isnan() & wanted.isnan()))
+    bound = torch.zeros_like(error)
+    found = _worst(wrong, value, wanted, error, bound, name, rank)
+    if found is None:
+        return None
+    assert isinstance(found.detail, Values), found
+    return replace(found, detail=NotAsSaved(**vars(found.detail)))
 
 
 def alike(here: Tensor, due: Tensor) -> bool:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from hypothesis.errors import HypothesisException
 
-from tpcheck import strategies
 from tpcheck.calibrate.state import State
 from tpcheck.case import Case
 from tpcheck.check import Check
@@ -25,10 +24,10 @@ from tpcheck.known import covering
 from tpcheck.runner.runner import Runner
 from tpcheck.search import drawing
 from tpcheck.search.corpus import Corpus, Saved
+from tpcheck.search.drawn import strategy_of
 from tpcheck.search.failures import decided
 from tpcheck.search.session import Session
 from tpcheck.search.trouble import why
-from tpcheck.space import Space
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Code
 
@@ -150,13 +149,14 @@ class Campaign:
         return Unit(name, tp, dtype, number, usage, alarms, undecided, known, seconds)
 
     def _draw(self, check: Check, tp: int, dtype: str, number: int) -> list[Case]:
-        space = Space((tp,), (dtype,), self.engine.ranks)
         key = f"{self.state.grid.seed} {check.title} {tp} {dtype} {number}"
         if not callable(check.spec.cases):
             listed = [case for case in check.spec.cases if (case.tp, case.dtype) == (tp, dtype)]
             return drawing.reseeded(listed, key)
         try:
-            return drawing.sample(strategies.of(check.spec, space), UNIT, key)
+            degrees, ranks = self.state.grid.degrees, self.engine.ranks
+            strategy = strategy_of(check, tp, degrees, (dtype,), ranks)
+            return drawing.sample(strategy, UNIT, key)
         except HypothesisException as error:
             raise InvalidArgument(f"{check.title}: {str(error).splitlines()[0]}") from None
 

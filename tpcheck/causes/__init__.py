@@ -68,7 +68,24 @@ class OnlyInMode:
     only_in_mode: str
 
 
-Cause = InAnyDtype | OnlyInDtype | OnlyInMode
+@dataclass(frozen=True)
+class OnlySavedAt:
+    """A cause that shows where ranks of the TP degree `only_saved_at` have saved what these load,
+    and not where they have saved it themselves."""
+
+    cause: InAnyDtype | OnlyInDtype | OnlyInMode
+    only_saved_at: int
+
+
+@dataclass(frozen=True)
+class WhileSaving:
+    """A cause that was seen on the ranks that save, of the TP degree `saved_at`."""
+
+    cause: InAnyDtype
+    saved_at: int
+
+
+Cause = InAnyDtype | OnlyInDtype | OnlyInMode | OnlySavedAt | WhileSaving
 
 #: Causes that are seen in a factor: at tp=2, what is 2 for any other reason fits them, too.
 Factor = Scaled | BiasRepeated | ScaledOverData | AllScaled | FirstPassRepeated

@@ -46,6 +46,15 @@ class LoadedElements:
 
 
 @dataclass(frozen=True)
+class LoadedScaled:
+    """All elements are `factor` times the right ones."""
+
+    parameter: str
+    rank: int
+    factor: float
+
+
+@dataclass(frozen=True)
 class LoadedAnother:
     """Rows of another parameter that is as wide: one of a fused weight, say."""
 
@@ -88,6 +97,7 @@ OfLoading = (
     | LoadedRounded
     | LoadedRows
     | LoadedElements
+    | LoadedScaled
     | LoadedAnother
     | LoadedApart
     | ComputedOtherwise

@@ -7,20 +7,28 @@ names the cause; `unclassified` says that none did.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tpcheck.causes import InAnyDtype, WhileSaving
 from tpcheck.causes.structure import NothingKnown
 from tpcheck.causes.where import AtCollective, AtTensor
 from tpcheck.diagnosis.facts import Facts, subject_of, values
 from tpcheck.diagnosis.hypotheses.precedence import by_values
-from tpcheck.diagnosis.hypotheses.reruns import in_this_mode
+from tpcheck.diagnosis.hypotheses.reruns import in_this_mode, when_saved_so
 from tpcheck.diagnosis.structure import by_structure
+from tpcheck.evidence import NotAsSaved
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
 from tpcheck.vocabulary import Code, Kind, Phase
 
 
 def diagnose(facts: Facts) -> Diagnosis:
     """The most specific cause that fits the evidence."""
-    structural = by_structure(facts.result)
-    return structural or in_this_mode(facts, by_values(facts) or _nothing_known(facts.result))
+    structural, saver = by_structure(facts.result), facts.result.saving
+    if structural is not None and saver is not None:
+        assert isinstance(structural.cause, InAnyDtype), structural
+        return replace(structural, cause=WhileSaving(structural.cause, saver.tp))
+    named = by_values(facts) or _nothing_known(facts.result)
+    return structural or when_saved_so(facts, in_this_mode(facts, named))
 
 
 def first_divergence(result: CaseResult) -> AtTensor | AtCollective | None:
@@ -36,6 +44,8 @@ def first_divergence(result: CaseResult) -> AtTensor | AtCollective | None:
 def _phase(mismatch: Mismatch) -> Phase:
     if mismatch.kind.is_output or mismatch.kind is Kind.MASK:
         return Phase.FORWARD
+    if isinstance(mismatch.detail, NotAsSaved):
+        return Phase.LOAD
     after = mismatch.kind in (Kind.PARAM, Kind.OPTIMIZER_STATE)
     return Phase.STEP if after else Phase.BACKWARD
 

@@ -119,7 +119,7 @@ def _exception(result: CaseResult, raised: Sequence[Mismatch]) -> Diagnosis:
     first = raised[0].detail
     assert isinstance(first, Raised), raised[0]
     ranks = tuple(sorted(m.rank for m in raised))
-    every = len(ranks) == result.case.world_size
+    every = len(ranks) == (result.saving or result.case).world_size
     phase = first.scene.phase
     row = first.row if phase is Phase.BUILD else None
     code = Code.ORDER_OF_PARALLELISMS if row else Code.RANK_CRASH

@@ -32,6 +32,11 @@ class Values:
 
 
 @dataclass(frozen=True)
+class NotAsSaved(Values):
+    """Elements of a parameter that are not what they were when it was saved."""
+
+
+@dataclass(frozen=True)
 class Absent:
     """The candidate has no such gradient (None), or returned no such output.
 

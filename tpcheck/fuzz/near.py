@@ -10,16 +10,13 @@ from unittest import SkipTest
 
 from hypothesis import Phase, target
 from hypothesis.errors import HypothesisException
-from hypothesis.strategies import SearchStrategy
 
-from tpcheck import strategies
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.fuzz.features import behaviour, score
 from tpcheck.fuzz.shelf import variants
 from tpcheck.search import drawing
 from tpcheck.search.hunt import Hunt
-from tpcheck.space import Space
 from tpcheck.verdict import CaseResult
 
 #: Cases that Hypothesis may draw for each that is run: what ran before, or differs from what did by
@@ -74,7 +71,7 @@ class Near(Hunt):
         begin = variants(self.around.parents, -(-count // 2), key)  # without any, nothing is drawn
         with contextlib.suppress(_Failing, HypothesisException, SkipTest):
             drawing.each(
-                _strategy(self, self.around.degree),
+                self.strategy(self.around.degree),
                 DRAWN * count,
                 key,
                 self._examine,
@@ -129,14 +126,9 @@ class Again(Hunt):
 
     def _shrink_from(self, drawn: bytes) -> None:
         with contextlib.suppress(_Failing, HypothesisException, InvalidArgument):
-            strategy = _strategy(self, self.case.tp)
+            strategy = self.strategy(self.case.tp)
             drawing.shrink_from(strategy, drawn, ONE, str(self.options.seed), self._fail)
 
     def _fail(self, case: Case) -> None:
         if self._fails_alike(case):
             raise _Failing
-
-
-def _strategy(hunt: Hunt, degree: int) -> SearchStrategy[Case]:
-    """That of a hunt's cases of one degree, by which their choices are read."""
-    return strategies.of(hunt.check.spec, Space((degree,), hunt.options.dtypes, hunt.ranks))

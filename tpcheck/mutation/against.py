@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
-from tpcheck import strategies
 from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument, let_through
@@ -23,10 +22,10 @@ from tpcheck.known import covering
 from tpcheck.mutant import Mutant
 from tpcheck.runner.runner import Runner
 from tpcheck.search import drawing
+from tpcheck.search.drawn import strategy_of
 from tpcheck.search.options import Options
 from tpcheck.search.session import Session
 from tpcheck.search.trouble import why
-from tpcheck.space import Space
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Rule
 
@@ -121,8 +120,7 @@ def draw(check: Check, engine: Engine, options: Options, count: int) -> Iterator
     finding covers."""
     by_degree = []
     for tp in options.degrees:
-        space = Space((tp,), options.dtypes, engine.ranks)
-        strategy = strategies.of(check.spec, space)
+        strategy = strategy_of(check, tp, options.degrees, options.dtypes, engine.ranks)
         by_degree.append(drawing.sample(strategy, count, f"{options.seed} {check.title} {tp}"))
     drawn = (case for cases in itertools.zip_longest(*by_degree) for case in cases)
     apart = (case for case in drawn if case and not covering(check.known, case))

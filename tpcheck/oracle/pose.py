@@ -7,7 +7,7 @@ data differ. Letters: d = dp coordinate, m = microbatch.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -32,9 +32,11 @@ from tpcheck.oracle.reference import (
     references,
 )
 from tpcheck.placement import Entry
+from tpcheck.process.alone import alone
 from tpcheck.process.surroundings import same_filters
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.scaling import Overflow
+from tpcheck.relation import OnOneRank
 from tpcheck.spec import Spec
 from tpcheck.tensors import case_mode
 from tpcheck.tensors.forms import as_int64
@@ -114,12 +116,29 @@ def pose(
         return drawn.posed(effort)
 
 
+@_one_thread()
+def placed_as(
+    spec: Spec, case: Case, state: Mapping[str, Tensor], limit: float = LIMIT
+) -> tuple[dict[str, Entry], frozenset[str]]:
+    """How a state is placed on the ranks of another case, and the parameters that the layout names.
+
+    Args:
+        state: name → full tensor, as of `Problem.params`.
+
+    Raises:
+        CaseError, LayoutError, InvalidArgument: as `pose` does.
+    """
+    with in_time(spec, case, limit):
+        layout = _layout(spec, case)
+        return placed_params(layout, case, state), _named(layout, state)
+
+
 @contextlib.contextmanager
 def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
     """Nothing in the block runs for ever, or ends the driver: either is the spec's trouble; nor
     does it make errors of others' warnings."""
     try:
-        with one_process(), same_filters(), within(seconds):
+        with one_process(), same_filters(), _world_of(spec), within(seconds):
             yield
     except TimeUp:
         raise InvalidArgument(
@@ -131,6 +150,11 @@ def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
     except BaseException as error:
         let_through(error)
         raise InvalidArgument(f"spec {spec.name!r}: {frames.in_a_line(error)}") from error
+
+
+def _world_of(spec: Spec) -> contextlib.AbstractContextManager[None]:
+    """Where the spec's reference runs."""
+    return alone() if isinstance(spec.reference, OnOneRank) else contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -186,10 +210,14 @@ def _draw(
     groups = [drawn] if spec.dp_gradients != "local" else [[problem] for problem in drawn]
     passes = [Passes(spec, case, group, torch.float64, watch) for group in groups]
     studied = [(group, study(own, of, effort)) for group, own in zip(groups, passes, strict=True)]
-    named = frozenset(layouts.matched("params", layout.params, list(state)))
+    named = _named(layout, state)
     computed = computed_buffers(of.exact) if isinstance(of.exact, nn.Module) else frozenset[str]()
     frozen = case_mode.frozen_in(of.exact)
     return _Drawn(spec, case, layout, params, named, computed, frozen, studied, limit)
+
+
+def _named(layout: Layout, state: Mapping[str, Tensor]) -> frozenset[str]:
+    return frozenset(layouts.matched("params", layout.params, list(state)))
 
 
 def _layout(spec: Spec, case: Case) -> Layout:

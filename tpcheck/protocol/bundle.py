@@ -66,7 +66,8 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
 def read_bundle(
     path: Path, d: int, entries: dict[tuple[str, str], Entry], device: torch.device | str
 ) -> Problem:
-    """Reads the problem of dp coordinate `d`; `entries` maps (kind, name) → placement."""
+    """Reads the problem of dp coordinate `d`; `entries` maps (kind, name) → placement, of
+    the targets that are wanted."""
     with safe_open(path, framework="pt", device=str(device)) as bundle:
         names = loads(bundle.metadata()["inputs"])
         most = loads(bundle.metadata()["most"])[d]
@@ -93,7 +94,7 @@ def read_bundle(
                 problem.masks.setdefault(suffix, []).append(mask)
         known = set(keys)
         for own, i, kind, name, dtype, unused, *counts in loads(bundle.metadata()["targets"]):
-            if own == d:
+            if own == d and (kind, name) in entries:
                 value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))
                 entry = entries[kind, name]
                 spread = Spread(sigma, *counts)

@@ -45,6 +45,8 @@ class Work:
     configuration: int | None = None  # of autotuned kernels, their index; by default the seed's
     witnesses: frozenset[str] = frozenset()  # kernels and operators whose runs are counted
     readings: Mapping[str, Reading] = field(default_factory=dict)  # of masks
+    checkpoint: str = ""  # the folder that the candidate saves to, or loads from
+    saving: bool = False  # whether it is to save, and nothing else
     epoch: int = 0
 
     @property

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tpcheck import placement
-from tpcheck.bounds.computed import alike, unlike
+from tpcheck.bounds.computed import alike, not_as_saved, unlike
 from tpcheck.case import Case
 from tpcheck.comms.trace import Recorder
 from tpcheck.errors import InvalidArgument
@@ -22,7 +23,7 @@ from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.live import is_dtensor, live_entry, local, partition_entry, sharded_by_hand
 from tpcheck.tensors.names import computed_buffers, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Fault, Kind
+from tpcheck.vocabulary import Fault, Kind, Phase
 
 
 class Loader:
@@ -47,6 +48,7 @@ class Loader:
             loader: the check's own `load`, tried after: it must fill all with the same, in place
                 or with tensors of its own. What these are is what counts.
         """
+        self.recorder.phase = Phase.LOAD
         fits = self._hold(module, fill=True)
         if loader is not None:
             try:
@@ -58,6 +60,7 @@ class Loader:
             fits = self._hold(module, fill=False)
         if fits:
             self._require_memory()
+            self._compare_loaded()
             self._compare_computed()
         return fits
 
@@ -109,7 +112,17 @@ class Loader:
                 if tensor.is_floating_point() and name not in computed:
                     local(tensor).fill_(torch.nan)
             with self.recorder:
-                loader(module, dict(self.state))
+                loader(module, Path(saved) if (saved := self.work.checkpoint) else dict(self.state))
+
+    def _compare_loaded(self) -> None:
+        """What comes from the candidate's own checkpoint is what went into it."""
+        if not self.work.checkpoint or self.work.saving:
+            return
+        for name in sorted(self.state.keys() & self.held.keys()):
+            here, full = self.held[name], self.state[name]
+            due = take(full, self.report.entries[name], case=self.case, rank=self.rank)
+            wrong = not_as_saved(local(here), due, name=name, rank=self.rank)
+            self.report.mismatches += [] if wrong is None else [wrong]
 
     def _compare_computed(self) -> None:
         """Buffers that the candidate computes, against the reference's. What differs by a few

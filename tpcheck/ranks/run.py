@@ -74,7 +74,9 @@ class RankRun:
         module = self._build()
         if self._in_order(module):
             _convert(module, self.device, torch_dtype(self.case))
-            if self._load(module):
+            if self.work.saving:
+                _save(self, module)
+            elif self._load(module):
                 case_mode.enter(self.case, module, self.work.frozen)
                 with self._as_asked(module), counted(self.recorder, self.work.witnesses):
                     self._run(module)
@@ -243,6 +245,14 @@ class RankRun:
         if seeds:
             with self.recorder:
                 torch.autograd.backward([outputs[name] for name in seeds], [*seeds.values()])
+
+
+def _save(run: RankRun, module: Any) -> None:
+    """Has the candidate write the checkpoint that others load."""
+    if Loader(run.work, run.problem, run.recorder, run.report).load(module, None):
+        run.recorder.phase = Phase.SAVE
+        with run.recorder:
+            run.parts["save"](module, Path(run.work.checkpoint))
 
 
 def _convert(module: Any, device: torch.device | str, dtype: torch.dtype) -> None:

@@ -22,10 +22,12 @@ class CaseFiles:
     Args:
         bundle: the file of its tensors.
         suspects: the folder for ranks' tensors outside their bounds.
+        checkpoint: the folder of what the candidate saves.
     """
 
     bundle: Path
     suspects: Path
+    checkpoint: Path
 
 
 @contextlib.contextmanager
@@ -40,10 +42,13 @@ def written(
     Raises:
         NoRoom: there is no room for them.
     """
-    files = CaseFiles(folder / f"case{epoch}.safetensors", folder / f"case{epoch}.suspects")
+    case = folder / f"case{epoch}"
+    ends = (".safetensors", ".suspects", ".checkpoint")
+    files = CaseFiles(*(case.with_suffix(end) for end in ends))
     try:
         try:
             files.suspects.mkdir()
+            files.checkpoint.mkdir()
             write_bundle(problems, files.bundle, own=own)
         except (OSError, SafetensorError):
             raise full(folder) from None
@@ -51,3 +56,4 @@ def written(
     finally:
         folders.remove(files.bundle)
         folders.remove(files.suspects)
+        folders.remove(files.checkpoint)

@@ -11,7 +11,7 @@ from tpcheck.bounds.other_rules import ON_TENSORS
 from tpcheck.budget import Budget
 from tpcheck.comms import audit
 from tpcheck.event import POINT_TO_POINT, Event
-from tpcheck.evidence import MessagesLost, Ran, ReplicasDiffer, Stuck, TracesDiffer
+from tpcheck.evidence import MessagesLost, NotAsSaved, Ran, ReplicasDiffer, Stuck, TracesDiffer
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Entry
 from tpcheck.process.aspects import Left
@@ -42,7 +42,9 @@ def judge(
         result.compiles |= report.compiles
         result.configurations = max(result.configurations, report.configurations, key=len)
         result.masks |= report.masks
-    if not failed:
+    if loaded := [m for m in result.mismatches if isinstance(m.detail, NotAsSaved)]:
+        result.mismatches = loaded  # all else follows
+    elif not failed:
         result.mismatches += _disagreeing_replicas(posed, reports)
         result.mismatches += _disagreeing_traces(reports)
         result.mismatches += uncoordinated(posed, reports)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,9 +19,8 @@ from tpcheck.oracle.pose import LIMIT, Posed, pose
 from tpcheck.plan.findings import mismatches
 from tpcheck.process import guard
 from tpcheck.process.aspects import Left
-from tpcheck.process.loaded import is_installed
-from tpcheck.protocol.messages import RankReport, Teach, Work
-from tpcheck.protocol.pickled import modules_of, sent
+from tpcheck.protocol.messages import RankReport, Work
+from tpcheck.protocol.pickled import sent
 from tpcheck.report import reasons
 from tpcheck.runner.asked import Asked
 from tpcheck.runner.files import written
@@ -40,7 +38,9 @@ from tpcheck.runner.masks import require_masks
 from tpcheck.runner.posing import FirstSteps, Posing
 from tpcheck.runner.readings import may_be_misread, untried
 from tpcheck.runner.required import require_outputs, require_tensors
+from tpcheck.runner.saving import require_saver, save, saving
 from tpcheck.runner.second_look import doubtful, look_again
+from tpcheck.runner.sent import noted, of_case, taught
 from tpcheck.tensors.names import Pass
 from tpcheck.tensors.readings import Reading
 from tpcheck.verdict import CaseResult, Mismatch, Verdict
@@ -56,7 +56,8 @@ class Runner:
         self.check, self.engine = check, engine
         spec = check.spec
         parts: dict[str, Any] = {"candidate": check.candidate, "forward": spec.forward}
-        parts |= {"load": check.load, "schedule": check.schedule, "finalize": spec.finalize}
+        parts |= {"load": check.load, "save": check.save, "schedule": check.schedule}
+        parts |= {"finalize": spec.finalize}
         parts |= {"kernel": check.kernel, "clip": check.clip, "norm": spec.norm}
         parts |= {"training": spec.training, "optimizer": check.optimizer}
         parts |= {"overwrites": spec.overwrites}
@@ -68,7 +69,7 @@ class Runner:
                 "over nothing that can't be pickled"
             ) from None
         self._key = hashlib.sha256(blob).hexdigest()[:16]
-        self._taught = _taught(self._key, blob)
+        self._taught = taught(self._key, blob)
         self.asked = Asked(check)
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)
@@ -99,6 +100,8 @@ class Runner:
                 is too small; nothing of the candidate has run then.
         """
         self.engine.require(case)
+        require_saver(self.check, case)
+        self.engine.require(case.when_saved)
         if ones:
             posed, left = self._pose(case, ones=True), self.restore()
         else:
@@ -159,16 +162,21 @@ class Runner:
         """As `execute`, with masks read in one way."""
         if self._slow is not None:
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
+        saver = saving(self.check, posed, self.limit)
         left = self.restore()
-        self.engine.teach(self._taught, posed.case.world_size)
+        self.engine.teach(self._taught, max(p.case.world_size for p in (posed, saver or posed)))
         allowed, plan = self.asked.of(posed.case, self.limit)
-        epoch = self.engine.next_epoch()
-        with written(self.engine.folder, epoch, posed.problems, own=others) as files:
+        number, problems = self.engine.next_epoch(), posed.problems
+        with written(self.engine.folder, number, problems, own=others) as files:
+            if saver is not None:
+                saved = self._judge(saver, save(self.engine, self._key, saver, files))
+                left += saved.left
+                if saved.verdict is not Verdict.PASS:
+                    return replace(saved, case=posed.case, saving=saver.case, left=left)
             work = Work(
-                bundle=str(files.bundle),
-                **_placed(posed),
+                **of_case(posed, files),
+                checkpoint=str(files.checkpoint) if saver else "",
                 plan=plan.promised if plan else None,
-                suspects=str(files.suspects),
                 dump=str(dump) if dump else "",
                 watch=watch,
                 follow=follow,
@@ -176,8 +184,8 @@ class Runner:
                 rules=others,
                 configuration=configuration,
                 readings=dict(readings),
-                epoch=epoch,
-                **_noted(allowed),
+                epoch=self.engine.next_epoch(),
+                **noted(allowed),
             )
             meanwhile = None if then is None else partial(self._posing.prepare, then)
             outcomes = self.engine.run(self._key, work, meanwhile)
@@ -185,13 +193,10 @@ class Runner:
             doubted = len(reports) == len(outcomes) and doubtful(posed, reports)
             again = partial(look_again, partial(self._closely, posed), reports, files.suspects)
             confirmed = again() if doubted and closely else None
-        if (why := _undecided(outcomes)) is not None:
-            self._slow = why if still_building(outcomes) is not None else None
-            return CaseResult(posed.case, self.engine.name, unknown=why)
-        result = judge(posed, self.engine.name, outcomes, allowed)
-        result.left = left + left_changed(reports)
-        if lost_messages(reports) or not all(left.restored for left in result.left):
-            self.engine.kill()  # the next case would receive them, or run in what was left
+        result = self._judge(posed, outcomes, allowed)
+        if result.unknown is not None:
+            return result
+        result.left = left + result.left
         result.alarms = alarms(outcomes) if others else set()
         if plan:
             result.mismatches = mismatches(plan.findings, 0) + result.mismatches
@@ -200,6 +205,21 @@ class Runner:
         result.judged = judged(posed, reports, confirmed)
         result.readings = untried(reports) if posed.problems[0].masks else []
         result.unknown = None if result.counts else reasons.nothing_judged(result.judged)
+        return result
+
+    def _judge(
+        self, posed: Posed, outcomes: list[RankReport | Mismatch], allowed: Budget | None = None
+    ) -> CaseResult:
+        """All ranks' evidence; the next case does not run in what they left changed."""
+        why = _undecided(outcomes)
+        self._slow = why if still_building(outcomes) is not None else None
+        if why is not None:
+            return CaseResult(posed.case, self.engine.name, unknown=why)
+        result = judge(posed, self.engine.name, outcomes, allowed)
+        reports = [o for o in outcomes if isinstance(o, RankReport)]
+        result.left = left_changed(reports)
+        if lost_messages(reports) or not all(left.restored for left in result.left):
+            self.engine.kill()  # the next case would receive them, or run in what was left
         return result
 
     def renew(self, ranks: int | None = None) -> None:
@@ -232,20 +252,6 @@ class Runner:
         return pose(self.check.spec, case, ones=ones, limit=self.limit)
 
 
-def _placed(posed: Posed) -> dict[str, Any]:
-    """The fields of `Work` that say where the case's tensors are."""
-    return {
-        "case": posed.case,
-        "params": posed.params,
-        "inputs": posed.inputs,
-        "outputs": posed.outputs,
-        "targets": {(t.kind, t.name): t.entry for t in posed.problems[0].targets},
-        "named": posed.named,
-        "computed": posed.computed,
-        "frozen": posed.frozen,
-    }
-
-
 def _closest(confirmed: Posed | None) -> bool:
     """Whether the closest bounds were needed."""
     return confirmed is not None and confirmed.effort is CONFIRM
@@ -259,25 +265,3 @@ def _undecided(outcomes: Sequence[RankReport | Mismatch]) -> str | None:
         return reasons.not_compiled(eager)
     missing = unmodelled(outcomes)
     return reasons.not_modelled(missing) if missing else None
-
-
-def _noted(allowed: Budget | None) -> dict[str, Any]:
-    """What ranks must note for a budget to be held against it."""
-    if allowed is None:
-        return {}
-    return {"saved": allowed.saved is not None, "witnesses": allowed.witnesses}
-
-
-def _taught(key: str, blob: bytes) -> Teach:
-    return Teach(key, blob, list(sys.path), _own_modules(), modules_of(blob))
-
-
-def _own_modules() -> dict[str, str]:
-    """Modules of the driver that ranks may have to find by file: none of the standard library,
-    none of site-packages."""
-    out = {}
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and file.endswith(".py") and not is_installed(file) and name != "__main__":
-            out[name] = file
-    return out

@@ -73,6 +73,8 @@ def _no_script(saved: Saved, what: str) -> CaseError:
 
 def _beyond(saved: Saved, check: Check) -> str | None:
     """What the case needs that no script has."""
+    if check.save is not None:
+        return "a checkpoint that it saves"
     if check.schedule is not None:
         return "a schedule of its own"
     if check.spec.training is not None:

@@ -41,6 +41,7 @@ def size(result: CaseResult) -> tuple[Any, ...]:
     numbers = [v for v in case.dims.values() if isinstance(v, (int, float))]
     flags = [case.microbatches, case.step, case.memory != "contiguous", case.magnitude != 0]
     flags += [case.family != "normal", case.gradients != "all", case.mode != "train"]
+    flags += [case.saved_at != 0]
     return (case.world_size, sum(numbers), sum(map(int, flags)), case.dtype != "float64", case.seed)
 
 

@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from hypothesis.errors import HypothesisException
 from hypothesis.strategies import SearchStrategy
 
-from tpcheck import strategies
 from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Stuck
+from tpcheck.search.drawn import strategy_of
 from tpcheck.search.failures import family, size
 from tpcheck.search.options import SHRINK_CASES, Options
 from tpcheck.search.stream import Stream
 from tpcheck.search.trials import Trials
-from tpcheck.space import Space
 from tpcheck.verdict import CaseResult
 from tpcheck.vocabulary import Impasse
 
@@ -105,12 +104,15 @@ class Hunt:
 
     def _stream(self, degree: int) -> Stream:
         if degree not in self._streams:
-            space = Space((degree,), self.options.dtypes, self.ranks)
-            strategy = strategies.of(self.check.spec, space)
             listed = () if callable(self.check.spec.cases) else self.check.spec.cases
             key = f"{self.options.seed} {degree}"
-            self._streams[degree] = self._new_stream(strategy, key, listed)
+            self._streams[degree] = self._new_stream(self.strategy(degree), key, listed)
         return self._streams[degree]
+
+    def strategy(self, degree: int) -> SearchStrategy[Case]:
+        """That of the cases of one degree."""
+        options = self.options
+        return strategy_of(self.check, degree, options.degrees, options.dtypes, self.ranks)
 
     def _new_stream(
         self, strategy: SearchStrategy[Case], key: str, listed: Sequence[Case]

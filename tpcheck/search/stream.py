@@ -179,6 +179,8 @@ def features(case: Case) -> Iterator[Feature]:
         yield "family", case.family
     if case.gradients != "all":
         yield "gradients", case.gradients
+    if case.saved_at:
+        yield "saved_at", case.saved_at > case.tp
     yield from ((f"mesh.{axis}", size) for axis, size in {"dp": 1, **case.mesh}.items())
     sizes = {n: v for n, v in sorted(case.dims.items()) if not isinstance(v, (bool, str))}
     yield from ((name, value) for name, value in case.dims.items() if name not in sizes)

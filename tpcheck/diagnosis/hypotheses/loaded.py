@@ -19,6 +19,7 @@ from tpcheck.causes.loaded import (
     LoadedNaN,
     LoadedRounded,
     LoadedRows,
+    LoadedScaled,
 )
 from tpcheck.diagnosis.facts import Facts
 from tpcheck.placement import take
@@ -59,6 +60,7 @@ def misloaded(facts: Facts) -> Diagnosis | None:
             or _other_rows(loaded)
             or _other_elements(loaded)
             or _of_another(facts, loaded)
+            or _scaled(loaded)
             or _apart(facts, loaded)
         )
     return None
@@ -138,6 +140,16 @@ def _of_another(facts: Facts, loaded: _Loaded) -> Diagnosis | None:
     if _rows_of(loaded.got, torch.cat(others), 0) is None:
         return None
     return Diagnosis(loaded.code, LoadedAnother(loaded.name, loaded.rank))
+
+
+def _scaled(loaded: _Loaded) -> Diagnosis | None:
+    """As often as there were replicas, where something adds them up."""
+    factor = _factor(loaded.got, loaded.want)
+    if factor is None or not loaded.want.any():
+        return None
+    summed = factor > 1.5 and abs(factor - round(factor)) < ROUNDED
+    code = Code.SUMMED_TWICE if summed else Code.UNCLASSIFIED
+    return Diagnosis(code, LoadedScaled(loaded.name, loaded.rank, factor))
 
 
 def _apart(facts: Facts, loaded: _Loaded) -> Diagnosis | None:

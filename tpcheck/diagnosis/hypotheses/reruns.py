@@ -10,7 +10,15 @@ from torch import Tensor
 
 from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
 from tpcheck.case import MODES
-from tpcheck.causes import Coincidence, Factor, InAnyDtype, OnlyInDtype, OnlyInMode
+from tpcheck.causes import (
+    Coincidence,
+    Factor,
+    InAnyDtype,
+    OnlyInDtype,
+    OnlyInMode,
+    OnlySavedAt,
+    WhileSaving,
+)
 from tpcheck.causes.evident import HoldsNaN, NaNOfArithmetic
 from tpcheck.causes.reruns import (
     ChangesOnRerun,
@@ -151,8 +159,19 @@ def in_this_mode(facts: Facts, named: Diagnosis) -> Diagnosis:
     trained = facts.rerun(replace(facts.case, mode=MODES[0]))
     if trained is None or trained.mismatches:
         return named
-    assert not isinstance(named.cause, OnlyInMode), named
+    assert not isinstance(named.cause, (OnlyInMode, OnlySavedAt, WhileSaving)), named
     return replace(named, cause=OnlyInMode(named.cause, facts.case.mode))
+
+
+def when_saved_so(facts: Facts, named: Diagnosis) -> Diagnosis:
+    """The cause with the degree that it needs, where the ranks load right what they saved."""
+    if not facts.case.saved_at or not values(facts.result):
+        return named
+    own = facts.rerun(replace(facts.case, saved_at=0))
+    if own is None or own.mismatches:
+        return named
+    assert not isinstance(named.cause, (OnlySavedAt, WhileSaving)), named
+    return replace(named, cause=OnlySavedAt(named.cause, facts.case.saved_at))
 
 
 def changes(facts: Facts) -> Diagnosis | None:

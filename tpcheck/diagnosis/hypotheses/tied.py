@@ -126,6 +126,7 @@ class _Untied:
         self.spec = spec
 
     def __call__(self, case: Case) -> Any:
+        assert self.spec.reference is not None, "a check's"
         module: Any = self.spec.reference(case)
         if not isinstance(module, nn.Module):
             return module

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tpcheck.causes import Cause, OnlyInDtype, OnlyInMode
+from tpcheck.causes import Cause, OnlyInDtype, OnlyInMode, OnlySavedAt, WhileSaving
 from tpcheck.causes.altered import OfAltered
 from tpcheck.causes.evident import OfEvidence
 from tpcheck.causes.loaded import OfLoading
@@ -41,6 +41,11 @@ from tpcheck.report.diagnoses import (
 
 def sentence(cause: Cause) -> str:
     """What is wrong, and what shows it."""
+    if isinstance(cause, WhileSaving):
+        return f"{sentence(cause.cause)}; so on the ranks that save, at tp={cause.saved_at}"
+    if isinstance(cause, OnlySavedAt):
+        degree, other = cause.only_saved_at, "right where the ranks load what they saved themselves"
+        return f"{sentence(cause.cause)}; so where it was saved at tp={degree}, {other}"
     if isinstance(cause, OnlyInMode):
         return f"{sentence(cause.cause)}; so in the mode {cause.only_in_mode}, right in training"
     if isinstance(cause, OnlyInDtype):

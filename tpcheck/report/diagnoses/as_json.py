@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from tpcheck.causes import Cause, OnlyInDtype, OnlyInMode
+from tpcheck.causes import Cause, OnlyInDtype, OnlyInMode, OnlySavedAt, WhileSaving
 from tpcheck.causes.altered import Regathered
 from tpcheck.causes.evident import OnOtherRanks, OtherDtype, OutputsNamedOtherwise
 from tpcheck.causes.reruns import WrongOnOneRank
@@ -25,6 +25,10 @@ from tpcheck.report.evidence import ending, place
 def evidence_of(cause: Cause) -> Mapping[str, Any]:
     """Field → value, where there is one, and what reports have said since before causes had
     fields. What a cause has `seen` is among the mismatches, and is not repeated."""
+    if isinstance(cause, WhileSaving):
+        return {**evidence_of(cause.cause), "saved_at": cause.saved_at}
+    if isinstance(cause, OnlySavedAt):
+        return {**evidence_of(cause.cause), "only_saved_at": cause.only_saved_at}
     if isinstance(cause, OnlyInMode):
         return {**evidence_of(cause.cause), "only_in_mode": cause.only_in_mode}
     if isinstance(cause, OnlyInDtype):

@@ -42,6 +42,11 @@ def _(cause: causes.LoadedElements) -> str:
 
 
 @sentence.register
+def _(cause: causes.LoadedScaled) -> str:
+    return f"{_what(cause)} is {cause.factor:.4g} times what it should be"
+
+
+@sentence.register
 def _(cause: causes.LoadedAnother) -> str:
     return f"{_what(cause)} holds rows of another parameter of the fused weight"
 

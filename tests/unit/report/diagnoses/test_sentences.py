@@ -26,8 +26,10 @@ from tests.unit.report.diagnoses.said import (
     terms,
     tied,
 )
-from tpcheck.causes import Cause, OnlyInDtype, OnlyInMode
+from tpcheck.causes import Cause, OnlyInDtype, OnlyInMode, OnlySavedAt, WhileSaving
 from tpcheck.causes.altered import RowsMixed
+from tpcheck.causes.loaded import LoadedNaN
+from tpcheck.causes.structure import RanksRaised
 from tpcheck.causes.tensor import Scaled
 from tpcheck.causes.where import (
     AtCollective,
@@ -69,6 +71,17 @@ SAID: list[Said] = [
         "output: every element is world_size × the reference; so in bfloat16, right in float64; so "
         "in the mode eval, right in training",
         {"factor": 2.0, "only_in": "bfloat16", "only_in_mode": "eval"},
+    ),
+    (
+        OnlySavedAt(LoadedNaN("w", 0), 4),
+        "w as loaded on rank 0 has uninitialized elements (NaN); so where it was saved at tp=4, "
+        "right where the ranks load what they saved themselves",
+        {"parameter": "w", "only_saved_at": 4},
+    ),
+    (
+        WhileSaving(RanksRaised((3,), False, "OSError", "no room", Phase.SAVE, None), 4),
+        "rank 3 raised OSError: no room (in save); so on the ranks that save, at tp=4",
+        {"ranks": [3], "saved_at": 4},
     ),
 ]
 

@@ -11,6 +11,7 @@ from tpcheck.causes.loaded import (
     LoadedNaN,
     LoadedRounded,
     LoadedRows,
+    LoadedScaled,
 )
 
 SAID: list[Said] = [
@@ -25,6 +26,11 @@ SAID: list[Said] = [
         LoadedElements("w", 0),
         "w as loaded on rank 0 holds elements of the full weight, sharded or laid out otherwise",
         {"rank": 0},
+    ),
+    (
+        LoadedScaled("w", 0, 2.0),
+        "w as loaded on rank 0 is 2 times what it should be",
+        {"factor": 2.0},
     ),
     (
         LoadedAnother("w", 0),

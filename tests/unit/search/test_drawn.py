@@ -1,0 +1,53 @@
+"""Cases of a check that saves: at which degrees, and of sizes that fit both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests import candidates
+from tpcheck import Case, specs
+from tpcheck.check import Check
+from tpcheck.search.drawing import sample
+from tpcheck.search.drawn import strategy_of
+
+PLAIN = candidates.check(candidates.Row)
+SAVING = Check(
+    specs.attention(),
+    PLAIN.candidate,
+    save=lambda module, folder: None,
+    load=lambda module, folder: None,
+)
+
+
+def drawn(check: Check, degree: int, degrees: tuple[int, ...], ranks: int = 4) -> list[Case]:
+    return sample(strategy_of(check, degree, degrees, ("float64",), ranks), 60, "drawn")
+
+
+def test_half_of_them_are_saved_at_another_degree() -> None:
+    cases = drawn(SAVING, 2, (1, 2, 4))
+    assert {case.tp for case in cases} == {2}
+    assert {case.saved_at for case in cases} == {0, 1, 4}
+    elsewhere = sum(case.saved_at != 0 for case in cases)
+    assert 15 <= elsewhere <= 45
+
+
+def test_a_larger_degree_fits_them_and_the_ranks_that_there_are() -> None:
+    cases = [case for case in drawn(SAVING, 2, (2, 4)) if case.saved_at]
+    requires = SAVING.spec.requires
+    assert cases and requires is not None
+    assert all(requires(case.when_saved) is None for case in cases)
+    assert {case.when_saved.world_size for case in cases} == {4}
+    assert len({(case["heads"], case["kv_heads"]) for case in cases}) > 3
+
+
+def test_degrees_of_which_neither_divides_the_other_do_not_mix() -> None:
+    assert {case.saved_at for case in drawn(SAVING, 3, (2, 3, 4))} == {0}
+    assert {case.saved_at for case in drawn(SAVING, 2, (2,))} == {0}
+
+
+def test_a_list_of_cases_says_it_itself_and_what_does_not_save_has_none() -> None:
+    listed = [Case(dims={"n": 4}), Case(dims={"n": 4}, saved_at=4)]
+    check = replace(SAVING, spec=replace(SAVING.spec, cases=listed))
+    strategy = strategy_of(check, 2, (2, 4), ("float64",), 4)
+    assert {case.saved_at for case in sample(strategy, 20, "listed")} <= {0, 4}
+    assert {case.saved_at for case in drawn(PLAIN, 2, (2, 4))} == {0}

@@ -1,0 +1,51 @@
+"""What a runner sends to the ranks: the candidate, and a case."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tpcheck.budget import Budget
+from tpcheck.oracle.pose import Posed
+from tpcheck.process.loaded import is_installed
+from tpcheck.protocol.messages import Teach
+from tpcheck.protocol.pickled import modules_of
+from tpcheck.runner.files import CaseFiles
+
+
+def of_case(posed: Posed, files: CaseFiles) -> dict[str, Any]:
+    """The fields of `Work` that say which case it is, and where its tensors are."""
+    return {
+        "bundle": str(files.bundle),
+        "suspects": str(files.suspects),
+        "case": posed.case,
+        "params": posed.params,
+        "inputs": posed.inputs,
+        "outputs": posed.outputs,
+        "targets": {(t.kind, t.name): t.entry for t in posed.problems[0].targets},
+        "named": posed.named,
+        "computed": posed.computed,
+        "frozen": posed.frozen,
+    }
+
+
+def noted(allowed: Budget | None) -> dict[str, Any]:
+    """What ranks must note for a budget to be held against it."""
+    if allowed is None:
+        return {}
+    return {"saved": allowed.saved is not None, "witnesses": allowed.witnesses}
+
+
+def taught(key: str, blob: bytes) -> Teach:
+    return Teach(key, blob, list(sys.path), _own_modules(), modules_of(blob))
+
+
+def _own_modules() -> dict[str, str]:
+    """Modules of the driver that ranks may have to find by file: none of the standard library,
+    none of site-packages."""
+    out = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and file.endswith(".py") and not is_installed(file) and name != "__main__":
+            out[name] = file
+    return out

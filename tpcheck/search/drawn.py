@@ -1,0 +1,45 @@
+"""The strategy of a check's cases: that of its spec, with what the check itself asks of a case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from tpcheck import strategies
+from tpcheck.case import Case
+from tpcheck.check import Check
+from tpcheck.space import Space
+
+
+def strategy_of(
+    check: Check, degree: int, degrees: Sequence[int], dtypes: tuple[str, ...], ranks: int
+) -> SearchStrategy[Case]:
+    """Cases of one TP degree.
+
+    Where the check saves, half of them are saved at another of `degrees`, one that divides this one
+    or is a multiple of it: sizes that are drawn for the larger degree fit the smaller one.
+
+    Args:
+        degrees: those of the whole run.
+        ranks: how many there are.
+
+    Raises:
+        InvalidArgument: as of `strategies.of`.
+    """
+    own = strategies.of(check.spec, Space((degree,), dtypes, ranks))
+    if check.save is None or not callable(check.spec.cases):
+        return own
+    elsewhere = []
+    for other in sorted({*degrees} - {degree}):
+        smaller, larger = sorted((degree, other))
+        if larger % smaller == 0:
+            fitting = strategies.of(check.spec, Space((larger,), dtypes, ranks))
+            elsewhere.append(st.builds(_saved_at, fitting, st.just(degree), st.just(other)))
+    return st.one_of(own, st.one_of(elsewhere)) if elsewhere else own
+
+
+def _saved_at(case: Case, degree: int, other: int) -> Case:
+    return replace(strategies.required(case), mesh={**case.mesh, "tp": degree}, saved_at=other)
