@@ -131,6 +131,8 @@ class CaseResult:
     unknown: str | None = None  # why nothing could be decided
     trace: list[list[Event]] = field(default_factory=list)  # [rank][collective]
     usage: float = 0.0  # the largest error / bound seen among values that agree
+    bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # on one rank: held, due
+    saved: int = 0  # elements that autograd kept on one rank, where they were counted
     alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for
     compiles: bool = False  # whether the candidate hands something to `torch.compile`
     configurations: tuple[str, ...] = ()  # of the autotuned kernel that has most
@@ -242,6 +244,7 @@ class CheckResult:
     counterexample: Counterexample | None = None
     reason: str | None = None  # why UNKNOWN, or why it could not go on after a FAIL
     usage: dict[str, float] = field(default_factory=dict)  # dtype → largest error / bound
+    bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # on one rank: most held, due
     findings: list[FindingResult] = field(default_factory=list)
     judged: Tensors = field(default_factory=dict)  # over the cases that did not fail
     left: list[LeftBehind] = field(default_factory=list)

@@ -105,6 +105,7 @@ class Misheld:
         storage, expected: bytes that the shard keeps alive, and its own.
         placement, expected_placement: as the candidate declares it, and the layout's.
         elsewhere: where this rank is, and where the layout has the parameter.
+        what: of the parameter, or beside it, keeps a storage alive, where it is not itself.
         parameters: how many there are, none of which is sharded.
         built: what the candidate's `build` returned, where that is not a module.
     """
@@ -118,6 +119,7 @@ class Misheld:
     placement: str | None = None
     expected_placement: str | None = None
     elsewhere: Elsewhere | None = None
+    what: str | None = None
     parameters: int | None = None
     built: str | None = None
 

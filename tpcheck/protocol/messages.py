@@ -84,6 +84,7 @@ class RankReport:
     entries: dict[str, Entry] = field(default_factory=dict)  # parameters' live placements
     events: list[Event] = field(default_factory=list)
     saved: int = 0  # elements that autograd kept after the first forward, besides parameters
+    bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # what → held, due
     usage: float = 0.0
     compared: dict[tuple[str, str], Entry] = field(default_factory=dict)  # placed as compared
     extra: dict[str, int] = field(default_factory=dict)  # outputs that the reference has not → size

@@ -17,6 +17,7 @@ from tpcheck.evidence import Undisciplined
 from tpcheck.protocol.conventions import sgd_step
 from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
 from tpcheck.protocol.scaling import Scaler, unscaled
+from tpcheck.ranks.holding import Holding
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import is_dtensor, local
 from tpcheck.tensors.names import NORM, STEP, InPass, Pass, parameters_of
@@ -58,7 +59,9 @@ def trained(run: Any, module: Any) -> bool:
         with run.recorder:
             optimizing.step()
             optimizing.end()
-        run.judge.of_parameters(Kind.OPTIMIZER_STATE, optimizing.state(params), step)
+        kept = optimizing.state(params)
+        _holding(run).state(kept, step)
+        run.judge.of_parameters(Kind.OPTIMIZER_STATE, kept, step)
         at = Pass(0, step)
         for name, param in params.items():
             run.judge.check(Kind.PARAM, str(InPass(name, at)), param.detach())
@@ -101,6 +104,11 @@ def _read_gradients(
             finalize(module, run.mesh)
     params = parameters_of(module)
     grads = {n: unscaled(p.grad, run.share.scale) for n, p in params.items()}
+    holding = _holding(run)
+    if not step:
+        holding.parameters(module)
+        holding.elsewhere(module)
+    holding.gradients({n: p.grad for n, p in params.items()}, step)
     run.judge.of_parameters(Kind.PARAM_GRAD, grads, step)
     _still_frozen(run, params, step)
     if optimizing is not None:
@@ -110,6 +118,10 @@ def _read_gradients(
     if step < len(run.problem.most):
         _clip(run, module, run.problem.most[step], step)
     return params
+
+
+def _holding(run: Any) -> Holding:
+    return Holding(run.case, run.work.params, run.problem.params, run.report)
 
 
 def _still_frozen(run: Any, params: Mapping[str, nn.Parameter], step: int) -> None:

@@ -49,6 +49,7 @@ def check(result: CheckResult) -> dict[str, Any]:
         "tp_degrees": result.tp_degrees,
         "reason": result.reason,
         "bound_usage": {dtype: round(used, 4) for dtype, used in result.usage.items()},
+        "bytes": {what: {"held": held, "due": due} for what, (held, due) in result.bytes.items()},
         "judged": judged.as_json(result.judged),
         "state_left_behind": [left.as_json(one) for one in result.left],
         "counterexample": None if found is None else counterexample(found),

@@ -187,7 +187,9 @@ def describe(mismatch: Mismatch) -> str:
         case Misheld(placement=placement, expected_placement=expected_placement) if placement:
             return f"{where}: {placement}, the layout says {expected_placement}"
         case Misheld(storage=storage, expected=own) if storage:
-            return f"{where}: a view that keeps {storage} bytes alive, its own are {own}"
+            kept = f"the {detail.what}" if detail.what else "a view that"
+            due = f", its own are {own}" if own else ""
+            return f"{where}: {kept} keeps {storage} bytes alive{due}"
         case Elsewhere():
             return f"{where} {place(detail)}"
         case OverBudget(phase, ran):

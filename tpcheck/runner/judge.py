@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -23,6 +23,9 @@ from tpcheck.tensors.names import InPass
 from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Impasse, Kind, Phase, Rule, Uncompiled
 
+#: What → bytes that are held, and that are due.
+Held = Mapping[str, tuple[int, int]]
+
 
 def judge(
     posed: Posed,
@@ -39,6 +42,8 @@ def judge(
     for report in reports:
         result.mismatches += report.mismatches
         result.usage = max(result.usage, report.usage)
+        result.bytes = most_held(result.bytes, report.bytes)
+        result.saved = max(result.saved, report.saved)
         result.compiles |= report.compiles
         result.configurations = max(result.configurations, report.configurations, key=len)
         result.masks |= report.masks
@@ -56,6 +61,14 @@ def judge(
             )
     result.trace = [report.events for report in reports]
     return result
+
+
+def most_held(*each: Held) -> dict[str, tuple[int, int]]:
+    """What of each was held most, and what was due there."""
+    found: dict[str, tuple[int, int]] = {}
+    for one in each:
+        found |= {what: max(held, found.get(what, (0, 0))) for what, held in one.items()}
+    return found
 
 
 def _with_peers(causes: list[Mismatch], failed: list[Mismatch]) -> list[Mismatch]:

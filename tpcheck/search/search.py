@@ -15,6 +15,7 @@ from tpcheck.check import Check
 from tpcheck.diagnosis.examine import Examined
 from tpcheck.errors import let_through
 from tpcheck.evidence.judged import over
+from tpcheck.runner.judge import most_held
 from tpcheck.runner.runner import Runner
 from tpcheck.search.confirmation import Confirmation
 from tpcheck.search.failures import size
@@ -210,6 +211,7 @@ class Search:
             tp_degrees=sorted({r.case.tp for r in ran}),
             reason=reason,
             usage=usage,
+            bytes=most_held(*(r.bytes for r in ran)),
             findings=self._findings(),
             judged=judged,
             left=left_behind(self.trials.results.values(), self._effect),

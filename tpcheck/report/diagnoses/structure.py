@@ -111,13 +111,21 @@ def _(cause: causes.NotAsLaidOut) -> str:
         case Fault.WHOLE:
             return f"{names}: {_replicated(held)}"
         case Fault.STORAGE:
-            return f"{names}: a view into the unsharded tensor, which stays in memory"
+            return f"{names}: {_kept(held)}, which stays in memory"
         case Fault.SHAPE:
             has, due = list(held.shape or ()), list(held.expected_shape or ())
             return f"{cause.first} has the local shape {has}, the layout says {due}"
         case Fault.PLACEMENT:
             return f"{cause.first}: {held.placement} is not the layout's {held.expected_placement}"
     return str(misheld(cause.first, held))
+
+
+def _kept(held: Misheld) -> str:
+    if held.what is None:
+        return "a view into the unsharded tensor"
+    if not held.expected:
+        return f"the {held.what} is the unsharded tensor"
+    return f"the {held.what} is a view into that of the unsharded tensor"
 
 
 def _replicated(held: Misheld) -> str:

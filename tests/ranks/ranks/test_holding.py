@@ -1,0 +1,116 @@
+"""What a rank may keep in memory beside its shards, and what it may not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fixtures.parallel.linear import RowLinear
+from fixtures.parallel.sharding import load_full
+from tests import candidates
+from tpcheck import Case
+from tpcheck.engines.engine import Engine
+from tpcheck.evidence import Misheld
+from tpcheck.runner.runner import Runner
+from tpcheck.verdict import CaseResult, Verdict
+from tpcheck.vocabulary import Fault
+
+LARGE = Case(dims={"batch": 1, "seq": 2, "in_features": 16, "out_features": 8, "bias": True})
+
+
+class Keeps(RowLinear):
+    """Each gradient is a view into a storage of `size(elements)` elements, from `start` on."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for parameter in self.parameters():
+            parameter.register_post_accumulate_grad_hook(self.keep)
+
+    def size(self, elements: int) -> int:
+        return elements
+
+    def keep(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        storage = parameter.grad.new_zeros(self.size(parameter.numel()))
+        own = storage[: parameter.numel()].view_as(parameter)
+        parameter.grad = own.copy_(parameter.grad)
+
+
+class Padded(Keeps):
+    def size(self, elements: int) -> int:
+        return elements + 32
+
+
+class Doubled(Keeps):
+    def size(self, elements: int) -> int:
+        return 2 * elements
+
+
+class Bucket(RowLinear):
+    """All gradients are views into one storage, as large as those of whole parameters."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        count = sum(p.numel() for p in self.parameters())
+        self.bucket = torch.zeros(4 * count)
+        for parameter in self.parameters():
+            parameter.register_post_accumulate_grad_hook(self.keep)
+
+    def keep(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        self.bucket = self.bucket.to(parameter.dtype)
+        start = 0 if parameter is self.weight else self.weight.numel()
+        own = self.bucket[start : start + parameter.numel()].view_as(parameter)
+        parameter.grad = own.copy_(parameter.grad)
+
+
+class Remembers(RowLinear):
+    """Keeps its shard, what came in and a table in attributes, alone and in containers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = [x.detach(), (x.detach().mean(), "mean")]
+        self.tables = {"shard": self.weight.detach().clone(), "positions": torch.arange(8)}
+        self.last = torch.ones(8, 16)
+        return super().forward(x)
+
+
+class Gathers(RowLinear):
+    """Keeps the whole weight in a list."""
+
+    def local_part(self, name: str, full: Tensor) -> Tensor:
+        if name == "weight":
+            self.given = [full]
+        return super().local_part(name, full)
+
+
+def run(engine: Engine, cls: type, **parts: Any) -> CaseResult:
+    check = replace(candidates.check(cls), communication=False, **parts)
+    return Runner(check, engine).run(LARGE)
+
+
+@pytest.mark.parametrize("cls", [Keeps, Padded, Bucket, Remembers])
+def test_padding_buckets_and_what_is_not_whole_are_no_faults(gloo: Engine, cls: type) -> None:
+    result = run(gloo, cls)
+    assert result.verdict is Verdict.PASS, result.mismatches
+    held, due = result.bytes["gradients"]
+    assert due == (8 * 8 + 8) * 8
+    assert held == due + {Padded: 2 * 32 * 8, Bucket: 3 * due}.get(cls, 0)
+
+
+def test_a_gradient_that_keeps_as_much_as_the_whole_is_one(gloo: Engine) -> None:
+    result = run(gloo, Doubled)
+    assert {(m.tensor, m.rank) for m in result.mismatches} == {("weight", 0), ("weight", 1)}
+    details = {m.detail for m in result.mismatches}
+    assert details == {Misheld(Fault.STORAGE, storage=1024, expected=512, what="gradient")}
+
+
+def test_so_is_a_whole_weight_in_an_attribute(gloo: Engine) -> None:
+    result = run(gloo, Gathers, load=load_full)
+    whole = {m.detail.what for m in result.mismatches if isinstance(m.detail, Misheld)}
+    assert whole == {"attribute given"}
+    assert {(m.tensor, m.rank) for m in result.mismatches} == {("weight", 0), ("weight", 1)}
+    assert run(gloo, Gathers).verdict is Verdict.PASS  # the harness does not ask it for its part
