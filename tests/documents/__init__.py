@@ -29,6 +29,7 @@ FOLLOWED = {
     "docs/checks.md": "ranks",
     "docs/cli.md": "ranks",
     "docs/findings/README.md": "unit",
+    "docs/findings/megatron-core-attention-sink-norm.md": "catalogue",
     "docs/findings/megatron-core-label-smoothing.md": "catalogue",
     "docs/findings/megatron-core-logits-overwritten.md": "catalogue",
     "docs/findings/megatron-core-lost-all-reduce.md": "catalogue",

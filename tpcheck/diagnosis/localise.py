@@ -228,8 +228,11 @@ def _start(module: str, starts: Mapping[str, int]) -> int:
 
 
 def watched_pass(result: CaseResult) -> Pass | None:
-    """The pass in which a case goes wrong first; None where no value is wrong."""
+    """The pass in which a case goes wrong first; None where no value is wrong, or the first comes
+    after a right pass: of a step, of which later passes only show the consequences."""
     wrong = values(result)
+    if wrong and wrong[0].kind in (Kind.GRAD_NORM, Kind.OPTIMIZER_STATE, Kind.PARAM):
+        return None
     of_step = (m for m in wrong if m.name.at.step == wrong[0].name.at.step)
     return next((m.name.at for m in of_step if m.kind.is_output or m.kind.is_gradient), None)
 

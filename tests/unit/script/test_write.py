@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import CaseError
+from tpcheck.script.parts import model
 from tpcheck.script.write import script
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Saved
@@ -129,3 +130,10 @@ def test_what_a_saved_case_says_stays_a_comment(checks: dict[str, Check]) -> Non
     head = text.partition("\nfrom __future__")[0]
     assert all(line.startswith("#") for line in head.splitlines() if line)
     assert "abort" not in ast.unparse(ast.parse(text))
+
+
+def test_a_script_has_all_of_a_case() -> None:
+    own = {f.name: f.default for f in fields(model.Case) if f.default is not MISSING}
+    cases = {f.name: f.default for f in fields(Case) if f.name in own}
+    assert own == cases
+    assert {f.name for f in fields(model.Case)} == {f.name for f in fields(Case)}

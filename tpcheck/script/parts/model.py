@@ -36,6 +36,7 @@ class Case:
     integers: bool = False
     gradients: str = "all"
     mode: str = "train"
+    saved_at: int = 0
 
     def __getitem__(self, name: str) -> Any:
         return self.dims[name]
