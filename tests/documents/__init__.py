@@ -44,6 +44,7 @@ FOLLOWED = {
     "docs/plans.md": "ranks",
     "docs/reports.md": "ranks",
     "docs/specs.md": "ranks",
+    "docs/training.md": "ranks",
 }
 
 
