@@ -9,7 +9,12 @@ import torch
 from torch import nn
 
 from fixtures.parallel.clipping import Clipping
-from fixtures.parallel.optimizing import Lars, MainParameters, ParallelLars
+from fixtures.parallel.optimizing import (
+    Lars,
+    MainParameters,
+    ParallelAdafactor,
+    ParallelLars,
+)
 from fixtures.parallel.scaling import ScaledMainParameters, scaled
 from properties import mlp
 from tpcheck import Check, Norm, Scaling, Training
@@ -27,6 +32,10 @@ def adamw(named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
 
 def momentum(named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(named.values(), lr=0.05, momentum=0.9, nesterov=True)
+
+
+def adafactor(named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adafactor(named.values(), lr=0.05)
 
 
 def halved(optimizer: Any) -> Any:
@@ -55,3 +64,7 @@ mlp_sp_main_scaled = replace(
     optimizer=scaled(ScaledMainParameters, adamw, SCALING),
 )
 mlp_lars = replace(trained(mlp.mlp, Training(Lars, steps=3)), optimizer=ParallelLars)
+mlp_adafactor = replace(
+    trained(mlp.mlp_sp, Training(adafactor, steps=3)),
+    optimizer=lambda module, mesh: ParallelAdafactor(module, mesh, lr=0.05),
+)

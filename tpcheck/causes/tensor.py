@@ -46,6 +46,15 @@ class Unsummed:
 
 
 @dataclass(frozen=True)
+class Unaveraged:
+    """The mean over `ranks`, which should be replicas, is the reference: each holds that of its own
+    part."""
+
+    subject: Subject
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class PartsExchanged:
     """Each wrong rank holds the part that another should: `map`, rank → that other."""
 
@@ -99,6 +108,7 @@ OfTensor = (
     AllZero
     | Scaled
     | Unsummed
+    | Unaveraged
     | PartsExchanged
     | BiasRepeated
     | ScaledOnSomeRanks

@@ -17,6 +17,7 @@ from tpcheck.causes.tensor import (
     PiecesSummed,
     Scaled,
     ScaledOnSomeRanks,
+    Unaveraged,
     Unsummed,
     WrongInLaterPass,
 )
@@ -72,7 +73,8 @@ def _terms_as_large(local: Local) -> bool:
 
 
 def summed(facts: Facts, local: Local) -> Diagnosis | None:
-    """The sum over the TP group, over another axis, or over the replicas, is the reference."""
+    """The sum over the TP group, over another axis, or over the replicas, is the reference; or, of
+    an optimizer's state, the mean is."""
     if len(local.ranks) < 2:
         return None
     entry, shape, case = local.target.entry, tuple(local.target.value.shape), local.case
@@ -84,11 +86,16 @@ def summed(facts: Facts, local: Local) -> Diagnosis | None:
         if not set(ranks) <= set(local.ranks) or not wrong & set(ranks):
             continue
         total = torch.stack([local.actual[r] for r in ranks]).sum(0)
+        code = Code.PARTIAL_NOT_REDUCED if local.kind in _OF_PARAMETER else Code.MISSING_ALL_REDUCE
         if local.fits(total, ranks[0]):
-            of_parameter = local.kind in (Kind.PARAM_GRAD, Kind.PARAM)
-            code = Code.PARTIAL_NOT_REDUCED if of_parameter else Code.MISSING_ALL_REDUCE
             return Diagnosis(code, Unsummed(local.subject, tuple(ranks)))
+        of_state = local.kind is Kind.OPTIMIZER_STATE and set(ranks) <= wrong
+        if of_state and local.fits(total / len(ranks), ranks[0]):
+            return Diagnosis(code, Unaveraged(local.subject, tuple(ranks)))
     return None
+
+
+_OF_PARAMETER = (Kind.PARAM_GRAD, Kind.PARAM, Kind.OPTIMIZER_STATE)
 
 
 def other_rank(facts: Facts, local: Local) -> Diagnosis | None:

@@ -42,6 +42,14 @@ def _(cause: causes.Unsummed) -> str:
 
 
 @sentence.register
+def _(cause: causes.Unaveraged) -> str:
+    what = (
+        f"{called(cause.subject)}: averaged over ranks {list(cause.ranks)} it equals the reference"
+    )
+    return f"{what}: each has the mean of its own part"
+
+
+@sentence.register
 def _(cause: causes.PartsExchanged) -> str:
     pairs = ", ".join(f"rank {rank} has rank {other}'s" for rank, other in cause.map.items())
     return f"{called(cause.subject)}: {pairs} part"

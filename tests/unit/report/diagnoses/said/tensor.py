@@ -11,6 +11,7 @@ from tpcheck.causes.tensor import (
     PiecesSummed,
     Scaled,
     ScaledOnSomeRanks,
+    Unaveraged,
     Unsummed,
     WrongInLaterPass,
 )
@@ -41,6 +42,12 @@ SAID: list[Said] = [
         Unsummed(OUT, (0, 1)),
         "output: summed over ranks [0, 1] it equals the reference: an all-reduce is missing "
         "(forward)",
+        {"ranks": [0, 1]},
+    ),
+    (
+        Unaveraged(DW, (0, 1)),
+        "param_grad up.weight: averaged over ranks [0, 1] it equals the reference: each has the "
+        "mean of its own part",
         {"ranks": [0, 1]},
     ),
     (
