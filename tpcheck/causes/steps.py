@@ -14,11 +14,13 @@ class NotStepped:
 
     Args:
         others: whether other ranks are right.
+        buffer: whether it is one, which forwards update.
     """
 
     subject: Subject
     ranks: tuple[int, ...]
     others: bool
+    buffer: bool = False
 
 
 @dataclass(frozen=True)

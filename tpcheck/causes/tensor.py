@@ -55,6 +55,15 @@ class Unaveraged:
 
 
 @dataclass(frozen=True)
+class LargestNotShared:
+    """Element by element the largest over `ranks`, which should be replicas, is the reference: each
+    has that of its own part."""
+
+    subject: Subject
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class PartsExchanged:
     """Each wrong rank holds the part that another should: `map`, rank → that other."""
 
@@ -109,6 +118,7 @@ OfTensor = (
     | Scaled
     | Unsummed
     | Unaveraged
+    | LargestNotShared
     | PartsExchanged
     | BiasRepeated
     | ScaledOnSomeRanks

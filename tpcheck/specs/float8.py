@@ -19,8 +19,11 @@ from tpcheck.specs.linear import column_linear, linear_cases, row_linear
 
 #: Of activations and weights, which need digits; and of gradients, which need range.
 NUMBERS, GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2
-#: What one scale is for: a tensor, or each row of it along its last dim.
-SCALING = ("tensor", "row")
+#: What one scale is for: a tensor, or each row of it along its last dim; "delayed" as "tensor", but
+#: that of x goes by what the forwards before have seen.
+SCALING = ("tensor", "row", "delayed")
+#: Forwards whose largest numbers a delayed scale goes by.
+HISTORY = 4
 #: A largest number below this one counts as this: a row of zeros has a scale, too.
 SMALLEST = 1e-12
 
@@ -46,12 +49,17 @@ def cast(x: Tensor, amax: Tensor, dtype: torch.dtype) -> Tensor:
     return (scaled.to(dtype).to(wide) / scale).to(x.dtype)
 
 
+def seen(history: Tensor, amax: Tensor) -> Tensor:
+    """A history [L], the latest first, with one more number [] in place of the oldest."""
+    return torch.cat([amax.reshape(1).to(history.dtype), history[:-1]])
+
+
 class _Cast(torch.autograd.Function):
     """Forward `cast`; the gradient passes as it is."""
 
     @staticmethod
-    def forward(x: Tensor, scaling: str) -> Tensor:
-        return cast(x, largest(x, scaling), NUMBERS)
+    def forward(x: Tensor, amax: Tensor) -> Tensor:
+        return cast(x, amax, NUMBERS)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -82,11 +90,15 @@ class Float8Linear(nn.Module):
     """x [..., K] → y [..., N] = x₈ W₈ᵀ + bias, where x₈ and W₈ are x and W as e4m3 holds them; in
     backward the gradient of x₈ W₈ᵀ is taken as e5m2 holds it. weight W [N, K], bias [N].
 
+    With "delayed" x has the scale of the largest number in `amax_history` [L], which a forward in
+    training adds its own to (Micikevicius et al., 2022, section 4); what is larger is cut off.
+
     Args:
         scaling: one of `SCALING`, of x and W along K and of the gradient along N.
     """
 
     bias: nn.Parameter | None
+    amax_history: Tensor
 
     def __init__(
         self, in_features: int, out_features: int, *, scaling: str, bias: bool = True
@@ -96,12 +108,25 @@ class Float8Linear(nn.Module):
         self.weight = nn.Parameter(torch.randn(out_features, in_features))
         own = nn.Parameter(torch.randn(out_features)) if bias else None
         self.register_parameter("bias", own)
+        if scaling == "delayed":
+            self.register_buffer("amax_history", torch.ones(HISTORY))
 
     def forward(self, x: Tensor) -> Tensor:
-        how = self.scaling
-        product = F.linear(_Cast.apply(x, how), _Cast.apply(self.weight, how))
+        how, weight = self.scaling, self.weight
+        x8 = _Cast.apply(x, self.largest_of_input(x.detach()))
+        product = F.linear(x8, _Cast.apply(weight, largest(weight.detach(), how)))
         y: Tensor = _CastGradient.apply(product, how)
         return y if self.bias is None else y + self.bias
+
+    def largest_of_input(self, x: Tensor) -> Tensor:
+        """That of x, or with "delayed" of the forwards before."""
+        amax = largest(x, self.scaling)
+        if self.scaling != "delayed":
+            return amax
+        before = self.amax_history.amax()
+        if self.training:
+            self.amax_history.copy_(seen(self.amax_history, amax))
+        return before
 
 
 def float8_column_linear(
@@ -113,8 +138,9 @@ def float8_column_linear(
     Scales are of whole tensors, so that the numbers are those of one device: of a weight, and of a
     gradient of y, that is cut, the largest number is taken over the ranks.
 
-    Dims: those of `column_linear`, and `scaling`, "tensor" or "row". Parameters: `weight` [N, K],
-    `bias` [N]. In the budget each such number is summed once more.
+    Dims: those of `column_linear`, and `scaling`, one of `SCALING`. Parameters: `weight` [N, K],
+    `bias` [N]; with "delayed" the buffer `amax_history`, which holds the largest numbers of whole
+    tensors, too. In the budget each such number is summed once more.
     """
     sizes = scaled.among("column", models, even=even)
     plain = column_linear(sequence_parallel=sequence_parallel, even=even, models=models)

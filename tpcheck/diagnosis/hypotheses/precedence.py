@@ -99,6 +99,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     reruns.only_with_dp,
     # runs the reference once per rank
     altered.own_part_only,
+    # an element of one rank for each of the reference's fits little else
+    scales.largest_of_own_part,
     # the same of each sharded tensor, and of backward
     scales.of_own_parts,
     # what is computed in a lower dtype may have any cause above

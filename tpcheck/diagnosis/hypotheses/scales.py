@@ -13,6 +13,7 @@ from torch import Tensor
 from tpcheck.bounds.arithmetic import results
 from tpcheck.case import Case
 from tpcheck.causes.altered import ScaledByOwnParts
+from tpcheck.causes.tensor import LargestNotShared
 from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.diagnosis.hypotheses.reference import answers, given
 from tpcheck.errors import let_through
@@ -21,7 +22,7 @@ from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.dispatch import Dispatch
 from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Diagnosis
-from tpcheck.vocabulary import Code
+from tpcheck.vocabulary import Code, Kind
 
 #: How often the reference is run for one case, about: once for each rank's part of each tensor.
 MOST_RUNS = 100
@@ -49,6 +50,21 @@ def of_own_parts(facts: Facts, local: Local) -> Diagnosis | None:
         if full is not None and all(local.holds(full, rank) for rank in local.ranks):
             return Diagnosis(Code.SCALE_NOT_SHARED, ScaledByOwnParts(local.subject, names))
     return None
+
+
+def largest_of_own_part(facts: Facts, local: Local) -> Diagnosis | None:
+    """Of what is kept from forward to forward, or from step to step: the largest over the ranks,
+    element by element, is the reference, where none is negative and the ranks should have the
+    same."""
+    if local.kind not in (Kind.PARAM, Kind.OPTIMIZER_STATE) or len(local.ranks) < 2:
+        return None
+    same = [local.expected[rank] for rank in local.ranks]
+    if any(not torch.equal(each, same[0]) for each in same) or bool((same[0] < 0).any()):
+        return None
+    largest = torch.stack([local.actual[rank] for rank in local.ranks]).amax(0)
+    if not local.wrong() or not local.fits(largest, local.ranks[0]):
+        return None
+    return Diagnosis(Code.SCALE_NOT_SHARED, LargestNotShared(local.subject, tuple(local.ranks)))
 
 
 class _Roundings(Dispatch):

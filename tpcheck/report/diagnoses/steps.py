@@ -16,6 +16,8 @@ def sentence(cause: causes.OfSteps) -> str:
 @sentence.register
 def _(cause: causes.NotStepped) -> str:
     where = f"on ranks {list(cause.ranks)} " if cause.others else ""
+    if cause.buffer:
+        return f"{called(cause.subject)} is {where}what was loaded: no forward has updated it"
     return f"{called(cause.subject)} is {where}what it was before the step"
 
 

@@ -42,6 +42,12 @@ def _(cause: causes.Unsummed) -> str:
 
 
 @sentence.register
+def _(cause: causes.LargestNotShared) -> str:
+    what, ranks = called(cause.subject), list(cause.ranks)
+    return f"{what}: the largest over ranks {ranks} is the reference: each has that of its own part"
+
+
+@sentence.register
 def _(cause: causes.Unaveraged) -> str:
     what = (
         f"{called(cause.subject)}: averaged over ranks {list(cause.ranks)} it equals the reference"

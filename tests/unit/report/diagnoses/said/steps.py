@@ -31,6 +31,11 @@ SAID: list[Said] = [
         {"ranks": [1], "others": True},
     ),
     (
+        NotStepped(PARAM, (0, 1), others=False, buffer=True),
+        "param up.weight is what was loaded: no forward has updated it",
+        {"buffer": True},
+    ),
+    (
         NotStepped(STATE, (0, 1), others=False),
         "optimizer_state up.weight.exp_avg is what it was before the step",
         {"others": False},

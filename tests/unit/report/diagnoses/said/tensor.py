@@ -6,6 +6,7 @@ from tests.unit.report.diagnoses.said import DW, DX, LATER, OUT, Said
 from tpcheck.causes.tensor import (
     AllZero,
     BiasRepeated,
+    LargestNotShared,
     LowPrecision,
     PartsExchanged,
     PiecesSummed,
@@ -42,6 +43,12 @@ SAID: list[Said] = [
         Unsummed(OUT, (0, 1)),
         "output: summed over ranks [0, 1] it equals the reference: an all-reduce is missing "
         "(forward)",
+        {"ranks": [0, 1]},
+    ),
+    (
+        LargestNotShared(DW, (0, 1)),
+        "param_grad up.weight: the largest over ranks [0, 1] is the reference: each has that of "
+        "its own part",
         {"ranks": [0, 1]},
     ),
     (
