@@ -32,7 +32,7 @@ SAID: list[Said] = [
     ),
     (
         NotStepped(PARAM, (0, 1), others=False, buffer=True),
-        "param up.weight is what was loaded: no forward has updated it",
+        "param up.weight@step2 is what was loaded: no forward has updated it",
         {"buffer": True},
     ),
     (
