@@ -6,7 +6,7 @@ those of the distinct tensors' shapes what is due. They are the same but for pad
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,9 +17,10 @@ from tpcheck.evidence import Misheld
 from tpcheck.placement import Entry, is_sharded
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.optimizing import parameter_of
+from tpcheck.protocol.problem import Target
 from tpcheck.protocol.scaling import SCALE
 from tpcheck.tensors.live import local
-from tpcheck.tensors.names import InPass, Pass, parameters_of
+from tpcheck.tensors.names import InPass, Pass, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Kind
 
@@ -30,6 +31,10 @@ PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer_state"
 #: of whole tensors would not show.
 PADDING = 32
 
+#: Relative distance up to which a storage holds the whole tensor: less than half of it can be
+#: another's.
+ALIKE = 0.1
+
 
 class Holding:
     """Notes what is held in the rank's report, and what keeps a whole tensor where a shard is due.
@@ -37,6 +42,7 @@ class Holding:
     Args:
         params: name → how each parameter is placed.
         full: name → full parameter.
+        targets: what is expected of gradients and of the optimizer's state, whole.
     """
 
     def __init__(
@@ -44,9 +50,11 @@ class Holding:
         case: Case,
         params: Mapping[str, Entry],
         full: Mapping[str, Tensor],
+        targets: Sequence[Target],
         report: RankReport,
     ) -> None:
         self.case, self.params, self.full, self.report = case, params, full, report
+        self.whole = {(target.kind, target.name): target.value for target in targets}
 
     def parameters(self, module: Any) -> None:
         """As the loader left them; their own storages are the loader's to judge."""
@@ -57,54 +65,62 @@ class Holding:
         """Of the parameters, by their names."""
         there = {name: grad for name, grad in grads.items() if grad is not None}
         self._note(GRADIENTS, there)
-        self._judge(there, step, "gradient")
+        self._judge(Kind.PARAM_GRAD, there, step, "gradient")
 
     def state(self, state: Mapping[str, Tensor], step: int) -> None:
         """Of the optimizer, as `PARAMETER.KEY`."""
         there = {name: tensor for name, tensor in state.items() if name != SCALE}
         self._note(STATE, there)
-        self._judge(there, step, "optimizer's state")
+        self._judge(Kind.OPTIMIZER_STATE, there, step, "optimizer's state")
 
     def elsewhere(self, module: Any) -> None:
         """What the module keeps besides: no whole parameter of which the rank has a shard."""
         if not isinstance(module, nn.Module):
             return
-        sharded = {
-            name: full
-            for name, full in self.full.items()
-            if full.numel() > PADDING and full.is_floating_point() and self._sharded(name)
-        }
+        own = tensors_of(module)
+        held = {storage_of(tensor) for tensor in _plain(own).values()}
+        wholes = {name: full for name, full in self.full.items() if self._told(name, full, own)}
         for where, tensor in _attributes(module):
-            for name, full in sharded.items():
+            if storage_of(tensor) in held:
+                continue
+            for name, full in wholes.items():
                 alike = tensor.shape == full.shape and tensor.is_floating_point()
                 if alike and torch.equal(tensor.to(full), full):
                     self._found(name, f"attribute {where}", tensor.nbytes, 0)
 
+    def _told(self, name: str, full: Tensor, own: Mapping[str, Tensor]) -> bool:
+        """Whether the rank has a part of a parameter, whose numbers are no other tensor's by
+        chance."""
+        if not self._sharded(name) or not full.is_floating_point() or full.numel() <= PADDING:
+            return False
+        whole = name in own and local(own[name]).numel() == full.numel()
+        return not whole and bool((full != full.flatten()[0]).any())
+
     def _note(self, what: str, tensors: Mapping[str, Tensor]) -> None:
-        held = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _own(tensors)}
-        due = {(t.data_ptr(), t.shape): t.nbytes for t in _own(tensors)}
+        plain = list(_plain(tensors).values())
+        held = {storage_of(t): t.untyped_storage().nbytes() for t in plain}
+        due = {(t.data_ptr(), t.shape): t.nbytes for t in plain}
         most = self.report.bytes.get(what, (0, 0))
         self.report.bytes[what] = max(most, (sum(held.values()), sum(due.values())))
 
-    def _judge(self, tensors: Mapping[str, Tensor], step: int, what: str) -> None:
-        users: dict[int, set[tuple[int, ...]]] = {}
-        for tensor in _own(tensors):
-            view = (tensor.data_ptr(), *tensor.shape)
-            users.setdefault(tensor.untyped_storage().data_ptr(), set()).add(view)
-        for name, tensor in tensors.items():
+    def _judge(self, kind: Kind, tensors: Mapping[str, Tensor], step: int, what: str) -> None:
+        """Tensors that are views into the whole one, by its size and its numbers: a storage as
+        large may well be a bucket, padding, or the gradient of a fused product."""
+        for name, here in _plain(tensors).items():
             of = name if name in self.full else parameter_of(name, self.full)
-            here = local(tensor)
             if of is None or not self._sharded(of) or not here.numel():
                 continue
-            storage = here.untyped_storage()
-            whole = self.full[of].numel() * here.element_size()
-            spare = whole - here.nbytes
-            if (
-                len(users[storage.data_ptr()]) == 1
-                and storage.nbytes() >= whole
-                and spare > PADDING * here.element_size()
-            ):
-                self._found(str(InPass(name, Pass(0, step))), what, storage.nbytes(), here.nbytes)
+            storage, count = here.untyped_storage(), self.full[of].numel()
+            large = storage.nbytes() == count * here.element_size()
+            if not large or count - here.numel() <= PADDING:
+                continue
+            flat = here.new_empty(0).set_(storage)
+            due = self.whole.get((kind, str(InPass(name, Pass(0, step)))))
+            # what an optimizer has made for the whole, and uses a part of, is zero elsewhere
+            unused = int(flat.count_nonzero()) == int(here.count_nonzero())
+            if (kind is Kind.OPTIMIZER_STATE and unused) or (due is not None and _are(flat, due)):
+                named = str(InPass(name, Pass(0, step)))
+                self._found(named, what, storage.nbytes(), here.nbytes)
 
     def _sharded(self, name: str) -> bool:
         entry = self.report.entries.get(name, self.params[name])
@@ -116,8 +132,26 @@ class Holding:
         self.report.mismatches.append(mismatch)
 
 
-def _own(tensors: Mapping[str, Tensor]) -> list[Tensor]:
-    return [local(tensor) for tensor in tensors.values() if not tensor.is_meta]
+def storage_of(tensor: Tensor) -> int:
+    """By which tensors of one storage are known."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those that have a storage of their own to look at, of DTensors this rank's part."""
+    own = {name: local(tensor) for name, tensor in tensors.items()}
+    return {name: tensor for name, tensor in own.items() if _has_storage(tensor)}
+
+
+def _has_storage(tensor: Tensor) -> bool:
+    strided = tensor.layout is torch.strided and not tensor.is_meta
+    return strided and type(tensor) in (Tensor, nn.Parameter)
+
+
+def _are(flat: Tensor, due: Tensor) -> bool:
+    """Whether a storage holds the whole tensor, in whatever order."""
+    wide, wanted = flat.double().sort()[0], due.double().flatten().sort()[0]
+    return bool((wide - wanted).norm() <= ALIKE * wanted.norm())
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -130,7 +164,9 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 continue
             inside = value.values() if isinstance(value, dict) else value
             several = list(inside) if isinstance(value, (dict, list, tuple)) else [value]
-            yield from ((where, each.detach()) for each in several if isinstance(each, Tensor))
+            for each in several:
+                if isinstance(each, Tensor) and _has_storage(each):
+                    yield where, each.detach()
 
 
 _REGISTERED = ("_parameters", "_buffers", "_modules")

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
@@ -13,6 +14,9 @@ from tpcheck.engines.folder import full
 from tpcheck.protocol import folders
 from tpcheck.protocol.bundle import write_bundle
 from tpcheck.protocol.problem import Problem
+
+if TYPE_CHECKING:
+    from tpcheck.engines.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,8 @@ class CaseFiles:
 
 
 @contextlib.contextmanager
-def written(
-    folder: Path, epoch: int, problems: Sequence[Problem], *, own: bool
-) -> Iterator[CaseFiles]:
-    """The files of case number `epoch`, removed at the end.
+def written(engine: Engine, problems: Sequence[Problem], *, own: bool) -> Iterator[CaseFiles]:
+    """The files of a case, in the engine's folder, removed at the end.
 
     Args:
         own: whether the reference's results in the case's dtype are wanted, too.
@@ -42,7 +44,8 @@ def written(
     Raises:
         NoRoom: there is no room for them.
     """
-    case = folder / f"case{epoch}"
+    folder = engine.folder
+    case = folder / f"case{engine.next_epoch()}"
     ends = (".safetensors", ".suspects", ".checkpoint")
     files = CaseFiles(*(case.with_suffix(end) for end in ends))
     try:

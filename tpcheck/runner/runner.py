@@ -164,15 +164,16 @@ class Runner:
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
         saver = saving(self.check, posed, self.limit)
         left = self.restore()
-        self.engine.teach(self._taught, max(p.case.world_size for p in (posed, saver or posed)))
+        ranks = max(p.case.world_size for p in (posed, saver or posed))
+        self.engine.teach(self._taught, ranks)
         allowed, plan = self.asked.of(posed.case, self.limit)
-        number, problems = self.engine.next_epoch(), posed.problems
-        with written(self.engine.folder, number, problems, own=others) as files:
+        with written(self.engine, posed.problems, own=others) as files:
             if saver is not None:
                 saved = self._judge(saver, save(self.engine, self._key, saver, files))
                 left += saved.left
                 if saved.verdict is not Verdict.PASS:
                     return replace(saved, case=posed.case, saving=saver.case, left=left)
+                self.engine.teach(self._taught, ranks)  # which may be new
             work = Work(
                 **of_case(posed, files),
                 checkpoint=str(files.checkpoint) if saver else "",
@@ -193,8 +194,7 @@ class Runner:
             doubted = len(reports) == len(outcomes) and doubtful(posed, reports)
             again = partial(look_again, partial(self._closely, posed), reports, files.suspects)
             confirmed = again() if doubted and closely else None
-        result = self._judge(posed, outcomes, allowed)
-        if result.unknown is not None:
+        if (result := self._judge(posed, outcomes, allowed)).unknown is not None:
             return result
         result.left = left + result.left
         result.alarms = alarms(outcomes) if others else set()

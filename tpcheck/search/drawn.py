@@ -37,8 +37,18 @@ def strategy_of(
         smaller, larger = sorted((degree, other))
         if larger % smaller == 0:
             fitting = strategies.of(check.spec, Space((larger,), dtypes, ranks))
-            elsewhere.append(st.builds(_saved_at, fitting, st.just(degree), st.just(other)))
+            saved = st.builds(_saved_at, fitting, st.just(degree), st.just(other))
+            elsewhere.append(saved.filter(lambda case: _can_be(check, case)))
     return st.one_of(own, st.one_of(elsewhere)) if elsewhere else own
+
+
+def _can_be(check: Check, case: Case) -> bool:
+    """Whether the spec has a case of both degrees; what raises is told where the case is posed."""
+    requires = check.spec.requires
+    try:
+        return requires is None or not any(map(requires, (case, case.when_saved)))
+    except Exception:
+        return True
 
 
 def _saved_at(case: Case, degree: int, other: int) -> Case:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from fixtures.parallel.linear import RowLinear
+from fixtures.parallel.linear import ColumnLinear, RowLinear
 from fixtures.parallel.sharding import load_full
 from tests import candidates
-from tpcheck import Case
+from tpcheck import Case, specs
 from tpcheck.engines.engine import Engine
 from tpcheck.evidence import Misheld
 from tpcheck.runner.runner import Runner
@@ -78,6 +79,35 @@ class Remembers(RowLinear):
         return super().forward(x)
 
 
+class Odd(RowLinear):
+    """Keeps what has no storage, or no numbers, of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = [*self.parameters(), torch.empty(8, 16, device="meta", dtype=x.dtype)]
+        self.sparse = torch.zeros(8, 16, dtype=x.dtype).to_sparse()
+        return super().forward(x)
+
+
+class Mine(ColumnLinear):
+    """Keeps its own parameters in a list."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mine = list(self.parameters())
+        return super().forward(x)
+
+
+class OfTheWhole(Keeps):
+    """Gradients are gathered, and each rank's is a view of its part."""
+
+    def keep(self, parameter: Tensor) -> None:
+        if parameter is self.bias:
+            return
+        assert parameter.grad is not None
+        parts = [torch.empty_like(parameter.grad) for _ in range(self.degree)]
+        dist.all_gather(parts, parameter.grad.contiguous(), group=self.group)
+        parameter.grad = torch.cat(parts)[self.rank * 8 : self.rank * 8 + 8]
+
+
 class Gathers(RowLinear):
     """Keeps the whole weight in a list."""
 
@@ -92,20 +122,29 @@ def run(engine: Engine, cls: type, **parts: Any) -> CaseResult:
     return Runner(check, engine).run(LARGE)
 
 
-@pytest.mark.parametrize("cls", [Keeps, Padded, Bucket, Remembers])
+@pytest.mark.parametrize("cls", [Keeps, Padded, Doubled, Bucket, Remembers, Odd])
 def test_padding_buckets_and_what_is_not_whole_are_no_faults(gloo: Engine, cls: type) -> None:
     result = run(gloo, cls)
     assert result.verdict is Verdict.PASS, result.mismatches
     held, due = result.bytes["gradients"]
     assert due == (8 * 8 + 8) * 8
-    assert held == due + {Padded: 2 * 32 * 8, Bucket: 3 * due}.get(cls, 0)
+    assert held == due + {Padded: 2 * 32 * 8, Doubled: due, Bucket: 3 * due}.get(cls, 0)
 
 
-def test_a_gradient_that_keeps_as_much_as_the_whole_is_one(gloo: Engine) -> None:
-    result = run(gloo, Doubled)
+def test_a_gradient_that_is_a_view_of_the_whole_is_one(gloo: Engine) -> None:
+    result = run(gloo, OfTheWhole)
     assert {(m.tensor, m.rank) for m in result.mismatches} == {("weight", 0), ("weight", 1)}
     details = {m.detail for m in result.mismatches}
     assert details == {Misheld(Fault.STORAGE, storage=1024, expected=512, what="gradient")}
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_rank_that_rightly_has_all_may_keep_it(gloo: Engine, rows: int) -> None:
+    """A column of one row: the first rank has all of the weight, the others none of it."""
+    check = replace(candidates.check(Mine), spec=specs.column_linear())
+    case = replace(LARGE, dims={**LARGE.dims, "in_features": 40, "out_features": rows})
+    result = Runner(replace(check, communication=False), gloo).run(case)
+    assert result.verdict is Verdict.PASS, result.mismatches
 
 
 def test_so_is_a_whole_weight_in_an_attribute(gloo: Engine) -> None:

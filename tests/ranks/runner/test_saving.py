@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,3 +128,14 @@ def test_ranks_that_can_not_be_are_refused_in_a_line(gloo: Engine) -> None:
         Runner(candidates.check(candidates.Row), gloo).run(ELSEWHERE)
     with pytest.raises(EngineUnavailable, match="needs 8 ranks"):
         run(gloo, replace(AT_TWO, saved_at=8))
+
+
+def leaves_a_thread(module: Any, folder: Path) -> None:
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    FILES.save(module, folder)
+
+
+def test_what_a_saver_leaves_behind_costs_no_verdict(gloo: Engine) -> None:
+    _, result = run(gloo, ELSEWHERE, save=leaves_a_thread)
+    assert result.verdict is Verdict.PASS, result.mismatches
+    assert any(not left.restored for left in result.left)

@@ -51,3 +51,15 @@ def test_a_list_of_cases_says_it_itself_and_what_does_not_save_has_none() -> Non
     strategy = strategy_of(check, 2, (2, 4), ("float64",), 4)
     assert {case.saved_at for case in sample(strategy, 20, "listed")} <= {0, 4}
     assert {case.saved_at for case in drawn(PLAIN, 2, (2, 4))} == {0}
+
+
+def test_what_the_spec_says_can_not_be_is_not_drawn() -> None:
+    few = lambda case: None if case.tp < 4 else "too many ranks"  # noqa: E731
+    check = replace(SAVING, spec=replace(SAVING.spec, requires=few))
+    assert {case.saved_at for case in drawn(check, 2, (1, 2, 4))} == {0, 1}
+
+    def raises(case: Case) -> str | None:
+        raise ValueError
+
+    check = replace(SAVING, spec=replace(SAVING.spec, requires=raises))
+    assert {case.saved_at for case in drawn(check, 2, (1, 2, 4))} == {0, 1, 4}
