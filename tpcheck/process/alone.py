@@ -40,6 +40,12 @@ class _Kept:
 
     world: _World | None = None
     meshes: dict[tuple[str, ...], DeviceMesh] = field(default_factory=dict)
+    groups: set[Any] = field(default_factory=set)  # without which it is of no use
+    started: int = 0  # how many there were
+
+    def whole(self) -> bool:
+        """Whether nothing of it was destroyed by what ran in it."""
+        return self.world is not None and self.groups <= self.world.pg_map.keys()
 
 
 _kept = _Kept()
@@ -53,12 +59,18 @@ def alone() -> Iterator[None]:
     if own is _kept.world:
         yield
         return
-    world = _kept.world or _World()
+    world = _kept.world
+    if world is None or not _kept.whole():
+        # names that no group has had
+        world = _World(group_count=FIRST_GROUP * (_kept.started + 1))
+        _kept.world = None
     c10d._world = world  # type: ignore[assignment]
     try:
         if _kept.world is None:
             _start()
-            _kept.world = world
+            _kept.started += 1
+            _kept.world, _kept.groups = world, {world.default_pg}
+            _kept.meshes.clear()
         _register(world)
         yield
     finally:
@@ -69,7 +81,8 @@ def mesh_of_one(axes: Sequence[str]) -> DeviceMesh:
     """The mesh of one rank with these axes; inside `alone()`."""
     key = tuple(axes)
     if key not in _kept.meshes:
-        _kept.meshes[key] = init_device_mesh("cpu", (1,) * len(key), mesh_dim_names=key)
+        mesh = _kept.meshes[key] = init_device_mesh("cpu", (1,) * len(key), mesh_dim_names=key)
+        _kept.groups |= {mesh.get_group(axis) for axis in key}
     return _kept.meshes[key]
 
 

@@ -58,3 +58,15 @@ def test_other_worlds_come_and_go_beside_it() -> None:
         assert dist.get_process_group_ranks(group) == [0]
         assert torch.equal(all_reduce(torch.ones(1), "sum", group), torch.ones(1))  # by its name
         assert torch.equal(summed(torch.ones(1), group), torch.ones(1))
+
+
+@pytest.mark.parametrize("all_of_it", [False, True])
+def test_one_that_was_destroyed_is_made_anew(all_of_it: bool) -> None:
+    with alone():
+        group = mesh_of_one(["tp"])["tp"].get_group()
+        dist.destroy_process_group(None if all_of_it else group)
+    for _ in range(2):
+        with alone():
+            group = mesh_of_one(["tp"])["tp"].get_group()
+            assert torch.equal(summed(torch.ones(1), group), torch.ones(1))
+            assert torch.equal(all_reduce(torch.ones(1), "sum", group), torch.ones(1))
