@@ -31,9 +31,8 @@ PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer_state"
 #: of whole tensors would not show.
 PADDING = 32
 
-#: Relative distance up to which a storage holds the whole tensor: less than half of it can be
-#: another's.
-ALIKE = 0.1
+#: Relative distance up to which numbers are those of other ranks' parts: more than bfloat16 rounds.
+ALIKE = 0.05
 
 
 class Holding:
@@ -118,7 +117,9 @@ class Holding:
             due = self.whole.get((kind, str(InPass(name, Pass(0, step)))))
             # what an optimizer has made for the whole, and uses a part of, is zero elsewhere
             unused = int(flat.count_nonzero()) == int(here.count_nonzero())
-            if (kind is Kind.OPTIMIZER_STATE and unused) or (due is not None and _are(flat, due)):
+            if (kind is Kind.OPTIMIZER_STATE and unused) or (
+                due is not None and _rest_is(flat, here, due, self.case.tp)
+            ):
                 named = str(InPass(name, Pass(0, step)))
                 self._found(named, what, storage.nbytes(), here.nbytes)
 
@@ -148,10 +149,16 @@ def _has_storage(tensor: Tensor) -> bool:
     return strided and type(tensor) in (Tensor, nn.Parameter)
 
 
-def _are(flat: Tensor, due: Tensor) -> bool:
-    """Whether a storage holds the whole tensor, in whatever order."""
-    wide, wanted = flat.double().sort()[0], due.double().flatten().sort()[0]
-    return bool((wide - wanted).norm() <= ALIKE * wanted.norm())
+def _rest_is(flat: Tensor, here: Tensor, due: Tensor, degree: int) -> bool:
+    """Whether a storage holds, beside this rank's part, the other ranks' of the whole tensor: as
+    that lies in memory, or part after part along one of its dims."""
+    inside = torch.zeros(flat.shape, dtype=torch.bool, device=flat.device)
+    inside.as_strided(here.shape, here.stride(), here.storage_offset()).fill_(True)
+    rest = flat.double()[~inside]
+    each = (due.double().chunk(degree, dim) for dim in range(due.ndim))
+    orders = (torch.cat([part.flatten() for part in parts]) for parts in each)
+    wanted = (order[~inside] for order in orders)
+    return any(bool((rest - w).norm() < ALIKE * w.norm()) for w in wanted)
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
