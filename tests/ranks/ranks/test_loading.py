@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fixtures.parallel.sharding import load_full
 from tests import candidates
 from tpcheck import Case, Check, Layout, Replicate, Spec
 from tpcheck.diagnosis.examine import examine_failure
@@ -128,3 +129,31 @@ def test_what_a_loader_puts_in_place_is_what_is_judged(gloo: Engine) -> None:
     (fault,) = {m.detail.fault for m in result.mismatches if isinstance(m.detail, Misheld)}
     assert fault is Fault.WHOLE
     assert examine_failure(runner, result).diagnosis.code == "parameter-not-sharded"
+
+
+def times(factor: Any) -> Any:
+    """A loader that leaves the bias so many times what it should be, by the rank."""
+
+    def load(module: Any, state: Any) -> None:
+        load_full(module, {**state, "bias": state["bias"] * factor(module.rank)})
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("out", "factor", "code"),
+    [
+        (1, lambda rank: 0.5 + rank, "replicas-differ"),
+        (3, lambda rank: 0.5 + rank, "replicas-differ"),
+        (1, lambda rank: 2.0, "summed-twice"),
+        (3, lambda rank: 2.0, "summed-twice"),
+    ],
+)
+def test_one_number_is_no_multiple_by_chance(
+    gloo: Engine, out: int, factor: Any, code: str
+) -> None:
+    check = replace(candidates.check(candidates.Row), load=times(factor))
+    runner = Runner(check, gloo)
+    dims = {**candidates.CASE.dims, "out_features": out, "bias": True}
+    result = runner.run(replace(candidates.CASE, dims=dims))
+    assert examine_failure(runner, result).diagnosis.code == code

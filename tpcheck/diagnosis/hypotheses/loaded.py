@@ -60,8 +60,8 @@ def misloaded(facts: Facts) -> Diagnosis | None:
             or _other_rows(loaded)
             or _other_elements(loaded)
             or _of_another(facts, loaded)
-            or _scaled(loaded)
             or _apart(facts, loaded)
+            or _scaled(loaded)
         )
     return None
 
@@ -143,11 +143,14 @@ def _of_another(facts: Facts, loaded: _Loaded) -> Diagnosis | None:
 
 
 def _scaled(loaded: _Loaded) -> Diagnosis | None:
-    """As often as there were replicas, where something adds them up."""
+    """As often as there were replicas, where something adds them up. One number is some multiple
+    of any other."""
     factor = _factor(loaded.got, loaded.want)
     if factor is None or not loaded.want.any():
         return None
     summed = factor > 1.5 and abs(factor - round(factor)) < ROUNDED
+    if not summed and loaded.want.numel() < 2:
+        return None
     code = Code.SUMMED_TWICE if summed else Code.UNCLASSIFIED
     return Diagnosis(code, LoadedScaled(loaded.name, loaded.rank, factor))
 
