@@ -135,7 +135,6 @@ _even_sp = dtensor.check(
         inputs={"x": tpcheck.Shard(1)}, outputs={"output": tpcheck.Shard(1)}
     ),
 )
-# clipped by torch's own function, which knows DTensors
 
 
 def _save(module: torch.nn.Module, folder: Path) -> None:
@@ -149,6 +148,7 @@ def _load(module: torch.nn.Module, folder: Path) -> None:
 
 
 dtensor_mlp_saved = replace(_even_sp, save=_save, load=_load, processes=True)
+# clipped by torch's own function, which knows DTensors
 dtensor_mlp_norm = replace(_even_sp, spec=replace(_even_sp.spec, norm=Norm()))
 
 

@@ -6,7 +6,7 @@ those of the distinct tensors' shapes what is due. They are the same but for pad
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ class Holding:
     Args:
         params: name → how each parameter is placed.
         full: name → full parameter.
-        targets: what is expected of gradients and of the optimizer's state, whole.
+        targets: what is expected of gradients and of the optimizer's state, by kind and name.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Holding:
         case: Case,
         params: Mapping[str, Entry],
         full: Mapping[str, Tensor],
-        targets: Sequence[Target],
+        targets: Mapping[tuple[Kind, str], Target],
         report: RankReport,
     ) -> None:
         self.case, self.params, self.full, self.report = case, params, full, report
-        self.whole = {(target.kind, target.name): target.value for target in targets}
+        self.targets = targets
 
     def parameters(self, module: Any) -> None:
         """As the loader left them; their own storages are the loader's to judge."""
@@ -78,13 +78,12 @@ class Holding:
             return
         own = tensors_of(module)
         held = {storage_of(tensor) for tensor in _plain(own).values()}
-        wholes = {name: full for name, full in self.full.items() if self._told(name, full, own)}
         for where, tensor in _attributes(module):
-            if storage_of(tensor) in held:
+            if storage_of(tensor) in held or not tensor.is_floating_point():
                 continue
-            for name, full in wholes.items():
-                alike = tensor.shape == full.shape and tensor.is_floating_point()
-                if alike and torch.equal(tensor.to(full), full):
+            for name, full in self.full.items():
+                told = tensor.shape == full.shape and self._told(name, full, own)
+                if told and torch.equal(tensor.to(full), full):
                     self._found(name, f"attribute {where}", tensor.nbytes, 0)
 
     def _told(self, name: str, full: Tensor, own: Mapping[str, Tensor]) -> bool:
@@ -113,14 +112,12 @@ class Holding:
             large = storage.nbytes() == count * here.element_size()
             if not large or count - here.numel() <= PADDING:
                 continue
-            flat = here.new_empty(0).set_(storage)
-            due = self.whole.get((kind, str(InPass(name, Pass(0, step)))))
+            flat, named = here.new_empty(0).set_(storage), str(InPass(name, Pass(0, step)))
+            due = self.targets.get((kind, named))
             # what an optimizer has made for the whole, and uses a part of, is zero elsewhere
             unused = int(flat.count_nonzero()) == int(here.count_nonzero())
-            if (kind is Kind.OPTIMIZER_STATE and unused) or (
-                due is not None and _rest_is(flat, here, due, self.case.tp)
-            ):
-                named = str(InPass(name, Pass(0, step)))
+            made = kind is Kind.OPTIMIZER_STATE and unused
+            if made or (due is not None and _rest_is(flat, here, due.value, self.case.tp)):
                 self._found(named, what, storage.nbytes(), here.nbytes)
 
     def _sharded(self, name: str) -> bool:

@@ -121,8 +121,8 @@ def _read_gradients(
 
 
 def _holding(run: Any) -> Holding:
-    problem = run.problem
-    return Holding(run.case, run.work.params, problem.params, problem.targets, run.report)
+    params = run.work.params, run.problem.params
+    return Holding(run.case, *params, run.judge.targets, run.report)
 
 
 def _still_frozen(run: Any, params: Mapping[str, nn.Parameter], step: int) -> None:
