@@ -19,7 +19,7 @@ from tpcheck.event import Event
 from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
 from tpcheck.evidence.judged import Tensors
 from tpcheck.process.aspects import Left
-from tpcheck.tensors.names import InPass
+from tpcheck.tensors.names import InPass, Pass
 from tpcheck.vocabulary import Code, Impasse, Kind, Rule
 
 if TYPE_CHECKING:
@@ -82,6 +82,11 @@ class Mismatch:
     def name(self) -> InPass:
         """The tensor's name and the pass in which it was seen."""
         return InPass.parse(self.tensor)
+
+    @property
+    def computed(self) -> tuple[Pass, int]:
+        """When a value was: what is computed earlier sorts first."""
+        return self.name.at, self.kind.order
 
     @property
     def scene(self) -> Scene:

@@ -215,6 +215,7 @@ class Counted(StrEnum):
     OWN = "own"  # the rank's own part alone
     COPIES = "copies"  # once for each rank that has them
     ONE_RANK = "one-rank"
+    ALL_BUT_ONE = "all-but-one"  # without one rank's part
     NAMES = "names"  # once for each of its names
     SUM_OF_RANKS = "sum-of-ranks"  # norms were added up, not their powers
     ONE_AXIS = "one-axis"  # over the ranks along one axis of the mesh alone

@@ -34,6 +34,7 @@ from tpcheck.bounds.arithmetic import (
     Variance,
     results,
 )
+from tpcheck.bounds.derivatives import derives, lost
 from tpcheck.bounds.gathered import linear_in_each
 from tpcheck.bounds.measured import measured
 
@@ -58,7 +59,7 @@ def _found(how: Arithmetic, op: Operation, func: Any) -> Found | list[Found]:
         return _RULES[op.name](how, op)
     if op.name in _LINEAR_IN_EACH:
         return linear_in_each(how, op, func)
-    if of_one_number(func) or parts_of(func) is not None or _derives(op):
+    if of_one_number(func) or parts_of(func) is not None or derives(op):
         return _elementwise(how, op)
     return measured(how, op, func) or _elementwise(how, op)
 
@@ -121,11 +122,9 @@ def _elementwise_of(how: Arithmetic, op: Operation, out: Any) -> Found:
     if not isinstance(out, Tensor) or not out.is_floating_point():
         return None
     variance, size = how.rounded(out), out.double().abs()
-    if _derives(op):
-        # a derivative is a sum of terms of the gradient's size that may cancel
-        first = op.args[0].double()
-        variance = variance + (2 * how.v(out) * first) ** 2
-        size = torch.maximum(size, first.abs())
+    if derives(op):
+        variance = variance + lost(how, op, out)
+        size = torch.maximum(size, op.args[0].double().abs())
     if op.name == "erf":  # of torch's vectorised one the error is one of 1, not of the result
         variance = variance + (2 * how.v(out)) ** 2
     if op.name not in _APPROXIMATED:
@@ -157,14 +156,6 @@ def _counts(op: Operation) -> bool:
         return False
     value = float(op.out)
     return value.is_integer() and abs(value) <= _SMALL_INTEGER
-
-
-def _derives(op: Operation) -> bool:
-    """Whether an operation is the derivative of one that is elementwise: of a gradient, of the
-    result's shape."""
-    if not (op.name.endswith("_backward") and op.args and isinstance(op.args[0], Tensor)):
-        return False
-    return isinstance(op.out, Tensor) and op.out.shape == op.args[0].shape
 
 
 #: Functions of one number that are computed by an approximation, and their derivatives. It errs in

@@ -11,12 +11,20 @@ from tpcheck.vocabulary import Counted
 @dataclass(frozen=True)
 class NormCounts:
     """The norm is what it would be if the gradients of these parameters (all of them, where none is
-    named) were counted so; `axis` is the one over whose ranks alone they are."""
+    named) were counted so.
+
+    Args:
+        axis: over whose ranks alone they are.
+        of_rank: whose part stands for all, or is left out.
+        on: ranks that count so, where others count right.
+    """
 
     subject: Subject
     counted: Counted
     names: tuple[str, ...]
     axis: str = ""
+    of_rank: int | None = None
+    on: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -159,12 +159,7 @@ def local_of(facts: Facts, target: Target, d: int) -> Local | None:
 
 def values(result: CaseResult) -> list[Mismatch]:
     """What was computed wrongly, in the order of computation."""
-    return sorted((m for m in result.mismatches if m.kind.is_value), key=order_of)
-
-
-def order_of(mismatch: Mismatch) -> tuple[Pass, int]:
-    """What is computed earlier sorts first."""
-    return mismatch.name.at, mismatch.kind.order
+    return sorted((m for m in result.mismatches if m.kind.is_value), key=lambda m: m.computed)
 
 
 def subject_of(mismatch: Mismatch) -> Subject:

@@ -39,8 +39,8 @@ def judge(
     failed = [o for o in outcomes if isinstance(o, Mismatch)]
     causes = [m for m in failed if not m.is_consequence]
     result.mismatches = _with_peers(causes, failed) if causes else list(failed)
+    result.mismatches += _in_order([m for report in reports for m in report.mismatches])
     for report in reports:
-        result.mismatches += report.mismatches
         result.usage = max(result.usage, report.usage)
         result.bytes = most_held(result.bytes, report.bytes)
         result.saved = max(result.saved, report.saved)
@@ -61,6 +61,12 @@ def judge(
             )
     result.trace = [report.events for report in reports]
     return result
+
+
+def _in_order(mismatches: list[Mismatch]) -> list[Mismatch]:
+    """What is not a value first, then what was computed first."""
+    values = sorted((m for m in mismatches if m.kind.is_value), key=lambda m: m.computed)
+    return [m for m in mismatches if not m.kind.is_value] + values
 
 
 def most_held(*each: Held) -> dict[str, tuple[int, int]]:

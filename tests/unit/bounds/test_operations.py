@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -107,6 +108,39 @@ def test_a_gelu_cut_otherwise_stays_inside_where_its_terms_cancel(approximate: s
     for result in (gelu(x), torch.cat([gelu(part) for part in x.split(3)])):
         assert ((result.double() - exact).abs() <= limit).all()
     assert (exact.abs() > limit)[:32].all(), "a value left out is still seen"
+
+
+SATURATED: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], float]] = {
+    "silu": (F.silu, lambda x: x * x.sigmoid(), 18.0),
+    "mish": (F.mish, lambda x: x * F.softplus(x).tanh(), 9.0),
+    "gelu": (
+        lambda x: F.gelu(x, approximate="tanh"),
+        lambda x: 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)).tanh()),
+        5.5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SATURATED)
+def test_derivatives_stay_inside_where_a_function_has_saturated(name: str) -> None:
+    """What is left of 1 − s in float32 is rounding, and it is times x."""
+    function, by_parts, end = SATURATED[name]
+
+    def derivative(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        def of(x: Tensor) -> Tensor:
+            leaf = x.clone().requires_grad_()
+            return torch.autograd.grad(function(leaf).sum(), leaf)[0]
+
+        return of
+
+    x = torch.linspace(end / 4, end, 4096)
+    exact = derivative(function)(x.double())
+    deviations = noisy(derivative(function), x.double(), dtype=x.dtype, degree=1)
+    sigma = spread(deviations, torch.zeros(4096), dtype=x.dtype).sigma
+    for right in (function, by_parts):
+        off = derivative(right)(x).double() - exact
+        strayed = float((off / sigma).square().mean().sqrt())
+        assert 0.1 < strayed < 1.5 and (off.abs() <= 4 * sigma).all(), strayed
 
 
 @pytest.mark.parametrize("equal", [True, False], ids=["equal", "different"])

@@ -3,6 +3,7 @@ otherwise, of the reference's gradients; and about what is clipped by it."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tpcheck.vocabulary import Code, Counted, Kind
 CODES = {
     Counted.OWN: Code.MISSING_ALL_REDUCE,
     Counted.ONE_RANK: Code.MISSING_ALL_REDUCE,
+    Counted.ALL_BUT_ONE: Code.MISSING_ALL_REDUCE,
     Counted.COPIES: Code.SUMMED_TWICE,
     Counted.NAMES: Code.SUMMED_TWICE,
     Counted.SUM_OF_RANKS: Code.SUMMED_TWICE,
@@ -57,21 +59,51 @@ class _Powers:
         total = self.added(powers)
         return total if self.order == math.inf else total ** (1.0 / self.order)
 
+    def of_one(self, rank: int) -> list[float]:
+        """Norms of what one rank counts."""
+        return self._with_replicas([own[rank] for own in self._sharded.values()])
+
+    def of_others(self, rank: int) -> list[float]:
+        """Norms of what all ranks but one count."""
+        others = [p for own in self._sharded.values() for r, p in own.items() if r != rank]
+        return self._with_replicas(others)
+
+    @functools.cached_property
+    def _sharded(self) -> Mapping[str, Mapping[int, float]]:
+        return {name: own for name, own in self.own.items() if not self._is_replica(name)}
+
+    def _is_replica(self, name: str) -> bool:
+        return all(power == self.whole[name] for power in self.own[name].values())
+
+    def _with_replicas(self, parts: list[float]) -> list[float]:
+        """What every rank has may count as a whole, by the others' shares, or not at all."""
+        replicas = [whole for name, whole in self.whole.items() if self._is_replica(name)]
+        degree = max(map(len, self.own.values()), default=1)
+        shares = (1.0,) if self.order == math.inf else (1.0, 1.0 / degree, 1.0 - 1.0 / degree)
+        counted = [[share * power for power in replicas] for share in shares] + [[]]
+        return [self.norm([*parts, *own]) for own in counted if replicas or own is counted[0]]
+
 
 def counted_otherwise(facts: Facts, local: Local) -> Diagnosis | None:
-    """The norm fits once the parts of all parameters, or of one, count otherwise."""
+    """The norm fits once the parts of all parameters, or of one, count otherwise on the ranks where
+    it is wrong."""
     if local.kind is not Kind.GRAD_NORM or facts.spec is None or facts.spec.norm is None:
         return None
-    powers = _powers(facts, local, facts.spec.norm.order)
-    for way in _ways(powers, local.ranks):
-        if all(_fits(local, rank, way.norms[rank]) for rank in local.ranks):
-            cause = NormCounts(local.subject, way.counted, way.names, way.axis)
+    wrong = local.wrong()
+    on = tuple(wrong) if len(wrong) < len(local.ranks) else None
+    for way in _ways(_powers(facts, local, facts.spec.norm.order), local.ranks):
+        if wrong and all(_fits(local, rank, way.norms[rank]) for rank in wrong):
+            cause = NormCounts(local.subject, way.counted, way.names, way.axis, way.of_rank, on)
             return Diagnosis(CODES[way.counted], cause)
     return None
 
 
 def _fits(local: Local, rank: int, norm: float) -> bool:
-    return local.fits(local.actual[rank], rank, expected=torch.tensor(norm, dtype=torch.float64))
+    """Whether a rank has this norm. σ of what is counted may be as large as that of the powers of
+    all, so that of its root is larger where less is counted."""
+    expected = torch.tensor(norm, dtype=torch.float64)
+    share = min(1.0, norm / float(local.expected[rank])) if local.expected[rank] else 1.0
+    return local.fits(expected + share * (local.actual[rank] - expected), rank, expected=expected)
 
 
 class _Way(NamedTuple):
@@ -81,6 +113,7 @@ class _Way(NamedTuple):
     names: tuple[str, ...]
     norms: Mapping[int, float]
     axis: str = ""
+    of_rank: int | None = None
 
 
 def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
@@ -93,7 +126,11 @@ def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
         norms = {r: powers.norm([part[r] for part in parts.values()]) for r in ranks}
         yield _Way(Counted.ONE_AXIS, (), norms, axis)
     for rank in ranks:
-        yield _Way(Counted.ONE_RANK, (), _alike(every[rank], ranks))
+        for norm in powers.of_one(rank):
+            yield _Way(Counted.ONE_RANK, (), _alike(norm, ranks), of_rank=rank)
+    for rank in ranks if len(ranks) > 2 else ():
+        for norm in powers.of_others(rank):
+            yield _Way(Counted.ALL_BUT_ONE, (), _alike(norm, ranks), of_rank=rank)
     for name, own in powers.own.items():
         rest = [whole for other, whole in powers.whole.items() if other != name]
         yield _Way(Counted.OWN, (name,), {r: powers.norm([*rest, own[r]]) for r in ranks})
@@ -105,7 +142,8 @@ def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
         named = powers.norm([*rest, *[powers.whole[name]] * powers.names[name]])
         yield _Way(Counted.NAMES, (name,), _alike(named, ranks))
         for rank in ranks:
-            yield _Way(Counted.ONE_RANK, (name,), _alike(powers.norm([*rest, own[rank]]), ranks))
+            norm = powers.norm([*rest, own[rank]])
+            yield _Way(Counted.ONE_RANK, (name,), _alike(norm, ranks), of_rank=rank)
         yield _Way(Counted.NEVER, (name,), _alike(powers.norm(rest), ranks))
 
 

@@ -26,6 +26,7 @@ from tpcheck.diagnosis.hypotheses import (
 from tpcheck.diagnosis.one_step import by_itself
 from tpcheck.tensors.names import STEP
 from tpcheck.verdict import Diagnosis, Mismatch
+from tpcheck.vocabulary import Kind
 
 Hypothesis = Callable[[Facts, Local], Diagnosis | None]
 
@@ -123,7 +124,7 @@ def by_values(facts: Facts) -> Diagnosis | None:
     wrong = values(facts.result)
     if not wrong:
         return None
-    wrong = [m for m in wrong if m.name.at.step == wrong[0].name.at.step]
+    wrong = _not_from_the_norm([m for m in wrong if m.name.at.step == wrong[0].name.at.step])
     # an output after the step follows from the gradients
     before = [m for m in wrong if not m.kind.is_output or m.name.at != STEP]
     first = [m for m in before if m.kind.is_output] or before or wrong
@@ -138,6 +139,14 @@ def by_values(facts: Facts) -> Diagnosis | None:
     named = _named(facts, first) or evident.replicas(wrong)
     named = reruns.not_between_ranks(facts, first, named) or named
     return reruns.in_this_dtype(facts, first, named) if exact else named
+
+
+def _not_from_the_norm(wrong: list[Mismatch]) -> list[Mismatch]:
+    """Without what a step leaves, where the norm by which it clips is wrong: on ranks that clip
+    otherwise parameters and replicas differ, and so do outputs of later passes."""
+    norms = [m for m in wrong if m.kind is Kind.GRAD_NORM]
+    early = [m for m in wrong if m.name.at != STEP and m.kind.order < Kind.GRAD_NORM.order]
+    return [*early, *norms] if norms else wrong
 
 
 def _named(facts: Facts, first: list[Mismatch]) -> Diagnosis | None:

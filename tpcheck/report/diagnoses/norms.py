@@ -12,7 +12,8 @@ _HOW = {
     Counted.OWN: "each rank counts its own part of {of} alone",
     Counted.COPIES: "{of} counted once for each rank that has a copy",
     Counted.NAMES: "{of} counted once for each of its names",
-    Counted.ONE_RANK: "one rank's part of {of} stands for all",
+    Counted.ONE_RANK: "rank {rank}'s part of {of} stands for all",
+    Counted.ALL_BUT_ONE: "rank {rank}'s part of {of} is left out",
     Counted.SUM_OF_RANKS: "the ranks' norms of {of} are added up",
     Counted.ONE_AXIS: "{of} summed over the ranks along {axis} alone",
     Counted.NEVER: "{of} left out",
@@ -27,7 +28,9 @@ def sentence(cause: causes.OfNorms) -> str:
 @sentence.register
 def _(cause: causes.NormCounts) -> str:
     of = ", ".join(cause.names) or "the gradients"
-    return f"{called(cause.subject)}: {_HOW[cause.counted].format(of=of, axis=cause.axis)}"
+    how = _HOW[cause.counted].format(of=of, axis=cause.axis, rank=cause.of_rank)
+    where = "" if cause.on is None else f" on ranks {list(cause.on)}"
+    return f"{called(cause.subject)}{where}: {how}"
 
 
 @sentence.register

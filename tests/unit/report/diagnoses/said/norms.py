@@ -26,9 +26,14 @@ SAID: list[Said] = [
         {"counted": "names"},
     ),
     (
-        NormCounts(NORM, Counted.ONE_RANK, ("up.weight",)),
-        "grad_norm norm: one rank's part of up.weight stands for all",
+        NormCounts(NORM, Counted.ONE_RANK, ("up.weight",), of_rank=1),
+        "grad_norm norm: rank 1's part of up.weight stands for all",
         {"counted": "one-rank"},
+    ),
+    (
+        NormCounts(NORM, Counted.ALL_BUT_ONE, (), of_rank=2, on=(0, 1)),
+        "grad_norm norm on ranks [0, 1]: rank 2's part of the gradients is left out",
+        {"counted": "all-but-one", "of_rank": 2, "on": [0, 1]},
     ),
     (
         NormCounts(NORM, Counted.SUM_OF_RANKS, ()),
