@@ -87,6 +87,14 @@ def never_ran(degrees: Iterable[int]) -> str:
     return f"the time was up before tp={','.join(map(str, degrees))} could run"
 
 
+def saved_before() -> str:
+    """Of a counterexample that was not drawn."""
+    return (
+        "its counterexample was saved by an earlier run; saved cases run first, whatever degrees "
+        "and dtypes are asked for"
+    )
+
+
 def listed_not_run(left: Sequence[Case], of: int, *, few: bool) -> str:
     """Cases of a list that were not run: there were too few examples for them, or no time."""
     what = f"give --examples {of}" if few else "the time was up"

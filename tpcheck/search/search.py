@@ -15,6 +15,7 @@ from tpcheck.check import Check
 from tpcheck.diagnosis.examine import Examined
 from tpcheck.errors import let_through
 from tpcheck.evidence.judged import over
+from tpcheck.report import reasons
 from tpcheck.runner.judge import most_held
 from tpcheck.runner.runner import Runner
 from tpcheck.search.confirmation import Confirmation
@@ -77,6 +78,7 @@ class Search:
         keep = self.keeper.save_at_once
         self.hunt = self.hunter(self.check, self.engine.ranks, self.options, self.trials, keep)
         self._before = 0  # cases that ran before the first was drawn
+        self._saved: CaseResult | None = None  # the case of an earlier run that still fails
         self.confirmation = Confirmation(self.trials, fresh=self.options.fresh)
 
     def run(self, deadline: float | None = None) -> CheckResult:
@@ -103,13 +105,15 @@ class Search:
             result.verdict, result.reason = Verdict.UNKNOWN, refuted
         if found is not None:
             self._fail(result, found)
+            result.notes += [reasons.saved_before()] if self._saved is not None else []
         else:
             result.notes += left_out(self.trials, self.hunt)
         return result
 
     def _find(self, deadline: float | None) -> CaseResult | None:
         found = self._run_findings(deadline)
-        found = found or (self._replay() if self.options.replay else None)
+        if found is None and self.options.replay:
+            found = self._saved = self._replay()
         self._before = len(self.trials.results)
         return found or self.hunt.run(deadline)
 

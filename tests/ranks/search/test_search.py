@@ -130,6 +130,18 @@ class WrongAtFour(RowLinear):
         return partial if self.wrong else super().sum_output(partial)
 
 
+def test_a_saved_case_is_said_to_be_one_whatever_dtypes_are_asked_for(
+    gloo: Engine, corpus: Corpus
+) -> None:
+    found, again = (
+        Search(WRONG, gloo, Options(examples=4, dtypes=(dtype,), corpus=corpus)).run()
+        for dtype in ("float64", "bfloat16")
+    )
+    said = [any("saved by an earlier run" in note for note in r.notes) for r in (found, again)]
+    assert said == [False, True]
+    assert again.counterexample and again.counterexample.case.dtype == "float64"
+
+
 def test_what_is_found_lower_afterwards_does_not_count(gloo: Engine, corpus: Corpus) -> None:
     options = Options(examples=2, corpus=corpus)
     search = Search(candidates.check(WrongAtFour), gloo, options)
