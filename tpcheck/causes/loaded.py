@@ -15,6 +15,16 @@ class LoadedNaN:
 
 
 @dataclass(frozen=True)
+class LoadedIntegers:
+    """Integers or bools are those of another rank, or none of the checkpoint's: they are as the
+    module was built with them, or the loader has written others."""
+
+    parameter: str
+    rank: int
+    of_rank: int | None = None
+
+
+@dataclass(frozen=True)
 class LoadedRounded:
     """All elements are near the right ones: they were rounded on the way."""
 
@@ -94,6 +104,7 @@ class ComputedOtherwise:
 
 OfLoading = (
     LoadedNaN
+    | LoadedIntegers
     | LoadedRounded
     | LoadedRows
     | LoadedElements

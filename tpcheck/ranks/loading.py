@@ -49,10 +49,11 @@ class Loader:
                 or with tensors of its own. What these are is what counts.
         """
         self.recorder.phase = Phase.LOAD
+        built = _integers_of(module) if loader is not None else {}
         fits = self._hold(module, fill=True)
         if loader is not None:
             try:
-                self._load_by(loader, module)
+                self._load_by(loader, module, built)
             except Exception:
                 if fits:
                     raise
@@ -61,6 +62,7 @@ class Loader:
         if fits:
             self._require_memory()
             self._compare_loaded()
+            self._compare_integers(built)
             self._compare_computed()
         return fits
 
@@ -103,13 +105,18 @@ class Loader:
                     "some in build or in load, by the module's to_empty(device=…)"
                 )
 
-    def _load_by(self, loader: Callable[..., Any], module: Any) -> None:
-        """The check's own loader, from NaN. Buffers that the candidate computes are its own."""
+    def _load_by(
+        self, loader: Callable[..., Any], module: Any, built: Mapping[str, Tensor]
+    ) -> None:
+        """The check's own loader: from NaN, and of integers and bools from what the module was
+        built with. Buffers that the candidate computes are its own."""
         own = computed_buffers(module) if isinstance(module, nn.Module) else frozenset()
         computed = own - self.state.keys() | self.work.computed
         with torch.no_grad():
             for name, tensor in self.held.items():
-                if tensor.is_floating_point() and name not in computed:
+                if name in built:
+                    local(tensor).copy_(built[name])
+                elif tensor.is_floating_point() and name not in computed:
                     local(tensor).fill_(torch.nan)
             with self.recorder:
                 loader(module, Path(saved) if (saved := self.work.checkpoint) else dict(self.state))
@@ -122,6 +129,17 @@ class Loader:
             here, full = self.held[name], self.state[name]
             due = take(full, self.report.entries[name], case=self.case, rank=self.rank)
             wrong = not_as_saved(local(here), due, name=name, rank=self.rank)
+            self.report.mismatches += [] if wrong is None else [wrong]
+
+    def _compare_integers(self, built: Mapping[str, Tensor]) -> None:
+        """Integers and bools that the check's own loader was to bring, where none of them was
+        built right: they may enter where no float that is compared comes from them."""
+        if self.work.checkpoint and not self.work.saving:
+            return  # all is compared
+        for name in sorted(built.keys() & self.state.keys() & self.held.keys()):
+            entry, here = self.report.entries[name], local(self.held[name])
+            due = take(self.state[name], entry, case=self.case, rank=self.rank)
+            wrong = unlike(here, due, name=name, rank=self.rank)
             self.report.mismatches += [] if wrong is None else [wrong]
 
     def _compare_computed(self) -> None:
@@ -232,6 +250,13 @@ def _fill(here: Tensor, part: Tensor) -> None:
     if here.is_floating_point():
         here.fill_(torch.nan)
     here.copy_(part)
+
+
+def _integers_of(module: Any) -> dict[str, Tensor]:
+    """Integers and bools with memory, as the module was built with them."""
+    own = tensors_of(module) if isinstance(module, nn.Module) else {}
+    exact = {n: t for n, t in own.items() if not (t.is_floating_point() or t.is_meta)}
+    return {name: local(t).detach().clone() for name, t in exact.items() if not t.is_complex()}
 
 
 def _overlaps(tensor: Tensor) -> bool:

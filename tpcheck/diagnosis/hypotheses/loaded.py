@@ -16,6 +16,7 @@ from tpcheck.causes.loaded import (
     LoadedAnother,
     LoadedApart,
     LoadedElements,
+    LoadedIntegers,
     LoadedNaN,
     LoadedRounded,
     LoadedRows,
@@ -42,6 +43,7 @@ class _Loaded:
     got: Tensor
     want: Tensor
     full: Tensor
+    exact: bool = False  # integers or bools
 
     @property
     def code(self) -> Code:
@@ -55,6 +57,8 @@ def misloaded(facts: Facts) -> Diagnosis | None:
     for loaded in _wrong(facts):
         if loaded.name in facts.posed.computed:
             return _miscomputed(facts, loaded)
+        if loaded.exact:
+            return _other_integers(facts, loaded)
         return (
             _not_copied(loaded)
             or _other_rows(loaded)
@@ -75,7 +79,8 @@ def _wrong(facts: Facts) -> Iterator[_Loaded]:
             if got is None or got.shape != want.shape or bool((got == want).all()):
                 continue
             if name not in facts.posed.computed or not alike(got, want):
-                yield _Loaded(name, rank, got.double(), want.double(), full.double())
+                exact = not want.is_floating_point()
+                yield _Loaded(name, rank, got.double(), want.double(), full.double(), exact)
 
 
 def _not_copied(loaded: _Loaded) -> Diagnosis | None:
@@ -124,6 +129,20 @@ def _other_rows(loaded: _Loaded) -> Diagnosis | None:
         cause = LoadedRows(loaded.name, loaded.rank, dim, tuple(rows), repeated)
         return Diagnosis(code, cause)
     return None
+
+
+def _other_integers(facts: Facts, loaded: _Loaded) -> Diagnosis:
+    """Of integers and bools: another rank's, or none of the checkpoint's. Many are alike, so that a
+    row is found in a tensor by chance."""
+    name, rank = loaded.name, loaded.rank
+    if len(loaded.full.unique()) == loaded.full.numel() and (rows := _other_rows(loaded)):
+        return rows
+    entry = facts.posed.params[name]
+    parts = {r: take(loaded.full, entry, case=facts.case, rank=r) for r in sorted(facts.dumps)}
+    whose = [r for r, part in parts.items() if torch.equal(part, loaded.got)]
+    if whose and len(loaded.got.unique()) > 1:
+        return Diagnosis(Code.SHARD_ORDER, LoadedIntegers(name, rank, whose[0]))
+    return Diagnosis(Code.UNWRITTEN_MEMORY, LoadedIntegers(name, rank))
 
 
 def _other_elements(loaded: _Loaded) -> Diagnosis | None:

@@ -25,6 +25,13 @@ def _(cause: causes.LoadedNaN) -> str:
 
 
 @sentence.register
+def _(cause: causes.LoadedIntegers) -> str:
+    if cause.of_rank is not None:
+        return f"{_what(cause)} holds rank {cause.of_rank}'s part"
+    return f"{_what(cause)} has integers or bools that are not the checkpoint's"
+
+
+@sentence.register
 def _(cause: causes.LoadedRounded) -> str:
     return f"{_what(cause)} was rounded to a lower precision"
 

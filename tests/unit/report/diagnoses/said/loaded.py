@@ -8,6 +8,7 @@ from tpcheck.causes.loaded import (
     LoadedAnother,
     LoadedApart,
     LoadedElements,
+    LoadedIntegers,
     LoadedNaN,
     LoadedRounded,
     LoadedRows,
@@ -16,6 +17,12 @@ from tpcheck.causes.loaded import (
 
 SAID: list[Said] = [
     (LoadedNaN("w", 0), "w as loaded on rank 0 has uninitialized elements (NaN)", {}),
+    (
+        LoadedIntegers("kept", 1),
+        "kept as loaded on rank 1 has integers or bools that are not the checkpoint's",
+        {"parameter": "kept"},
+    ),
+    (LoadedIntegers("kept", 1, 0), "kept as loaded on rank 1 holds rank 0's part", {"of_rank": 0}),
     (LoadedRounded("w", 0), "w as loaded on rank 0 was rounded to a lower precision", {}),
     (
         LoadedRows("w", 0, 1, (2, 2), repeated=True),
