@@ -16,6 +16,7 @@ from fixtures.parallel.optimizing import (
     ParallelLars,
 )
 from fixtures.parallel.scaling import ScaledMainParameters, scaled
+from fixtures.parallel.zero import ShardedState, data_parallel, torchs
 from properties import mlp
 from tpcheck import Check, Norm, Scaling, Training
 
@@ -28,6 +29,10 @@ def adamw(named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
     others = [p for name, p in named.items() if p.ndim < 2]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=0.01)
+
+
+def plain_adamw(named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW([{"params": list(named.values())}], lr=0.01, weight_decay=0.0)
 
 
 def momentum(named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
@@ -67,4 +72,12 @@ mlp_lars = replace(trained(mlp.mlp, Training(Lars, steps=3)), optimizer=Parallel
 mlp_adafactor = replace(
     trained(mlp.mlp_sp, Training(adafactor, steps=3)),
     optimizer=lambda module, mesh: ParallelAdafactor(module, mesh, lr=0.05),
+)
+mlp_sp_zero = replace(
+    trained(replace(mlp.mlp_sp, spec=data_parallel(mlp.mlp_sp.spec)), Training(adamw, steps=3)),
+    optimizer=lambda module, mesh: ShardedState(module, mesh, adamw),
+)
+mlp_zero_of_torch = replace(
+    trained(replace(mlp.mlp, spec=data_parallel(mlp.mlp.spec)), Training(plain_adamw)),
+    optimizer=torchs,
 )

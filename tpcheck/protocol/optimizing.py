@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -148,7 +149,7 @@ class Optimizing:
             copy = None if self.mains is None else self.mains.copies[name]
             if copy is not None:
                 found[f"{name}.{MAIN}"] = copy.detach()
-            kept = self.optimizer.state.get(parameter if copy is None else copy, {})
+            kept = _states(self.optimizer).get(parameter if copy is None else copy, {})
             if not isinstance(kept, Mapping):
                 raise InvalidArgument(
                     f"{self.whose}: its state of a parameter is {shown(kept)}; keep a mapping of "
@@ -163,6 +164,15 @@ class Optimizing:
         if self._scales_itself or self.scaler is not None:
             found[SCALE] = torch.tensor(self.scale, dtype=torch.float64)
         return found
+
+
+def _states(optimizer: Any) -> Mapping[Any, Any]:
+    """Parameter → its state; of torch's ZeRO-1 that of the parameters that this rank steps."""
+    module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    if module is not None and isinstance(optimizer, module.ZeroRedundancyOptimizer):
+        optimizer = optimizer.optim
+    states: Mapping[Any, Any] = optimizer.state
+    return states
 
 
 def _scale(optimizer: Any) -> float | None:

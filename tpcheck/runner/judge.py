@@ -19,6 +19,7 @@ from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.runner.masks import uncoordinated
+from tpcheck.runner.shared_state import LeftToReplicas, left_to_replicas, of_state
 from tpcheck.tensors.names import InPass
 from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Impasse, Kind, Phase, Rule, Uncompiled
@@ -39,7 +40,11 @@ def judge(
     failed = [o for o in outcomes if isinstance(o, Mismatch)]
     causes = [m for m in failed if not m.is_consequence]
     result.mismatches = _with_peers(causes, failed) if causes else list(failed)
-    result.mismatches += _in_order([m for report in reports for m in report.mismatches])
+    left = left_to_replicas(posed, reports)
+    found = [m for report in reports for m in report.mismatches]
+    result.mismatches += _in_order(
+        [m for m in found if of_state(posed, m.kind, m.tensor, m.rank) not in left]
+    )
     for report in reports:
         result.usage = max(result.usage, report.usage)
         result.bytes = most_held(result.bytes, report.bytes)
@@ -50,7 +55,7 @@ def judge(
     if loaded := [m for m in result.mismatches if isinstance(m.detail, NotAsSaved)]:
         result.mismatches = loaded  # all else follows
     elif not failed:
-        result.mismatches += _disagreeing_replicas(posed, reports)
+        result.mismatches += _disagreeing_replicas(posed, reports, left)
         result.mismatches += _disagreeing_traces(reports)
         result.mismatches += uncoordinated(posed, reports)
     if allowed is not None and not result.mismatches:
@@ -84,8 +89,14 @@ def _with_peers(causes: list[Mismatch], failed: list[Mismatch]) -> list[Mismatch
     return [m.seen_at(replace(m.scene, peers=peers, stacks=stacks)) for m in causes]
 
 
-def _disagreeing_replicas(posed: Posed, reports: list[RankReport]) -> list[Mismatch]:
-    """Ranks that hold the same elements must hold the same bits."""
+def _disagreeing_replicas(
+    posed: Posed, reports: list[RankReport], left: LeftToReplicas
+) -> list[Mismatch]:
+    """Ranks that hold the same elements must hold the same bits.
+
+    Args:
+        left: what of an optimizer's state ranks leave to others.
+    """
     found = []
     by_rank = {report.rank: report for report in reports}
     for target in posed.problems[0].targets:
@@ -97,9 +108,9 @@ def _disagreeing_replicas(posed: Posed, reports: list[RankReport]) -> list[Misma
         over = list(posed.case.mesh) if shared else None
         shape = tuple(target.value.shape)
         for ranks in placement.replicas(entry, shape, case=posed.case, over=over):
+            ranks = [rank for rank in ranks if of_state(posed, *key, rank) not in left]
             digests = {rank: by_rank[rank].digests.get(key) for rank in ranks}
-            first = digests[ranks[0]]
-            odd = [rank for rank in ranks if digests[rank] != first]
+            odd = [rank for rank in ranks if digests[rank] != digests[ranks[0]]]
             if odd:
                 detail = ReplicasDiffer(target.kind, tuple(ranks), tuple(odd))
                 found.append(Mismatch(target.name, Kind.REPLICA, odd[0], detail=detail))

@@ -7,11 +7,14 @@ import hashlib
 import torch
 from torch import Tensor
 
+#: The digest of a tensor that is not there.
+NOTHING = "none"
+
 
 def fingerprint(tensor: Tensor | None) -> str:
     """A digest of a tensor's shape, dtype and bits: replicas must agree on it."""
     if tensor is None:
-        return "none"
+        return NOTHING
     data = tensor.detach().cpu().contiguous()
     head = f"{data.dtype}{tuple(data.shape)}".encode()
     # −0.0 and 0.0 are one number, and all NaNs are NaN: one pattern of bits each
