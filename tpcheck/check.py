@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]
     #: (module, full state), or (module, folder) where the check has `save`.
-    Load = Callable[[Any, Any], None]
+    Load = Callable[[Any, Any], Any]
     Passes = Sequence[Mapping[str, Tensor]]
     Schedule = Callable[[Any, Passes, Passes], Sequence[Any]]
     Clip = Callable[[Any, DeviceMesh, float], Any]
@@ -42,7 +42,8 @@ class Check:
         name: shown in reports; by default the name of the variable that holds the check.
         load: (module, full state) → None: the candidate's own loader, given every full parameter
             and buffer that a checkpoint has, by its reference name. It fills the candidate's, or
-            puts others in their place. By default the harness loads slices by the layout.
+            puts others in their place; or it returns a module of its own, which is then the one
+            that is checked. By default the harness loads slices by the layout.
         save: (module, folder) → None: the candidate's own checkpoint, of the parameters and buffers
             that the harness has loaded. `load` is then (module, folder) → None, on ranks of this or
             of another TP degree (`Case.saved_at`), and what it leaves must be what was saved, to

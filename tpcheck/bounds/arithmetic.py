@@ -144,12 +144,12 @@ class Variance:
 
     Args:
         each: of every number's own error.
-        shared: σ of an error that all numbers along `dim` have in common, with the sign that it has
-            at each; all numbers of the tensor where `dim` is None.
+        shared: σ of each error that all numbers along `dim` have in common, with the sign that it
+            has at each; all numbers of the tensor where `dim` is None.
     """
 
     each: Tensor
-    shared: Tensor | None = None
+    shared: tuple[Tensor, ...] = ()
     dim: int | None = -1
 
 

@@ -28,7 +28,7 @@ def softmax(how: Arithmetic, op: Operation) -> Found:
     # flash attention stores log Σ exp, and its backward computes exp(x − log Σ exp) anew: what was
     # rounded there is an error of every probability of the row, those near 1 included
     total = _finite(x.logsumexp(dim, keepdim=True))
-    return Variance(each, how.v(out) * y * total / _ROOT, dim)
+    return Variance(each, (how.v(out) * y * total / _ROOT,), dim)
 
 
 def log_softmax(how: Arithmetic, op: Operation) -> Found:
@@ -37,13 +37,13 @@ def log_softmax(how: Arithmetic, op: Operation) -> Found:
     top = _finite(x.double().abs().amax(dim, keepdim=True))
     inside = (how.v(out) * (out.double().abs() + top)) ** 2
     found = moved_by_one_number(how, x, out, inside, dim)
-    if not isinstance(found, Variance) or found.shared is None:
+    if not isinstance(found, Variance) or not found.shared:
         return found
     # a fused loss stores log Σ exp, and its backward computes exp(x − log Σ exp) anew: what was
     # rounded there scales all gradients of the row alike
     total = _finite(x.double().logsumexp(dim, keepdim=True))
     stored = (how.v(out) * total / _ROOT).expand(out.shape)
-    return Variance(found.each, (found.shared**2 + stored**2).sqrt(), dim)
+    return Variance(found.each, ((found.shared[0] ** 2 + stored**2).sqrt(),), dim)
 
 
 def moved_by_one_number(
@@ -60,7 +60,7 @@ def moved_by_one_number(
     if not out.ndim or out.shape[dim] == 1:
         return rounded + inside
     share = (x.double().abs() / out.double().abs()).nan_to_num(0.0).clamp(max=1.0) ** 2 / 2
-    return Variance(rounded * (1 - share) + inside, (rounded * share).sqrt(), dim)
+    return Variance(rounded * (1 - share) + inside, ((rounded * share).sqrt(),), dim)
 
 
 def _finite(x: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def softmax_backward(how: Arithmetic, op: Operation) -> Found:
     # flash attention takes Σ g y from its output, which was rounded when it was stored: one error
     # for the row, in a half precision, too
     stored = (g**2 * y).sum(dim, keepdim=True)
-    return Variance(each, how.u(out) * y * stored.sqrt() / _ROOT, dim)
+    return Variance(each, (how.u(out) * y * stored.sqrt() / _ROOT,), dim)
 
 
 def log_softmax_backward(how: Arithmetic, op: Operation) -> Tensor:
@@ -90,30 +90,29 @@ def log_softmax_backward(how: Arithmetic, op: Operation) -> Tensor:
 
 def layer_norm(how: Arithmetic, op: Operation) -> list[Found]:
     """y = (x − mean)·rstd·w + b, inside in the accumulation dtype, rounded once; rstd's own error
-    is the same for a row. What backward is given of the mean and of rstd is stored in the
-    parameters' dtype (torch on a CPU)."""
+    is the same for a row, and so is the mean's. What backward is given of the mean and of rstd is
+    stored in the parameters' dtype (torch on a CPU)."""
     y, mean, rstd = op.out
     x, shape, weight = op.args[0].double(), op.args[1], op.args[2]
     slope = rstd.double() * (1.0 if weight is None else weight.double())
     dims = tuple(range(x.ndim - len(shape), x.ndim))
     top = x.abs().amax(dims, keepdim=True)
-    grown = _grown(x, mean, dims)
-    inner = (how.v(y) * slope) ** 2 * ((x.abs() + mean.double().abs()) ** 2 + grown)
+    of_mean = _of_mean(x, mean, dims)
+    inner = (how.v(y) * slope * (x.abs() + mean.double().abs())) ** 2
     spread_of_rstd = how.v(y) * rstd.double() * (1 + top * rstd.double())
-    of_rstd = how.v(y) * (x - mean.double()) * slope
+    of_row = (how.v(y) * (x - mean.double()) * slope, how.v(y) * of_mean.sqrt() * slope)
     return [
-        Variance(how.rounded(y) + inner, of_rstd, -1 if len(shape) == 1 else None),
-        how.rounded(mean) + how.v(y) ** 2 * torch.maximum(top**2, grown),
+        Variance(how.rounded(y) + inner, of_row, -1 if len(shape) == 1 else None),
+        how.rounded(mean) + how.v(y) ** 2 * torch.maximum(top**2, of_mean),
         how.rounded(rstd) + spread_of_rstd**2,
     ]
 
 
-def _grown(x: Tensor, mean: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Of the mean of equal numbers, whose errors are equal, too, the variance in units of v²; 0 of
-    others."""
-    count = math.prod(x.shape[dim] for dim in dims)
-    many = steps(mean.double(), (x**2).sum(dims, keepdim=True) / count**2, count)
-    return torch.where(many > count, many * mean.double() ** 2 / 3, 0.0)
+def _of_mean(x: Tensor, mean: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Of the mean of K numbers, added up one after the other: the variance in units of v²."""
+    count = max(1, math.prod(x.shape[dim] for dim in dims))
+    squares = (x**2).sum(dims, keepdim=True) / count**2
+    return steps(mean.double(), squares, count) * (mean.double() ** 2 + squares) / 3
 
 
 def layer_norm_backward(how: Arithmetic, op: Operation) -> list[Found]:

@@ -129,7 +129,7 @@ def _elementwise_of(how: Arithmetic, op: Operation, out: Any) -> Found:
         variance = variance + (2 * how.v(out)) ** 2
     if op.name not in _APPROXIMATED:
         return variance
-    return Variance(variance, how.v(out) * size.copysign(out), dim=None)
+    return Variance(variance, (how.v(out) * size.copysign(out),), dim=None)
 
 
 def _sum_of_two(how: Arithmetic, op: Operation) -> Found | list[Found]:
@@ -177,7 +177,7 @@ def _gelu(how: Arithmetic, op: Operation) -> Variance:
     tensor that is split differently differs; with tanh in place of erf by up to 1.8 v|x|."""
     width = 1.0 if op.kwargs.get("approximate", "none") == "tanh" else 2.0
     size = width * how.v(op.out) * op.args[0].double()
-    return Variance(how.rounded(op.out) + size**2, size.copysign(op.out), dim=None)
+    return Variance(how.rounded(op.out) + size**2, (size.copysign(op.out),), dim=None)
 
 
 def _to_copy(how: Arithmetic, op: Operation) -> Tensor | None:

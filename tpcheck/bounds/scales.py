@@ -22,19 +22,19 @@ _NONE = torch.empty(0, dtype=torch.float64)
 
 @dataclass(frozen=True)
 class Sigma:
-    """σ of the errors of a tensor: of each number's own, and of one that all share along `dim`, or
-    everywhere."""
+    """σ of the errors of a tensor: of each number's own, and of those that all share along `dim`,
+    or everywhere."""
 
     each: Tensor
-    shared: Tensor | None
+    shared: tuple[Tensor, ...]
     dim: int | None
 
     @classmethod
     def of(cls, variance: Variance, times: float) -> Sigma:
         """σ, `times` as large; 0 where it is not finite."""
-        shared = variance.shared
-        own = None if shared is None else _finite(shared.double() * times)
-        return cls(_finite(variance.each.double().sqrt() * times), own, variance.dim)
+        each = _finite(variance.each.double().sqrt() * times)
+        shared = (_finite(own.double() * times).expand(each.shape) for own in variance.shared)
+        return cls(each, tuple(shared), variance.dim)
 
     @property
     def rows(self) -> list[int]:
@@ -48,8 +48,8 @@ class Sigma:
     def draw(self, generator: torch.Generator, amplitude: float) -> Tensor:
         """Normal errors of these σ, enlarged."""
         drawn = _normal(self.each.shape, generator).mul_(self.each)
-        if self.shared is not None:
-            drawn.addcmul_(_normal(self.rows, generator), self.shared)
+        for shared in self.shared:
+            drawn.addcmul_(_normal(self.rows, generator), shared)
         return drawn if amplitude == 1.0 else drawn.mul_(amplitude)
 
 
@@ -105,8 +105,8 @@ class Scales:
 
 
 class Together:
-    """The σ of all small results, one after the other in one tensor; those with errors that numbers
-    share come first.
+    """The σ of all small results, one after the other in one tensor; those with most errors that
+    numbers share come first.
 
     Args:
         operations: as they are now; each draw gives them their errors.
@@ -120,23 +120,46 @@ class Together:
             for i, sigma in enumerate(scaled.sigmas)
             if sigma is not None and sigma.each.numel() <= SMALL
         ]
-        self._places = sorted(places, key=lambda place: place[2].shared is None)
+        self._places = sorted(places, key=lambda place: -len(place[2].shared))
         sigmas = [sigma for *_, sigma in self._places]
-        shared = [sigma for sigma in sigmas if sigma.shared is not None]
         self._each = _flat(sigma.each for sigma in sigmas)
-        self._shared = _flat(s.shared.expand(s.each.shape) for s in shared if s.shared is not None)
-        self._rows, self._row_of = _rows_of(shared)
+        self._shared = [_Shared.of(sigmas, n) for n in range(_most(sigmas))]
         self._sizes = [sigma.each.numel() for sigma in sigmas]
 
     def draw(self, generator: torch.Generator, amplitude: float) -> None:
         """Normal errors, enlarged."""
         drawn = _normal([len(self._each)], generator).mul_(self._each)
-        rows = _normal([self._rows], generator)[self._row_of]
-        drawn[: len(rows)].addcmul_(rows, self._shared)
+        for shared in self._shared:
+            rows = _normal([shared.rows], generator)[shared.row_of]
+            drawn[: len(rows)].addcmul_(rows, shared.sigma)
         if amplitude != 1.0:
             drawn.mul_(amplitude)
         for (scaled, i, sigma), errors in zip(self._places, drawn.split(self._sizes), strict=True):
             scaled.errors[i] = errors.view(sigma.each.shape)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """The n-th error that numbers share, of all results that have so many: the first ones.
+
+    Args:
+        sigma: at each number.
+        rows: how many such errors there are in all.
+        row_of: which of them each number has.
+    """
+
+    sigma: Tensor
+    rows: int
+    row_of: Tensor
+
+    @classmethod
+    def of(cls, sigmas: Sequence[Sigma], n: int) -> _Shared:
+        own = [sigma for sigma in sigmas if len(sigma.shared) > n]
+        return cls(_flat(sigma.shared[n] for sigma in own), *_rows_of(own))
+
+
+def _most(sigmas: Iterable[Sigma]) -> int:
+    return max((len(sigma.shared) for sigma in sigmas), default=0)
 
 
 def _flat(tensors: Iterable[Tensor]) -> Tensor:

@@ -66,10 +66,15 @@ class LoadedScaled:
 
 @dataclass(frozen=True)
 class LoadedAnother:
-    """Rows of another parameter that is as wide: one of a fused weight, say."""
+    """Rows of other parameters that are as wide: those of a fused weight, say.
+
+    Args:
+        of: whose rows they are, in their order; its own among them.
+    """
 
     parameter: str
     rank: int
+    of: tuple[str, ...]
 
 
 @dataclass(frozen=True)

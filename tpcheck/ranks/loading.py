@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck import placement
-from tpcheck.bounds.computed import alike, not_as_saved, unlike
 from tpcheck.case import Case
 from tpcheck.comms.trace import Recorder
 from tpcheck.errors import InvalidArgument
@@ -20,7 +19,9 @@ from tpcheck.plan.findings import mismatches
 from tpcheck.plan.parallelized import findings as unlike_plan
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
+from tpcheck.ranks import loaded
 from tpcheck.tensors.live import is_dtensor, live_entry, local, partition_entry, sharded_by_hand
+from tpcheck.tensors.mapped import is_mapped
 from tpcheck.tensors.names import computed_buffers, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Kind, Phase
@@ -41,30 +42,38 @@ class Loader:
         #: What a checkpoint of the reference holds, full.
         self.state = {n: full for n, full in problem.params.items() if n not in computed}
 
-    def load(self, module: Any, loader: Callable[..., Any] | None) -> bool:
-        """Copies the rank's shard of every parameter in; False where one can't be loaded.
+    def load(self, module: Any, loader: Callable[..., Any] | None) -> Any:
+        """Copies the rank's shard of every parameter in; returns the module to run, None where one
+        can't be loaded.
 
         Args:
-            loader: the check's own `load`, tried after: it must fill all with the same, in place
-                or with tensors of its own. What these are is what counts.
+            loader: the check's own `load`, tried after: it must fill all with the same, in place,
+                with tensors of its own, or in a module of its own. What these are is what counts.
         """
         self.recorder.phase = Phase.LOAD
         built = _integers_of(module) if loader is not None else {}
         fits = self._hold(module, fill=True)
         if loader is not None:
             try:
-                self._load_by(loader, module, built)
+                module = self._load_by(loader, module, built)
             except Exception:
                 if fits:
                     raise
-                return False  # it may well fail where the parameters are not what they should be
+                return None  # it may well fail where the parameters are not what they should be
             fits = self._hold(module, fill=False)
         if fits:
             self._require_memory()
-            self._compare_loaded()
-            self._compare_integers(built)
-            self._compare_computed()
-        return fits
+            found = self._loaded()
+            found.compare(built)
+            self.apart = found.computed()
+        return module if fits else None
+
+    def due(self) -> dict[str, Tensor]:
+        """The rank's part of what a checkpoint has, as the candidate's own tensors are placed."""
+        return self._loaded().due()
+
+    def _loaded(self) -> loaded.Loaded:
+        return loaded.Loaded(self.work, self.problem, self.report, self.state, self.held)
 
     def _hold(self, module: Any, *, fill: bool) -> bool:
         """Judges anew how the module holds what a checkpoint has, and may fill it."""
@@ -89,7 +98,7 @@ class Loader:
             part = self._part_of(name, tensor, full, whole=fill)
             fits = part is not None and fits
             if fill and part is not None:
-                _fill(local(tensor), part)
+                loaded.fill(local(tensor), part)
         if self.case.tp > 1 and params and not self.work.named:
             self._check_something_is_sharded(list(params))
         if self.work.plan is not None and params:
@@ -105,11 +114,10 @@ class Loader:
                     "some in build or in load, by the module's to_empty(device=…)"
                 )
 
-    def _load_by(
-        self, loader: Callable[..., Any], module: Any, built: Mapping[str, Tensor]
-    ) -> None:
+    def _load_by(self, loader: Callable[..., Any], module: Any, built: Mapping[str, Tensor]) -> Any:
         """The check's own loader: from NaN, and of integers and bools from what the module was
-        built with. Buffers that the candidate computes are its own."""
+        built with. Buffers that the candidate computes are its own. Returns the module that it has
+        made, where it has made one."""
         own = computed_buffers(module) if isinstance(module, nn.Module) else frozenset()
         computed = own - self.state.keys() | self.work.computed
         with torch.no_grad():
@@ -119,47 +127,9 @@ class Loader:
                 elif tensor.is_floating_point() and name not in computed:
                     local(tensor).fill_(torch.nan)
             with self.recorder:
-                loader(module, Path(saved) if (saved := self.work.checkpoint) else dict(self.state))
-
-    def _compare_loaded(self) -> None:
-        """What comes from the candidate's own checkpoint is what went into it."""
-        if not self.work.checkpoint or self.work.saving:
-            return
-        for name in sorted(self.state.keys() & self.held.keys()):
-            here, full = self.held[name], self.state[name]
-            due = take(full, self.report.entries[name], case=self.case, rank=self.rank)
-            wrong = not_as_saved(local(here), due, name=name, rank=self.rank)
-            self.report.mismatches += [] if wrong is None else [wrong]
-
-    def _compare_integers(self, built: Mapping[str, Tensor]) -> None:
-        """Integers and bools that the check's own loader was to bring, where none of them was
-        built right: they may enter where no float that is compared comes from them."""
-        if self.work.checkpoint and not self.work.saving:
-            return  # all is compared
-        for name in sorted(built.keys() & self.state.keys() & self.held.keys()):
-            entry, here = self.report.entries[name], local(self.held[name])
-            due = take(self.state[name], entry, case=self.case, rank=self.rank)
-            wrong = unlike(here, due, name=name, rank=self.rank)
-            self.report.mismatches += [] if wrong is None else [wrong]
-
-    def _compare_computed(self) -> None:
-        """Buffers that the candidate computes, against the reference's. What differs by a few
-        roundings gets these, so that they do not matter; all else is left alone: one that is wrong
-        is said to be, and of one between them the outputs tell."""
-        for name in sorted(self.work.computed & self.held.keys()):
-            entry, here = self.work.params[name], local(self.held[name])
-            due = take(self.problem.params[name], entry, case=self.case, rank=self.rank)
-            if not self._has(entry) or here.shape != due.shape:
-                self.apart.add(name)  # its own affair
-                continue
-            if not self.case.integers:  # which no computed number need be
-                wrong = unlike(here, due, name=name, rank=self.rank)
-                self.report.mismatches += [] if wrong is None else [wrong]
-                if not alike(here, due):
-                    self.apart.add(name)
-                    continue
-            if not _overlaps(here) and not torch.equal(here, due.to(here.dtype)):
-                _fill(here, due)
+                saved = self.work.checkpoint
+                made = loader(module, Path(saved) if saved else dict(self.state))
+        return made if isinstance(made, nn.Module) else module
 
     def _part_of(self, name: str, tensor: Tensor, full: Tensor, *, whole: bool) -> Tensor | None:
         """What the rank is to hold, as its own tensor is placed; None where it can't be that.
@@ -213,7 +183,7 @@ class Loader:
         """A shard that is a view keeps the whole tensor in memory."""
         full, here = self.problem.params[name], local(tensor)
         held = here.untyped_storage().nbytes()
-        if held >= bytes_of(full) > bytes_of(here):
+        if held >= bytes_of(full) > bytes_of(here) and not is_mapped(here):
             self._misheld(name, Fault.STORAGE, storage=held, expected=bytes_of(here))
 
     def _entry_of(self, name: str, tensor: Tensor, full: Tensor) -> Entry:
@@ -245,23 +215,11 @@ class Loader:
         self.report.mismatches.append(Mismatch(name, Kind.SHARDING, self.rank, detail=detail))
 
 
-@torch.no_grad()
-def _fill(here: Tensor, part: Tensor) -> None:
-    if here.is_floating_point():
-        here.fill_(torch.nan)
-    here.copy_(part)
-
-
 def _integers_of(module: Any) -> dict[str, Tensor]:
     """Integers and bools with memory, as the module was built with them."""
     own = tensors_of(module) if isinstance(module, nn.Module) else {}
     exact = {n: t for n, t in own.items() if not (t.is_floating_point() or t.is_meta)}
     return {name: local(t).detach().clone() for name, t in exact.items() if not t.is_complex()}
-
-
-def _overlaps(tensor: Tensor) -> bool:
-    """Whether several of its elements are one in memory, so that it can't be written."""
-    return any(n > 1 and not by for n, by in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _instead_of_a_module(candidate: Any) -> str | None:

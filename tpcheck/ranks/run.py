@@ -76,7 +76,7 @@ class RankRun:
             _convert(module, self.device, torch_dtype(self.case))
             if self.work.saving:
                 _save(self, module)
-            elif self._load(module):
+            elif (module := _load(self, module)) is not None:
                 case_mode.enter(self.case, module, self.work.frozen)
                 with self._as_asked(module), counted(self.recorder, self.work.witnesses):
                     self._run(module)
@@ -105,10 +105,14 @@ class RankRun:
         if self.parts.get("kernel") is None or not compiled.compiles(module):
             self.recorder.built()  # else its first call compiles, which may take longer than a case
         if isinstance(module, nn.Module):
-            self.recorder.origin.know(module)
-            if self.work.follow:
-                self.recorder.origin.follow(module)
+            self.know(module)
         return module
+
+    def know(self, module: nn.Module) -> None:
+        """What the recorder tells by the module that it is in."""
+        self.recorder.origin.know(module)
+        if self.work.follow:
+            self.recorder.origin.follow(module)
 
     def _in_order(self, module: Any) -> bool:
         """Whether the parallelisms were applied in an order that leaves each of them intact."""
@@ -116,15 +120,6 @@ class RankRun:
         found = disorder(module, case=self.case, rank=self.rank, layout=layout, full=full)
         self.report.mismatches += found
         return not found
-
-    def _load(self, module: Any) -> bool:
-        loader = Loader(self.work, self.problem, self.recorder, self.report)
-        fits = loader.load(module, self.parts.get("load"))
-        self.apart = loader.apart
-        if self.work.dump:
-            for name, tensor in loader.held.items():
-                self.kept[str(Key(Shelf.LOADED, name))] = local(tensor).detach().cpu().clone()
-        return fits
 
     # ---- forward, backward, step
 
@@ -247,9 +242,24 @@ class RankRun:
                 torch.autograd.backward([outputs[name] for name in seeds], [*seeds.values()])
 
 
+def _load(run: RankRun, module: Any) -> Any:
+    """The module to run, with the rank's part of every parameter; None where it can't be."""
+    loader = Loader(run.work, run.problem, run.recorder, run.report)
+    loaded = loader.load(module, run.parts.get("load"))
+    if loaded is not module and isinstance(loaded, nn.Module):
+        run.know(loaded)
+    run.apart = loader.apart
+    if run.work.dump:
+        for name, tensor in loader.held.items():
+            run.kept[str(Key(Shelf.LOADED, name))] = local(tensor).detach().cpu().clone()
+        for name, due in loader.due().items():
+            run.kept[str(Key(Shelf.DUE, name))] = due.cpu().clone()
+    return loaded
+
+
 def _save(run: RankRun, module: Any) -> None:
     """Has the candidate write the checkpoint that others load."""
-    if Loader(run.work, run.problem, run.recorder, run.report).load(module, None):
+    if Loader(run.work, run.problem, run.recorder, run.report).load(module, None) is not None:
         run.recorder.phase = Phase.SAVE
         with run.recorder:
             run.parts["save"](module, Path(run.work.checkpoint))

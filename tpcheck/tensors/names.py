@@ -172,6 +172,7 @@ class Shelf(StrEnum):
 
     BORDER = "border"
     LOADED = "loaded"
+    DUE = "due"  # what should have been loaded, by the placement of the candidate's own tensor
     OVERWRITTEN = "overwritten"
 
 

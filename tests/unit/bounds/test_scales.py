@@ -16,7 +16,7 @@ RUNS = 4000
 
 def sigma(each: list[list[float]], shared: float | None = None, dim: int | None = None) -> Sigma:
     sizes = torch.tensor(each, dtype=torch.float64)
-    return Sigma(sizes, None if shared is None else torch.full_like(sizes, shared), dim)
+    return Sigma(sizes, () if shared is None else (torch.full_like(sizes, shared),), dim)
 
 
 def drawn(of: Sigma, *others: Sigma, amplitude: float = 1.0) -> Tensor:
@@ -61,6 +61,18 @@ def test_what_two_results_share_are_two_errors() -> None:
         known.draw(generator, 1.0)
         runs.append(torch.cat([e[0, :1] for one in both for e in one.errors if e is not None]))
     assert abs(torch.corrcoef(torch.stack(runs).T)[0, 1].item()) < 0.1
+
+
+@pytest.mark.parametrize("others", [(), OTHERS], ids=["alone", "among others"])
+def test_a_row_may_share_two_errors(others: tuple[Sigma, ...]) -> None:
+    zeros = torch.zeros(2, 3, dtype=torch.float64)
+    alike, rising = torch.full_like(zeros, 2.0), torch.tensor([0.0, 1.0, 2.0]).double().expand(2, 3)
+    found = drawn(Sigma(zeros, (alike, rising), -1), *others)
+    assert torch.allclose(found[:, :, 1] - found[:, :, 0], found[:, :, 2] - found[:, :, 1])
+    first, second = found[:, 0, 0], found[:, 0, 1] - found[:, 0, 0]
+    assert (first.std().item(), second.std().item()) == pytest.approx((2.0, 1.0), rel=0.05)
+    for one, other in ((first, second), (first, found[:, 1, 0])):
+        assert abs(torch.corrcoef(torch.stack([one, other]))[0, 1].item()) < 0.1
 
 
 @pytest.mark.parametrize("others", [(), OTHERS], ids=["alone", "among others"])

@@ -75,7 +75,8 @@ def _wrong(facts: Facts) -> Iterator[_Loaded]:
         entry = facts.posed.params[name]
         for rank, dump in sorted(facts.dumps.items()):
             got = dump.get(Key(Shelf.LOADED, name))
-            want = take(full, entry, case=facts.case, rank=rank)
+            want = dump.get(Key(Shelf.DUE, name))
+            want = take(full, entry, case=facts.case, rank=rank) if want is None else want
             if got is None or got.shape != want.shape or bool((got == want).all()):
                 continue
             if name not in facts.posed.computed or not alike(got, want):
@@ -153,12 +154,15 @@ def _other_elements(loaded: _Loaded) -> Diagnosis | None:
 
 
 def _of_another(facts: Facts, loaded: _Loaded) -> Diagnosis | None:
-    full = loaded.full
-    others = [t.double() for t in facts.posed.problems[0].params.values() if t.ndim == full.ndim]
-    others = [t for t in others if t.shape[1:] == full.shape[1:]]
-    if _rows_of(loaded.got, torch.cat(others), 0) is None:
+    full, params = loaded.full, facts.posed.problems[0].params
+    others = {n: t.double() for n, t in params.items() if t.ndim == full.ndim}
+    others = {n: t for n, t in others.items() if t.shape[1:] == full.shape[1:]}
+    rows = _rows_of(loaded.got, torch.cat([*others.values()]), 0)
+    if rows is None:
         return None
-    return Diagnosis(loaded.code, LoadedAnother(loaded.name, loaded.rank))
+    whose = [name for name, t in others.items() for _ in range(len(t))]
+    of = tuple(dict.fromkeys(whose[row] for row in rows))
+    return Diagnosis(loaded.code, LoadedAnother(loaded.name, loaded.rank, of))
 
 
 def _scaled(loaded: _Loaded) -> Diagnosis | None:

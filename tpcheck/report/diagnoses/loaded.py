@@ -55,7 +55,7 @@ def _(cause: causes.LoadedScaled) -> str:
 
 @sentence.register
 def _(cause: causes.LoadedAnother) -> str:
-    return f"{_what(cause)} holds rows of another parameter of the fused weight"
+    return f"{_what(cause)} holds rows of {', '.join(cause.of)}"
 
 
 @sentence.register

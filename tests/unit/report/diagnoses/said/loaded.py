@@ -40,9 +40,9 @@ SAID: list[Said] = [
         {"factor": 2.0},
     ),
     (
-        LoadedAnother("w", 0),
-        "w as loaded on rank 0 holds rows of another parameter of the fused weight",
-        {},
+        LoadedAnother("q", 0, ("k", "q")),
+        "q as loaded on rank 0 holds rows of k, q",
+        {"of": ["k", "q"]},
     ),
     (
         LoadedApart("w", 0),

@@ -1,0 +1,109 @@
+"""transformers models as `from_pretrained` loads them at a degree: what is read from a checkpoint,
+converted, cut and placed is what must run.
+
+`check(config)` is all that a user needs; `architecture(model_type)` is the same of a tiny model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from tpcheck.adapters import tiny, transformers
+from tpcheck.case import Case
+from tpcheck.check import Check
+from tpcheck.errors import InvalidArgument
+from tpcheck.known import KnownFinding
+
+
+def check(config: Any, *, name: str = "", known: Sequence[KnownFinding] = ()) -> Check:
+    """The check of one configuration's model (its causal LM), loaded by `from_pretrained` under the
+    plan that it ships, from a checkpoint that `save_pretrained` has written of the case's weights.
+
+    Args:
+        config: a transformers configuration, as small as you can make it.
+        name, known: as in `Check`.
+    """
+    build = functools.partial(transformers._from_config, config)
+    return _check(build, functools.partial(_cases, config), name=name, known=known)
+
+
+def architecture(model_type: str, *, known: Sequence[KnownFinding] = ()) -> Check:
+    """The same of a tiny model of an architecture of the installed transformers. Where there is
+    none, the check is skipped with the reason."""
+    return _check(
+        functools.partial(transformers._tiny, model_type),
+        functools.partial(_tiny_cases, model_type),
+        name=model_type,
+        unavailable=functools.partial(transformers._why_not, model_type),
+        known=known,
+    )
+
+
+def _check(build: transformers.Build, cases: Any, *, name: str, known: Any, **more: Any) -> Check:
+    spec = transformers.spec(build, cases=cases, name=name or "from_pretrained", **more)
+    whole = functools.partial(_whole, build)
+    # it notes meshes and hooks in the process
+    return Check(spec, whole, load=load, name=name, known=known, processes=True)
+
+
+def _whole(build: transformers.Build, case: Case, mesh: DeviceMesh) -> Any:
+    """The unsharded model: `load` makes another of its checkpoint."""
+    if case.tp > 1 and (reason := transformers.refusal(build(case).config, case.tp)) is not None:
+        raise InvalidArgument(reason)
+    return build(case)
+
+
+def load(model: Any, state: Mapping[str, Tensor]) -> Any:
+    """`Check(load=…)`: saves the unsharded model with these weights, and returns what
+    `from_pretrained` makes of that over all ranks; the folder's name is sent, and two barriers."""
+    from transformers.distributed import DistributedConfig
+
+    model.load_state_dict(state, strict=False)
+    model.tie_weights()
+    degree = dist.get_world_size()
+    options: dict[str, Any] = {"dtype": next(iter(state.values())).dtype}
+    if degree > 1:
+        options["distributed_config"] = DistributedConfig(tp_plan="auto", tp_size=degree)
+    with _folder() as folder:
+        model.save_pretrained(folder)  # the first rank writes
+        dist.barrier()
+        return type(model).from_pretrained(folder, config=model.config, **options)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[str]:
+    """One that all ranks share: the first one's, until all have left."""
+    if dist.get_rank():
+        given = [""]
+        dist.broadcast_object_list(given, src=0)
+        yield given[0]
+        dist.barrier()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        dist.broadcast_object_list([folder], src=0)
+        yield folder
+        dist.barrier()
+
+
+def _tiny_cases(model_type: str, space: Any) -> Any:
+    from dataclasses import replace
+
+    exact = tuple(dtype for dtype in space.dtypes if dtype in ("float64", "float32"))
+    config = tiny.model_of(model_type)[1]
+    return _cases(config, replace(space, dtypes=exact or space.dtypes))
+
+
+def _cases(config: Any, space: Any) -> Any:
+    """Those of the plan, on all ranks that there are: `from_pretrained` takes the whole world."""
+    from dataclasses import replace
+
+    cases = transformers._cases(config, space)
+    return cases.map(lambda case: replace(case, mesh={"tp": case.tp}))
