@@ -27,8 +27,8 @@ class Argument:
 
     Args:
         shape: of each dim its size, or the name of a size that cases draw.
-        integers: (low, high) of an integer tensor: low included, high not; each a number or the
-            name of a size. A float one by default, which takes a gradient.
+        integers: (low, high) of an integer tensor: low included, high not; each a number, negative
+            ones too, or the name of a size. A float one by default, which takes a gradient.
         dtype: of an integer tensor, by default "int64"; or "bool", a mask, which needs no
             `integers`. A float one has the case's.
         gradient: False of a float one that takes none: the reference's is not asked for.
@@ -51,9 +51,9 @@ class Argument:
         given = {"shape": shape, "integers": integers, "dtype": dtype, "gradient": gradient}
         for name, value in given.items():
             object.__setattr__(self, name, value)
-        sizes = isinstance(integers, tuple) and len(integers) == 2 and all(map(_is_size, integers))
+        ends = isinstance(integers, tuple) and len(integers) == 2 and all(map(_is_end, integers))
         demand(self, "shape", all(map(_is_size, shape)), "sizes, or names of sizes")
-        demand(self, "integers", integers is None or sizes, "two sizes, or names of sizes")
+        demand(self, "integers", integers is None or ends, "two numbers, or names of sizes")
         known = dtype == "" or (str(dtype) in INTEGERS and integers is not None)
         known &= isinstance(dtype, str)
         demand(self, "dtype", known, f"one of {', '.join(INTEGERS)}, of a tensor of integers")
@@ -69,7 +69,7 @@ class Argument:
         shape = [_of(case, size) for size in self.shape]
         if self.integers is None:
             return draw(name, *shape)
-        low, high = (_of(case, size) for size in self.integers)
+        low, high = (end if isinstance(end, int) else _of(case, end) for end in self.integers)
         self._require_held(name, low, high)
         drawn: Tensor = draw.integers(name, low, high, *shape)
         return getattr(drawn, INTEGERS[self.dtype])() if self.dtype else drawn
@@ -85,8 +85,12 @@ class Argument:
 
 
 def _is_size(size: object) -> bool:
-    number = isinstance(size, int) and not isinstance(size, bool) and size >= 0
-    return number or is_name(size)
+    return _is_end(size) and not (isinstance(size, int) and size < 0)
+
+
+def _is_end(end: object) -> bool:
+    """Of a range of integers."""
+    return (isinstance(end, int) and not isinstance(end, bool)) or is_name(end)
 
 
 def _of(case: Case, size: Size) -> int:

@@ -38,6 +38,7 @@ FOLLOWED = {
     "docs/findings/torch-uneven-colwise-rowwise.md": "catalogue",
     "docs/findings/transformers-empty-vocabulary-shard.md": "catalogue",
     "docs/findings/transformers-gradient-accumulation.md": "catalogue",
+    "docs/findings/transformers-hrm-text-loading.md": "catalogue",
     "docs/fuzz.md": "ranks",
     "docs/kernels.md": "ranks",
     "docs/orders.md": "ranks",

@@ -42,7 +42,7 @@ def architecture(model_type: str, *, known: Sequence[KnownFinding] = ()) -> Chec
         functools.partial(transformers._tiny, model_type),
         functools.partial(_tiny_cases, model_type),
         name=model_type,
-        unavailable=functools.partial(transformers._why_not, model_type),
+        unavailable=functools.partial(_why_not, model_type),
         known=known,
     )
 
@@ -52,6 +52,12 @@ def _check(build: transformers.Build, cases: Any, *, name: str, known: Any, **mo
     whole = functools.partial(_whole, build)
     # it notes meshes and hooks in the process
     return Check(spec, whole, load=load, name=name, known=known, processes=True)
+
+
+def _why_not(model_type: str) -> str | None:
+    if not tiny.styles(model_type):
+        return f"the installed transformers has no tp_plan for {model_type}"
+    return transformers._why_not(model_type)
 
 
 def _whole(build: transformers.Build, case: Case, mesh: DeviceMesh) -> Any:
@@ -94,11 +100,19 @@ def _folder() -> Iterator[str]:
 
 
 def _tiny_cases(model_type: str, space: Any) -> Any:
+    """Cases whose dtype the checkpoint keeps: some models keep a few of their modules in float32,
+    and those of a float64 model are rounded to it, too."""
     from dataclasses import replace
 
-    exact = tuple(dtype for dtype in space.dtypes if dtype in ("float64", "float32"))
-    config = tiny.model_of(model_type)[1]
-    return _cases(config, replace(space, dtypes=exact or space.dtypes))
+    cls, config = tiny.model_of(model_type)
+    narrow = any(getattr(cls, name, None) for name in _KEPT_IN_FLOAT32)
+    exact = ("float32",) if narrow else ("float64", "float32")
+    dtypes = tuple(dtype for dtype in space.dtypes if dtype in exact)
+    return _cases(config, replace(space, dtypes=dtypes or exact))
+
+
+#: Where a model says which of its modules stay in float32.
+_KEPT_IN_FLOAT32 = ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")
 
 
 def _cases(config: Any, space: Any) -> Any:

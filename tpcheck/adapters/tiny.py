@@ -42,10 +42,13 @@ def architectures() -> list[str]:
 
 
 def styles(model_type: str) -> set[str]:
-    """The styles that an architecture's plan uses."""
+    """The styles that an architecture's plan uses; none where it has no plan, or is not known."""
     from transformers import CONFIG_MAPPING
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    return set(CONFIG_MAPPING[model_type].base_model_tp_plan.values())
+    known = model_type in CONFIG_MAPPING_NAMES
+    plan = getattr(CONFIG_MAPPING[model_type], "base_model_tp_plan", None) if known else None
+    return set((plan or {}).values())
 
 
 @functools.cache

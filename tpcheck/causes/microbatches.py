@@ -17,6 +17,16 @@ class FirstPassRepeated:
 
 
 @dataclass(frozen=True)
+class ReducedWithEach:
+    """What has come together of the microbatches before is summed over the ranks once more with
+    each of them: microbatch i of `of`, from 0, is there degree^(of − 1 − i) times."""
+
+    subject: Subject
+    degree: int
+    of: int
+
+
+@dataclass(frozen=True)
 class SomePassesOnly:
     """Of a gradient only the microbatches `kept`, of `of`, are in the sum."""
 
@@ -49,4 +59,6 @@ class PassesReordered:
     order: tuple[int, ...]
 
 
-OfMicrobatches = FirstPassRepeated | SomePassesOnly | OnlyFirstSummed | PassesReordered
+OfMicrobatches = (
+    FirstPassRepeated | ReducedWithEach | SomePassesOnly | OnlyFirstSummed | PassesReordered
+)

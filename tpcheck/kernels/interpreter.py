@@ -61,7 +61,7 @@ def install_once_imported() -> None:
 @cache
 def install() -> None:
     """Replaces what computes otherwise than a GPU does, once per process. Does nothing without
-    Triton; the kernels of a release that is not known raise `refusals.NotModelled`."""
+    Triton; the kernels of a release that is not known raise `watch.NotModelled`."""
     if importlib.util.find_spec("triton") is None:
         return
     import triton
@@ -72,7 +72,7 @@ def install() -> None:
         return
 
     def refuse(*arguments: Any, **named: Any) -> None:
-        raise refusals.NotModelled(
+        raise watch.NotModelled(
             f"kernels of Triton {triton.__version__}: its interpreter computes bfloat16 wrongly "
             f"unless parts of it are replaced, and known are those of {', '.join(KNOWN)}"
         )

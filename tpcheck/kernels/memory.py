@@ -97,8 +97,9 @@ class _Memory:
             return load(semantic, pointers, mask, other, *more)
 
         def create_masked_load(
-            builder: Any, pointers: Any, mask: Any, other: Any, cache: Any, is_volatile: bool
+            builder: Any, pointers: Any, mask: Any, other: Any, *more: Any, **named: Any
         ) -> Any:
+            is_volatile = named.get("is_volatile", more[-1] if more else False)
             kept = np.broadcast_to(mask.data.astype(bool), pointers.data.shape)
             self._access(Access.ATOMIC if is_volatile else Access.LOAD, builder, pointers, kept)
             if other is not None:
@@ -113,7 +114,7 @@ class _Memory:
 
     def _store(self) -> None:
         def create_masked_store(
-            builder: Any, pointers: Any, value: Any, mask: Any, *more: Any
+            builder: Any, pointers: Any, value: Any, mask: Any, *more: Any, **named: Any
         ) -> None:
             self._write(Access.STORE, builder, pointers, value, mask.data.astype(bool))
 

@@ -12,12 +12,9 @@ from typing import Any
 import numpy as np
 
 from tpcheck.kernels import watch
+from tpcheck.kernels.watch import NotModelled
 
 _INTERPRETER = os.path.join("triton", "runtime", "interpreter.py")
-
-
-class NotModelled(Exception):
-    """What a kernel does, and nothing here does as a GPU does."""
 
 
 class Waits(NotModelled):

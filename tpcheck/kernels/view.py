@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,6 +48,10 @@ class View:
         """The first address behind it."""
         last = sum((n - 1) * stride for n, stride in zip(self.sizes, self.strides, strict=True))
         return self.first + self.itemsize * (last + 1)
+
+    def reached_by(self, addresses: Iterable[int]) -> bool:
+        """Whether one of them is in its memory."""
+        return any(self.first <= address < self.end for address in addresses)
 
     @cached_property
     def nested(self) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tpcheck.evidence import Race, Stray, Unkept, Wrapped
 from tpcheck.evidence.kernels import Program
+from tpcheck.kernels import given
 from tpcheck.kernels.clocks import Clocks
 from tpcheck.kernels.held import Held
 from tpcheck.kernels.races import Seen, races
@@ -32,10 +33,28 @@ class Launch:
 
     kernel: str
     views: list[View]
+    unknown: list[int] = field(default_factory=list)  # integers that may be addresses
     accesses: list[Seen] = field(default_factory=list)
     clocks: Clocks = field(default_factory=Clocks)
     changes: list[Held] = field(default_factory=list)
     races: list[Race] = field(default_factory=list)
+
+    def finds(self, address: int) -> bool:
+        """Whether an access outside of all views may be to a tensor that was given by its address:
+        such tensors are views from now on.
+
+        Raises:
+            NotModelled: there is none, and the access is near an address that was given.
+        """
+        near = [one for one in self.unknown if abs(address - one) < given.NEAR]
+        if not near:
+            return False
+        self.unknown = [one for one in self.unknown if one not in near]
+        found = given.living(near)
+        if not found:
+            raise NotModelled("an access by an address that is given as an integer")
+        self.views += [View.around("a tensor given by its address", one) for one in found]
+        return True
 
 
 class _Current(threading.local):
@@ -140,9 +159,12 @@ class Watch:
 
     def begin(self, kernel: str, arguments: Sequence[tuple[str, Any]]) -> None:
         """A launch begins."""
-        given = [(name, t) for name, t in arguments if isinstance(t, Tensor) and t.numel()]
-        views = [self.own.get(_storage(t)) or View.around(name, t) for name, t in given]
-        self.now = Launch(kernel, views)
+        found = ((name, t) for name, t in given.tensors(arguments) if t.numel())
+        views = [self.own.get(_storage(t)) or View.around(name, t) for name, t in found]
+        known = given.addresses(arguments)
+        views += [v for v in self.own.values() if v not in views and v.reached_by(known)]
+        unknown = [one for one in known if not any(view.reached_by([one]) for view in views)]
+        self.now = Launch(kernel, views, unknown)
 
     def end(self) -> None:
         """A launch has ended."""
@@ -163,6 +185,7 @@ class Watch:
 
         Raises:
             Stopped: it is outside of all arguments; a store would harm the process.
+            NotModelled: it may be to a tensor that is not known.
         """
         launch = self.now
         if launch is None:
@@ -183,11 +206,17 @@ class Watch:
             for view in near:
                 outside &= ~view.covers(addresses, size=size)
             if outside.any():
+                if launch.finds(int(addresses[outside][0])):
+                    return self.access(what, program, pointers, size, mask, values)
                 raise Stopped(_stray(launch, what, program, line, addresses[outside]))
         if values is not None:
             values = _broadcast(values, pointers.shape)[active].reshape(-1, 1).view(np.uint8)
         stamp = launch.clocks.now(program)
         launch.accesses.append(Seen(what, program, line, addresses, size, stamp, values))
+
+
+class NotModelled(Exception):
+    """What a kernel does, and nothing here does as a GPU does."""
 
 
 class Stopped(Exception):

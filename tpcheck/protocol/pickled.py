@@ -30,7 +30,7 @@ _ADAPTERS = "tpcheck.adapters."
 #: Functions of a pickle whose first argument is the name of a module that they import.
 _IMPORTING = {
     ("cloudpickle.cloudpickle", "subimport"),
-    *((__name__, name) for name in ("_op", "_of_module", "_of_check")),
+    *((__name__, name) for name in ("_op", "_namespace", "_of_module", "_of_check")),
 }
 
 
@@ -97,6 +97,8 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, (CustomOpDef, OpOverload, OpOverloadPacket)):
             return _op, (self._home_of(obj), *_path_of(obj))
+        if isinstance(obj, (type(torch.ops), type(torch.ops.aten))):
+            return _namespace, (self._home_of_the_check(), *_library_of(obj))
         if is_compiled(obj) and not isinstance(obj, torch.nn.Module) and not _is_named(obj):
             if (place := _variable(obj)) is not None:
                 return _of_module, place
@@ -107,11 +109,18 @@ class _Pickler(cloudpickle.Pickler):
         """The module that registers an op; where that is not known, the one with the check."""
         known = OPDEFS.get(name_of(op))
         home = _registering(name_of(op)) if known is None else known._init_fn.__module__
+        if home is not None and home.partition(".")[0] == "torch":
+            home = None  # a wrapper of torch's, as `triton_op` puts around what it is given
         if home is None and (place := _variable(op) or _place_of(self._check)) is not None:
             home = place[0]
         if home == "__main__":
             raise TypeError(f"{name_of(op)} is registered in __main__, which ranks don't run")
         return home or "torch"
+
+    def _home_of_the_check(self) -> str:
+        """The module that must have run before an op is looked for by its name."""
+        place = _place_of(self._check)
+        return place[0] if place else "torch"
 
     def _inside_of_the_check(self, function: Any) -> Place:
         place = _place_of(self._check)
@@ -128,6 +137,11 @@ def _path_of(op: Any) -> tuple[str, str | None]:
     if isinstance(op, CustomOpDef):
         return name_of(op), "def"
     return name_of(op), None if isinstance(op, OpOverloadPacket) else str(op._overloadname)
+
+
+def _library_of(namespace: Any) -> tuple[str, ...]:
+    """Of `torch.ops.aten`: ("aten",); of `torch.ops` none."""
+    return () if isinstance(namespace, type(torch.ops)) else (namespace.name,)
 
 
 def _modules() -> Iterator[ModuleType]:
@@ -179,6 +193,11 @@ def _op(home: str, name: str, overload: str | None) -> Any:
     library, _, op = name.partition("::")
     packet = getattr(getattr(torch.ops, library), op)
     return packet if overload is None else getattr(packet, overload)
+
+
+def _namespace(home: str, *library: str) -> Any:
+    importlib.import_module(home)
+    return getattr(torch.ops, library[0]) if library else torch.ops
 
 
 def _of_module(module: str, name: str) -> Any:

@@ -208,9 +208,16 @@ class Discipline:
         self._compare(Habit.SHARED_INPUT, gradients, found)
 
     def _compare(self, habit: Habit, first: Tensors, second: Tensors) -> None:
-        for name in first.keys() & second.keys():
-            one, other = first[name].detach(), second[name].detach()
-            if one.shape == other.shape and (count := _differ(one, other)):
+        """What is not there the second time differs where the first is not zero."""
+        for name, one in first.items():
+            other = second.get(name)
+            if other is None:
+                count = int(one.detach().count_nonzero())
+            elif one.shape != other.shape:
+                count = max(one.numel(), other.numel())
+            else:
+                count = _differ(one.detach(), other.detach())
+            if count:
                 self._tell(name, Undisciplined(habit, count))
 
     def _tell(self, name: str, found: Undisciplined) -> None:

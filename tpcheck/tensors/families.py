@@ -17,14 +17,14 @@ OUTLIER = 256.0
 def of_family(family: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Normal numbers made ones of the family.
 
-    `shifted`: far from zero. `subnormal`: about the smallest normal number of the dtype (float32's
-    in float64). `equal`: the same along a row. `outlier`: one in the last row is far larger than
-    all. `infinite`: −∞ in the first of several rows and ∞ in the last. `zeros`: every second row.
-    `one-hot`: one number of each row, the others zero. Rows are along the last dim; vectors have
-    none, and are shifted or subnormal alone.
+    `shifted`: far from zero, on the side on which the first number is. `subnormal`: about the
+    smallest normal number of the dtype (float32's in float64). `equal`: the same along a row.
+    `outlier`: one in the last row is far larger than all. `infinite`: −∞ in the first of several
+    rows and ∞ in the last. `zeros`: every second row. `one-hot`: one number of each row, the others
+    zero. Rows are along the last dim; vectors have none, and are shifted or subnormal alone.
     """
     if family == "shifted":
-        return tensor + MEAN
+        return tensor + (MEAN if _begins_above_zero(tensor) else -MEAN)
     if family == "subnormal":
         # of float64 the errors could not be told: the reference is computed in it
         narrow = torch.float32 if dtype == torch.float64 else dtype
@@ -46,3 +46,7 @@ def of_family(family: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
         at = torch.arange(len(rows)) * 7 % rows.shape[1]
         rows.mul_(torch.nn.functional.one_hot(at, rows.shape[1]))
     return made
+
+
+def _begins_above_zero(tensor: Tensor) -> bool:
+    return not tensor.numel() or bool(tensor.flatten()[0] >= 0)

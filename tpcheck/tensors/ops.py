@@ -39,6 +39,12 @@ def overload_of(op: Any) -> OpOverload | None:
     return getattr(op, names[0]) if len(names) == 1 else None
 
 
+def shows_its_kernels(op: OpOverload) -> bool:
+    """Whether torch traces through an op to its Triton kernels (`torch.library.triton_op`)."""
+    known = OPDEFS.get(name_of(op))
+    return known is not None and known._init_fn.__module__ == "torch._library.triton"
+
+
 def lacks_backward(thing: Any) -> bool:
     """Whether it is an op without an autograd formula, of which torch says so by an error in
     backward."""

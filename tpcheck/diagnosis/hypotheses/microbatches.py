@@ -17,6 +17,7 @@ from tpcheck.causes.microbatches import (
     Moved,
     OnlyFirstSummed,
     PassesReordered,
+    ReducedWithEach,
     SomePassesOnly,
 )
 from tpcheck.diagnosis.facts import Facts, Local, local_of
@@ -31,8 +32,8 @@ MOST_PASSES = 4
 
 
 def accumulated(facts: Facts, local: Local) -> Diagnosis | None:
-    """Some microbatches' gradients are not in the sum, or the first one's is there R times, or only
-    that one was summed over the ranks."""
+    """Some microbatches' gradients are not in the sum, or the first one's is there R times, or each
+    R times more with every one that follows, or only the first was summed over the ranks."""
     passes = facts.case.microbatches
     if local.kind is not Kind.PARAM_GRAD or passes < 2 or facts.spec is None or local.at.step:
         return None
@@ -41,6 +42,7 @@ def accumulated(facts: Facts, local: Local) -> Diagnosis | None:
         parts = [local.part_of(gradient, rank) for gradient in full]
         named = (
             _first_repeated(local, rank, parts[0])
+            or _reduced_with_each(local, rank, parts)
             or _some_only(local, rank, parts)
             or _only_first_summed(local, rank, parts[0])
         )
@@ -55,6 +57,14 @@ def _first_repeated(local: Local, rank: int, first: Tensor) -> Diagnosis | None:
     if not more or not local.fits(local.actual[rank], rank, expected=many):
         return None
     return Diagnosis(Code.SUMMED_TWICE, FirstPassRepeated(local.subject, more))
+
+
+def _reduced_with_each(local: Local, rank: int, parts: list[Tensor]) -> Diagnosis | None:
+    tp, passes = local.case.tp, len(parts)
+    many = torch.stack([tp ** (passes - 1 - i) * part for i, part in enumerate(parts)]).sum(0)
+    if tp < 2 or not local.fits(local.actual[rank], rank, expected=many):
+        return None
+    return Diagnosis(Code.SUMMED_TWICE, ReducedWithEach(local.subject, tp, passes))
 
 
 def _some_only(local: Local, rank: int, parts: list[Tensor]) -> Diagnosis | None:

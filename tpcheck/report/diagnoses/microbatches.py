@@ -20,6 +20,15 @@ def _(cause: causes.FirstPassRepeated) -> str:
 
 
 @sentence.register
+def _(cause: causes.ReducedWithEach) -> str:
+    times = cause.degree ** (cause.of - 1)
+    return (
+        f"{called(cause.subject)}: what has come together is summed over the ranks with each of "
+        f"{cause.of} microbatches, so that the first is {times} times in it"
+    )
+
+
+@sentence.register
 def _(cause: causes.SomePassesOnly) -> str:
     passes = f"{list(cause.kept)} of {cause.of}"
     return f"{called(cause.subject)}: only the microbatches {passes} are in the sum"

@@ -8,6 +8,7 @@ from tpcheck.causes.microbatches import (
     Moved,
     OnlyFirstSummed,
     PassesReordered,
+    ReducedWithEach,
     SomePassesOnly,
 )
 
@@ -16,6 +17,12 @@ SAID: list[Said] = [
         FirstPassRepeated(DW, 3.0),
         "param_grad up.weight: the first microbatch is 4 times in the sum",
         {"factor": 3.0},
+    ),
+    (
+        ReducedWithEach(DW, 2, 5),
+        "param_grad up.weight: what has come together is summed over the ranks with each of 5 "
+        "microbatches, so that the first is 16 times in it",
+        {"degree": 2, "of": 5},
     ),
     (
         SomePassesOnly(DW, (0, 1), 3),

@@ -1,0 +1,102 @@
+"""Kernels that are given their tensors in other ways than one by one."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.library import triton_op, wrap_triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+BLOCK = 32
+
+
+@triton.jit
+def _twice_of(source, target):
+    at = tl.program_id(0) * 4
+    target.store([at, 0], source.load([at, 0]) * 2)
+
+
+def by_descriptor(x: Tensor) -> Tensor:
+    """x [rows, 8] → 2 x."""
+    x, y = x.flatten().clone().view(x.shape), torch.empty(x.shape, dtype=x.dtype)
+    given = (TensorDescriptor.from_tensor(t, [4, 8]) for t in (x, y))
+    _twice_of[(triton.cdiv(x.shape[0], 4),)](*given)
+    return y
+
+
+@triton.jit
+def _sum_of(terms, target, count, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    total = tl.zeros((block,), tl.float32)
+    for k in tl.static_range(len(terms)):
+        total += tl.load(terms[k] + at, mask=at < count, other=0.0)
+    tl.store(target + at, total, mask=at < count)
+
+
+def by_tuple(x: Tensor) -> Tensor:
+    """x → x + x."""
+    x, y = x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
+    _sum_of[(triton.cdiv(x.numel(), BLOCK),)]((x, x), y, x.numel(), BLOCK)
+    return y
+
+
+@triton.jit
+def _sum_at(addresses, target, count, skipped, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    total = tl.zeros((block,), tl.float32)
+    for k in range(2):
+        term = tl.load(addresses + k).to(tl.pointer_type(tl.float32))
+        total += tl.load(term + at + skipped, mask=at < count, other=0.0)
+    tl.store(target + at, total, mask=at < count)
+
+
+def _by_address(x: Tensor, skipped: int) -> Tensor:
+    terms = x.contiguous(), x.contiguous().clone()
+    y = torch.empty(x.shape, dtype=x.dtype)
+    addresses = torch.tensor([term.data_ptr() for term in terms])
+    grid = (triton.cdiv(x.numel(), BLOCK),)
+    _sum_at[grid](addresses, y, x.numel(), skipped, BLOCK)
+    return y
+
+
+def by_address(x: Tensor) -> Tensor:
+    """x → x + x, of which one is a tensor of the function's own."""
+    return _by_address(x, 0)
+
+
+def beyond_an_address(x: Tensor) -> Tensor:
+    """Reads one element behind the tensors."""
+    return _by_address(x, 1)
+
+
+@triton.jit
+def _twice(x, y, count, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(y + at, tl.load(x + at, mask=at < count) * 2, mask=at < count)
+
+
+@triton_op("tpcheck_reached::twice", mutates_args={})
+def by_triton_op(x: Tensor) -> Tensor:
+    """x → 2 x."""
+    x, y = x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
+    wrap_triton(_twice)[(triton.cdiv(x.numel(), BLOCK),)](x, y, x.numel(), BLOCK)
+    return y
+
+
+OF_THE_LIBRARY = torch.ops.tpcheck_reached.twice
+
+
+class LosesASecondGradient(torch.autograd.Function):
+    """x → 2 x, whose second backward has nothing for x."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        ctx.done = False
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, dy: Tensor) -> Tensor | None:
+        done, ctx.done = ctx.done, True
+        return None if done else 2 * dy

@@ -1,0 +1,69 @@
+"""Tensors that a kernel reaches through tuples, descriptors and addresses are known; others are
+not. What a check is made of reaches the ranks, ops by their names included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import strategies
+from torch import Tensor
+
+from tests.ranks.kernels import reached
+from tpcheck import Argument, kernel_check
+from tpcheck.engines.engine import Engine
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.verdict import CheckResult, Verdict
+
+OPTIONS = Options(examples=6, corpus=None, shrink_cases=6, dtypes=("float32",))
+
+
+def run(fn: Any, engine: Engine, *, gradient: bool = False, **more: Any) -> CheckResult:
+    given: dict[str, Any] = {
+        "reference": lambda x: 2 * x,
+        "arguments": {"x": Argument("rows", "width", gradient=gradient)},
+        "sizes": {"rows": lambda _: strategies.integers(1, 9), "width": lambda _: 8},
+        "families": ("normal",),
+    }
+    return Search(kernel_check(fn, name="subject", **given | more), engine, OPTIONS).run()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        reached.by_descriptor,
+        reached.by_tuple,
+        reached.by_address,
+        reached.by_triton_op,
+        reached.OF_THE_LIBRARY,
+        lambda x: torch.ops.aten.mul(x, 2),
+    ],
+    ids=["descriptor", "tuple", "address", "triton_op", "its op", "torch.ops"],
+)
+def test_a_right_function_passes_however_its_tensors_are_reached(gloo: Engine, fn: Any) -> None:
+    result = run(fn, gloo)
+    assert result.verdict is Verdict.PASS, (result.reason, result.counterexample)
+
+
+def test_what_is_behind_a_tensor_that_was_given_by_address_is_out_of_bounds(gloo: Engine) -> None:
+    found = run(reached.beyond_an_address, gloo).counterexample
+    assert found is not None and found.diagnosis.code == "out-of-bounds", found
+
+
+def test_a_gradient_that_a_second_backward_loses_is_told(gloo: Engine) -> None:
+    found = run(reached.LosesASecondGradient.apply, gloo, gradient=True).counterexample
+    assert found is not None and found.diagnosis.code == "second-backward", found
+
+
+def test_integers_may_be_negative(gloo: Engine) -> None:
+    def signs(x: Tensor) -> Tensor:
+        assert bool((x.abs() <= 3).all())
+        return x.sign()
+
+    arguments = {"x": Argument("rows", "width", integers=(-3, 4), dtype="int8")}
+    result = run(signs, gloo, reference=lambda x: x.sign(), arguments=arguments)
+    assert result.verdict is Verdict.PASS, result.reason
+    wrong = run(lambda x: x.clamp(min=0), gloo, reference=lambda x: x, arguments=arguments)
+    assert wrong.verdict is Verdict.FAIL
