@@ -196,6 +196,7 @@ class Habit(StrEnum):
     REUSES_OUTPUT = "reuses-output"  # the next call writes into what this one has returned
     REUSES_GRADIENT = "reuses-gradient"  # the same of a gradient that backward has returned
     NOT_REPEATED = "not-repeated"  # run again, it gives other bits
+    GOES_BY_ADDRESS = "goes-by-address"  # of a tensor whose numbers have changed: what it had been
     SECOND_BACKWARD = "second-backward"  # through the same graph: other gradients, or it raises
     TRAINS_FROZEN = "trains-frozen"  # backward leaves a gradient of what takes none
     SHARED_INPUT = "shared-input"  # where its input goes elsewhere, too: other gradients, or raises

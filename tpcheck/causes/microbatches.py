@@ -18,11 +18,11 @@ class FirstPassRepeated:
 
 @dataclass(frozen=True)
 class ReducedWithEach:
-    """What has come together of the microbatches before is summed over the ranks once more with
-    each of them: microbatch i of `of`, from 0, is there degree^(of − 1 − i) times."""
+    """What has come together of the microbatches before is summed over the R ranks once more with
+    each of them: microbatch i of `of`, from 0, is there R^(of − 1 − i) times, the first `times`."""
 
     subject: Subject
-    degree: int
+    times: int
     of: int
 
 

@@ -50,6 +50,15 @@ class NothingKnownInDtype:
 
 
 @dataclass(frozen=True)
+class WrongAfter:
+    """The case is right alone, and wrong where another one, `before`, has run in the same
+    process."""
+
+    subject: Subject
+    before: str
+
+
+@dataclass(frozen=True)
 class ChangesOnRerun:
     """The element at `index` was `first` and, in the same case run again, `second`."""
 
@@ -119,6 +128,7 @@ OfReruns = (
     | WrongOnOneRank
     | RoundingOnly
     | NothingKnownInDtype
+    | WrongAfter
     | ChangesOnRerun
     | RightWithEqualHeads
     | RightWhenContiguous

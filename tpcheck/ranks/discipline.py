@@ -162,6 +162,21 @@ class Discipline:
             self._tell(name, found)
         if not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds):
             self._shared(gradients, inputs, seeds)
+        if others > 1:
+            self._changed_in_place(inputs)
+
+    def _changed_in_place(self, inputs: Tensors) -> None:
+        """The same tensors with other numbers, as parameters are after an optimizer's step. Where
+        they are not contiguous, others could not be laid out alike."""
+        floats = [tensor for tensor in inputs.values() if tensor.is_floating_point()]
+        if not all(tensor.is_contiguous() for tensor in floats):
+            return
+        with torch.no_grad(), contextlib.suppress(Exception):  # other numbers may not be allowed
+            for tensor in floats:
+                tensor.copy_(0.5 - tensor)
+            given = self.call(inputs)
+            wanted = self.call({n: t.detach().clone() for n, t in inputs.items()})
+            self._compare(Habit.GOES_BY_ADDRESS, wanted, given)
 
     def _backwards(
         self, outputs: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]

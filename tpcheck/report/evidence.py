@@ -142,6 +142,8 @@ def _habit(detail: Undisciplined) -> str:
         Habit.TRAINS_FROZEN: f"backward leaves a gradient, {what} of which are not zero, of a "
         "parameter that is frozen",
         Habit.NOT_REPEATED: f"run again, {what} have other bits",
+        Habit.GOES_BY_ADDRESS: f"where inputs have changed in place since a call, {what} are "
+        "not what other tensors with the same numbers give",
         Habit.SECOND_BACKWARD: f"in a second backward {what} have other bits"
         if what
         else "a second backward through the retained graph raises",

@@ -87,6 +87,14 @@ def never_ran(degrees: Iterable[int]) -> str:
     return f"the time was up before tp={','.join(map(str, degrees))} could run"
 
 
+def wrong_after_others(case: Case, after: int) -> str:
+    """A kernel was wrong once, and none of the cases before makes it so alone."""
+    return (
+        f"the case {case.describe()} failed after {after} others in the same process, and passes "
+        "alone and after each of them: something is kept between calls"
+    )
+
+
 def saved_before() -> str:
     """Of a counterexample that was not drawn."""
     return (

@@ -6,7 +6,7 @@ from tpcheck.diagnosis.examine import Examined, examine_failure, unexplained
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import reasons
 from tpcheck.search.failures import decided
-from tpcheck.search.trials import StateLeft, Trials
+from tpcheck.search.trials import Trials
 from tpcheck.search.trouble import why
 from tpcheck.verdict import CaseResult, Verdict
 
@@ -40,7 +40,7 @@ class Confirmation:
             examined = self.examined(result)
             if not after or self._again(result, examined) is Verdict.FAIL:
                 return result, examined
-        raise StateLeft(first.case, self.trials.before(first))
+        raise self.trials.left_by(first)
 
     def _after(self, result: CaseResult, first: CaseResult) -> int:
         """How many cases ran before this one on the same ranks, as far as that is asked."""
@@ -82,9 +82,9 @@ class Confirmation:
             return again, None
         if again.verdict is Verdict.UNKNOWN:
             return None, again.unknown
-        if before := self.trials.before(found):
+        if self.trials.before(found):
             self.runner.renew(found.case.world_size)
             if self.runner.run(found.case).verdict is not Verdict.FAIL:
-                raise StateLeft(found.case, before)
+                raise self.trials.left_by(found)
         by, on = self.runner.engine.name, real.engine.name
         return None, reasons.not_confirmed(found.case, by=by, real=on)

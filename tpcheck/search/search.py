@@ -22,6 +22,7 @@ from tpcheck.search.confirmation import Confirmation
 from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
+from tpcheck.search.kept import between_calls
 from tpcheck.search.options import Options
 from tpcheck.search.outcome import left_behind, left_out, undecided
 from tpcheck.search.trials import Anew, Onlooker, StateLeft, Trials
@@ -89,9 +90,11 @@ class Search:
         try:
             result = self._run(deadline)
         except StateLeft as left:
-            self._effect = LeftBehind(left.case, None, left.after)
+            self._effect = LeftBehind(left.failed.case, None, len(left.earlier))
             self._prepare(apart=True)
             result = self._run(deadline)
+            if self.check.kernel is not None and result.verdict is Verdict.PASS:
+                self._keeps_something(result, left)
         finally:
             self.runner.restore()
         result.seconds = time.monotonic() - start
@@ -109,6 +112,16 @@ class Search:
         else:
             result.notes += left_out(self.trials, self.hunt)
         return result
+
+    def _keeps_something(self, result: CheckResult, left: StateLeft) -> None:
+        """A kernel whose cases are right alone, and not one after the other, has no PASS."""
+        found = between_calls(self.runner, left.failed, left.earlier)
+        if found is None:
+            result.verdict = Verdict.UNKNOWN
+            result.reason = reasons.wrong_after_others(left.failed.case, len(left.earlier))
+            return
+        found.reproduce = f"run this again with seed {self.options.seed}"
+        result.verdict, result.counterexample = Verdict.FAIL, found
 
     def _find(self, deadline: float | None) -> CaseResult | None:
         found = self._run_findings(deadline)

@@ -19,12 +19,13 @@ class StateLeft(Exception):
     """A case that failed after others does not fail on fresh ranks: they left something behind.
 
     Args:
-        after: how many had run before it on the same ranks.
+        failed: what it came to after them.
+        earlier: those that had run before it on the same ranks.
     """
 
-    def __init__(self, case: Case, after: int) -> None:
-        super().__init__(case.describe())
-        self.case, self.after = case, after
+    def __init__(self, failed: CaseResult, earlier: Sequence[Case]) -> None:
+        super().__init__(failed.case.describe())
+        self.failed, self.earlier = failed, earlier
 
 
 class Anew(Enum):
@@ -86,6 +87,12 @@ class Trials:
     def before(self, result: CaseResult) -> int:
         """How many cases had run before this one on the same ranks."""
         return self._before[result.case.canonical()]
+
+    def left_by(self, failed: CaseResult) -> StateLeft:
+        """What this failure is put down to, which fresh ranks do not have."""
+        order = [result.case for result in self.results.values()]
+        at = next(i for i, case in enumerate(order) if case == failed.case)
+        return StateLeft(failed, order[max(0, at - self.before(failed)) : at])
 
     def run(self, case: Case, then: Case | None = None, *, closely: bool = True) -> CaseResult:
         """The case's result. Where a known finding covers it and it fails, it is diagnosed, too.

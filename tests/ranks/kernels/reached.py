@@ -1,4 +1,4 @@
-"""Kernels that are given their tensors in other ways than one by one."""
+"""Kernels that are given their tensors in other ways than one by one, or that keep some."""
 
 from __future__ import annotations
 
@@ -100,3 +100,35 @@ class LosesASecondGradient(torch.autograd.Function):
     def backward(ctx, dy: Tensor) -> Tensor | None:
         done, ctx.done = ctx.done, True
         return None if done else 2 * dy
+
+
+_MASKS: dict[int, Tensor] = {}
+
+
+def by_a_cached_mask(x: Tensor, causal: bool) -> Tensor:
+    """x [rows, width] → x · mask, whose mask is kept by its width alone."""
+    width = x.shape[-1]
+    if width not in _MASKS:
+        _MASKS[width] = mask_of(width, causal)
+    return x @ _MASKS[width].to(x.dtype)
+
+
+def mask_of(width: int, causal: bool) -> Tensor:
+    whole = torch.ones(width, width)
+    return whole.tril() if causal else whole
+
+
+def by_its_mask(x: Tensor, causal: bool) -> Tensor:
+    """The same, right."""
+    return x @ mask_of(x.shape[-1], causal).to(x.dtype)
+
+
+_KNOWN: dict[int, Tensor] = {}
+
+
+def by_a_cached_exponential(x: Tensor, weight: Tensor) -> Tensor:
+    """x · e^weight, the exponential kept by where the weight is."""
+    if weight.data_ptr() not in _KNOWN:
+        _KNOWN.clear()
+        _KNOWN[weight.data_ptr()] = weight.detach().exp()
+    return x * _KNOWN[weight.data_ptr()]

@@ -17,7 +17,7 @@ from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import CheckResult, Verdict
 
-OPTIONS = Options(examples=6, corpus=None, shrink_cases=6, dtypes=("float32",))
+OPTIONS = Options(examples=12, corpus=None, shrink_cases=6, dtypes=("float32",))
 
 
 def run(fn: Any, engine: Engine, *, gradient: bool = False, **more: Any) -> CheckResult:
@@ -55,6 +55,31 @@ def test_what_is_behind_a_tensor_that_was_given_by_address_is_out_of_bounds(gloo
 def test_a_gradient_that_a_second_backward_loses_is_told(gloo: Engine) -> None:
     found = run(reached.LosesASecondGradient.apply, gloo, gradient=True).counterexample
     assert found is not None and found.diagnosis.code == "second-backward", found
+
+
+def test_what_is_kept_between_calls_is_a_fault(gloo: Engine) -> None:
+    """Each case is right on fresh ranks."""
+    options = {"causal": strategies.booleans()}
+    sizes = {"rows": lambda _: 2, "width": lambda _: strategies.integers(2, 3)}
+    wanted = {"reference": reached.by_its_mask, "options": options, "sizes": sizes}
+    result = run(reached.by_a_cached_mask, gloo, gradient=True, **wanted)
+    assert result.verdict is Verdict.FAIL and result.counterexample
+    said = result.counterexample.diagnosis
+    assert said.code == "stale-buffer" and "something is kept between calls" in said.message
+    assert run(reached.by_its_mask, gloo, gradient=True, **wanted).verdict is Verdict.PASS
+
+
+def test_what_goes_by_the_address_of_a_tensor_is_a_fault(gloo: Engine) -> None:
+    arguments = {
+        "x": Argument("rows", "width"),
+        "weight": Argument("width", gradient=False),
+    }
+    wanted = {"reference": lambda x, weight: x * weight.exp(), "arguments": arguments}
+    result = run(reached.by_a_cached_exponential, gloo, **wanted)
+    assert result.verdict is Verdict.FAIL and result.counterexample
+    assert "have changed in place since a call" in str(result.counterexample.diagnosis), result
+    right = run(lambda x, weight: x * weight.exp(), gloo, **wanted)
+    assert right.verdict is Verdict.PASS, right.counterexample
 
 
 def test_integers_may_be_negative(gloo: Engine) -> None:

@@ -64,7 +64,7 @@ def _reduced_with_each(local: Local, rank: int, parts: list[Tensor]) -> Diagnosi
     many = torch.stack([tp ** (passes - 1 - i) * part for i, part in enumerate(parts)]).sum(0)
     if tp < 2 or not local.fits(local.actual[rank], rank, expected=many):
         return None
-    return Diagnosis(Code.SUMMED_TWICE, ReducedWithEach(local.subject, tp, passes))
+    return Diagnosis(Code.SUMMED_TWICE, ReducedWithEach(local.subject, tp ** (passes - 1), passes))
 
 
 def _some_only(local: Local, rank: int, parts: list[Tensor]) -> Diagnosis | None:

@@ -21,10 +21,9 @@ def _(cause: causes.FirstPassRepeated) -> str:
 
 @sentence.register
 def _(cause: causes.ReducedWithEach) -> str:
-    times = cause.degree ** (cause.of - 1)
     return (
         f"{called(cause.subject)}: what has come together is summed over the ranks with each of "
-        f"{cause.of} microbatches, so that the first is {times} times in it"
+        f"{cause.of} microbatches, so that the first is {cause.times} times in it"
     )
 
 

@@ -49,6 +49,14 @@ def _(cause: causes.NothingKnownInDtype) -> str:
 
 
 @sentence.register
+def _(cause: causes.WrongAfter) -> str:
+    return (
+        f"{called(cause.subject)} is right alone, and wrong after the case {cause.before} in the "
+        "same process: something is kept between calls"
+    )
+
+
+@sentence.register
 def _(cause: causes.ChangesOnRerun) -> str:
     return (
         f"{called(cause.subject)} {list(cause.index)} was {cause.first:.6g} and, run again, "

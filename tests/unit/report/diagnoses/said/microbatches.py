@@ -19,10 +19,10 @@ SAID: list[Said] = [
         {"factor": 3.0},
     ),
     (
-        ReducedWithEach(DW, 2, 5),
+        ReducedWithEach(DW, 16, 5),
         "param_grad up.weight: what has come together is summed over the ranks with each of 5 "
         "microbatches, so that the first is 16 times in it",
-        {"degree": 2, "of": 5},
+        {"times": 16, "of": 5},
     ),
     (
         SomePassesOnly(DW, (0, 1), 3),

@@ -15,6 +15,7 @@ from tpcheck.causes.reruns import (
     RightWithEqualHeads,
     RightWithoutData,
     RoundingOnly,
+    WrongAfter,
     WrongOnOneRank,
 )
 from tpcheck.causes.where import Subject
@@ -50,6 +51,12 @@ SAID: list[Said] = [
         "output is wrong in float32 and right in float64, by more than a coarser dtype rounds; "
         "none of the known causes fits",
         {"only_in": "float32"},
+    ),
+    (
+        WrongAfter(OUT, "tp=1 float32 rows=2"),
+        "output is right alone, and wrong after the case tp=1 float32 rows=2 in the same process: "
+        "something is kept between calls",
+        {"before": "tp=1 float32 rows=2"},
     ),
     (
         ChangesOnRerun(OUT, (0, 1), float("nan"), 0.5),

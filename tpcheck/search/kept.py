@@ -1,0 +1,57 @@
+"""What a kernel keeps between calls: a case that fails after others and passes alone is a fault of
+a function of tensors, which is called with one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpcheck.case import Case
+from tpcheck.causes.reruns import WrongAfter
+from tpcheck.diagnosis.facts import subject_of
+from tpcheck.report.diagnoses import sentence
+from tpcheck.runner.runner import Runner
+from tpcheck.search.failures import decided
+from tpcheck.verdict import CaseResult, Counterexample, Diagnosis, Verdict
+from tpcheck.vocabulary import Code
+
+#: Earlier cases that are tried before the one that failed, at most, each on ranks of its own. What
+#: is kept is mostly of the last few, or of the first of a size.
+TRIED = 24
+
+
+def between_calls(
+    runner: Runner, failed: CaseResult, earlier: Sequence[Case]
+) -> Counterexample | None:
+    """The case again, behind the smallest of the earlier ones that makes it fail; None where none
+    does alone.
+
+    Args:
+        failed: on ranks on which the earlier ones had run before it.
+    """
+    nearest = earlier[-TRIED // 2 :]
+    others = [*earlier[: TRIED - len(nearest)], *nearest]
+    for before in sorted({case.canonical(): case for case in others}.values(), key=_size):
+        runner.renew(max(before.world_size, failed.case.world_size))
+        runner.run(before)
+        again = decided(lambda: runner.run(failed.case))
+        if again.verdict is Verdict.FAIL:
+            return _counterexample(again, before)
+    return None
+
+
+def _size(case: Case) -> int:
+    total = 1
+    for value in case.dims.values():
+        total *= max(1, value) if isinstance(value, int) and not isinstance(value, bool) else 1
+    return total
+
+
+def _counterexample(found: CaseResult, before: Case) -> Counterexample:
+    cause = WrongAfter(next(map(subject_of, found.mismatches)), before.describe())
+    return Counterexample(
+        id=found.case.id(before.describe()),
+        case=found.case,
+        mismatches=found.mismatches,
+        diagnosis=Diagnosis(Code.STALE_BUFFER, cause, sentence(cause)),
+        engine=found.engine,
+    )
