@@ -171,12 +171,14 @@ class Discipline:
         floats = [tensor for tensor in inputs.values() if tensor.is_floating_point()]
         if not all(tensor.is_contiguous() for tensor in floats):
             return
-        with torch.no_grad(), contextlib.suppress(Exception):  # other numbers may not be allowed
+        with contextlib.suppress(Exception):  # other numbers may not be allowed
             for tensor in floats:
-                tensor.copy_(0.5 - tensor)
+                tensor.detach().copy_(0.5 - tensor)
+            others = {
+                n: t.detach().clone().requires_grad_(t.requires_grad) for n, t in inputs.items()
+            }
             given = self.call(inputs)
-            wanted = self.call({n: t.detach().clone() for n, t in inputs.items()})
-            self._compare(Habit.GOES_BY_ADDRESS, wanted, given)
+            self._compare(Habit.GOES_BY_ADDRESS, self.call(others), given)
 
     def _backwards(
         self, outputs: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]

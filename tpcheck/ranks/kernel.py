@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tpcheck.case import Case
 from tpcheck.discipline import Kernel
 from tpcheck.evidence import Scene, Stray
 from tpcheck.kernels import refusals
 from tpcheck.kernels.registered import Calls
 from tpcheck.kernels.watch import Stopped
+from tpcheck.process.aspects import Left
 from tpcheck.ranks import compiled, opchecked
 from tpcheck.ranks.discipline import Discipline, Kept, observed, roots_and_seeds
 from tpcheck.tensors.in_place import changing
@@ -62,8 +64,11 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
     told, called = run.report.mismatches, _called(run, function, rules)
 
     def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        with torch.set_grad_enabled(torch.is_grad_enabled() and run.case.gradients != "none"):
+        with _without_gradients(run.case):
+            wanted = torch.is_grad_enabled()
             outputs: dict[str, Tensor] = run.forward(called, inputs)
+            if torch.is_grad_enabled() != wanted:
+                run.report.left += [Left("torch.is_grad_enabled", restored=True)]
         return outputs
 
     calls = [
@@ -105,6 +110,18 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         run.report.uncompiled = Uncompiled.NOTHING if _computes(first) else None
 
 
+#: How a call asks for no gradient, by the case's seed: what could give one is not to, nothing
+#: could, or nothing is to be kept for one.
+_NO_GRAD, _CONSTANTS, _INFERENCE = range(3)
+
+
+def _without_gradients(case: Case) -> AbstractContextManager[Any]:
+    """The mode in which a case calls the function: that of one that asks for no gradient."""
+    if case.gradients != "none" or case.seed % 3 == _CONSTANTS:
+        return torch.set_grad_enabled(torch.is_grad_enabled())
+    return torch.no_grad() if case.seed % 3 == _NO_GRAD else torch.inference_mode()
+
+
 def _called(run: Any, function: Any, rules: Kernel) -> Any:
     """The function, which may change what it overwrites."""
     places = rules.changed(run.problem.inputs[0])
@@ -132,6 +149,8 @@ def _computes(call: _Call) -> bool:
 def _leaves(run: Any, rules: Kernel, m: int = 0) -> dict[str, Tensor]:
     """Fresh inputs of a pass."""
     leaves: dict[str, Tensor] = run.share.leaves(run.problem.inputs[m])
+    if run.case.gradients == "none" and run.case.seed % 3 == _NO_GRAD:
+        return {n: t.requires_grad_(t.is_floating_point()) for n, t in leaves.items()}
     return {
         n: t.requires_grad_(t.requires_grad and n not in rules.constants) for n, t in leaves.items()
     }
