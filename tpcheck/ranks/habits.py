@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck.protocol.messages import RankReport
-from tpcheck.ranks.discipline import Kept
+from tpcheck.ranks.kept import Kept
 from tpcheck.tensors.forms import odd
 from tpcheck.tensors.live import is_dtensor, local
 from tpcheck.tensors.names import UPSTREAM, InPass, Pass, tensors_of

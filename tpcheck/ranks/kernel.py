@@ -19,7 +19,8 @@ from tpcheck.kernels.registered import Calls
 from tpcheck.kernels.watch import Stopped
 from tpcheck.process.aspects import Left
 from tpcheck.ranks import compiled, opchecked
-from tpcheck.ranks.discipline import Discipline, Kept, observed, roots_and_seeds
+from tpcheck.ranks.discipline import Discipline, observed, roots_and_seeds
+from tpcheck.ranks.kept import Kept
 from tpcheck.tensors.in_place import changing
 from tpcheck.tensors.names import UPSTREAM, InPass, Pass
 from tpcheck.tensors.ops import lacks_backward

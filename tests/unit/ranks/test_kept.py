@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tpcheck.ranks.discipline import Kept
+from tpcheck.ranks.kept import Kept
 from tpcheck.vocabulary import Habit
 
 

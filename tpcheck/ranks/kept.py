@@ -1,0 +1,110 @@
+"""The bits of tensors, and of the memory around them, before and after something ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpcheck.evidence import Undisciplined
+from tpcheck.tensors.forms import odd
+from tpcheck.vocabulary import Habit
+
+Tensors = Mapping[str, Tensor]
+
+#: Bytes of a storage that are looked at, at most: those of "giant" rows are gigabytes, mostly not
+#: there.
+SPARSE = 2**30
+
+
+class Kept:
+    """The bits of tensors and of the memory around them, as they are now. Tensors of a form
+    that can't be compared are left out."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._given = {name: t for name, t in tensors.items() if _is_there(t) and t.numel()}
+        self.tensors = {name: t.detach() for name, t in self._given.items()}
+        self._before = {name: _kept(t) for name, t in self.tensors.items()}
+
+    def changed(self, habit: Habit) -> Iterator[tuple[str, Undisciplined]]:
+        """What has changed since: elements of each, and bytes beside it."""
+        for name, tensor in self.tensors.items():
+            elements, beside = self._changed(name, tensor)
+            if elements or beside:
+                yield name, Undisciplined(habit, elements or None, beside)
+
+    def _changed(self, name: str, tensor: Tensor) -> tuple[int, int]:
+        """Elements that have other bits, and, where none has, bytes around them."""
+        before, own = self._before[name], self._given[name].detach()
+        if _is_sparse(tensor):
+            return _other_bits(tensor, before), 0
+        now = _memory(tensor)
+        if _place(own) == _place(tensor) and torch.equal(now, before):
+            return 0, 0
+        if not _is_there(tensor) or not _is_there(own):  # its memory was given back
+            return tensor.numel(), 0
+        if (own.shape, own.dtype) != (tensor.shape, tensor.dtype):  # `x.data = …`, `x.set_(…)`
+            return tensor.numel(), 0
+        whole = _same_place(tensor, before)
+        if elements := _other_bits(tensor, whole) or _other_bits(own, whole):
+            return elements, 0
+        common = min(now.numel(), before.numel())  # memory may have grown behind it
+        return 0, int((now[:common] != before[:common]).sum())
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _is_there(tensor: Tensor) -> bool:
+    """Whether it has a storage, which reaches to its last element."""
+    if odd(tensor) is not None:
+        return False
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return tensor.untyped_storage().nbytes() >= needed
+
+
+#: Bytes of an element → the integers that have its bits.
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _other_bits(one: Tensor, other: Tensor) -> int:
+    """How many elements have other bits: of -0.0 and 0.0, too, and not of a NaN and the same."""
+    integers = _INTEGERS.get(one.element_size())
+    if integers is None:
+        return differ(one, other)
+    return int((one.view(integers) != other.view(integers)).sum())
+
+
+def _is_sparse(tensor: Tensor) -> bool:
+    """Whether its elements are so far apart that nobody can look at all between them."""
+    return tensor.untyped_storage().nbytes() > SPARSE
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A copy of all of its storage, or of its elements where they are far apart."""
+    return tensor.clone() if _is_sparse(tensor) else _memory(tensor).clone()
+
+
+def _memory(tensor: Tensor) -> Tensor:
+    """All bytes of its storage."""
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+
+
+def _same_place(tensor: Tensor, memory: Tensor) -> Tensor:
+    """The tensor, as it is in a copy of its storage."""
+    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    offset, shape, strides = tensor.storage_offset(), tensor.shape, tensor.stride()
+    return empty.set_(memory.untyped_storage(), offset, shape, strides)
+
+
+def differ(one: Tensor, other: Tensor) -> int:
+    """How many elements have other bits; a NaN is like any other."""
+    differ = one != other
+    if one.is_floating_point():
+        differ &= ~(one.isnan() & other.isnan())
+    return int(differ.sum())
