@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -127,7 +128,11 @@ def _prepared(
     start = partial(
         open_session, engine, size, time_limit=time_limit, preload=preload, confirm=True
     )
-    return [Subject(address(check) or check.title, check) for check in checks], start, size
+    titles = Counter(check.title for check in checks)
+    subjects = [
+        Subject(address(check) or check.title, check, titles[check.title] > 1) for check in checks
+    ]
+    return subjects, start, size
 
 
 def _ranks(check: Check, options: Options) -> int:

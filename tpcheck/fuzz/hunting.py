@@ -138,7 +138,7 @@ class Hunting:
             standing.running -= self._ran.pop(worker, 0)
             standing.undecided = reasons.turn_lost(standing.lost, aside=standing.lost >= LOST)
             giving.ended(turn, time.monotonic() - self._heard[worker])
-            self.listener.said(standing.subject.check.title, standing.undecided)
+            self.listener.said(standing.subject.title, standing.undecided)
         self._heard.pop(worker, None)
         crew.replace(worker)
 
@@ -203,7 +203,7 @@ class Hunting:
 
     def _stand(self, standing: Standing, turn: Turn, came: Came) -> None:
         """How the check stands now."""
-        title = standing.subject.check.title
+        title = standing.subject.title
         fresh = [line for line in came.left if line not in standing.left]
         standing.left += fresh
         for line in fresh:

@@ -83,7 +83,7 @@ class Standing:
         known = self.known
         return Row(
             check=self.subject.name,
-            title=self.subject.check.title,
+            title=self.subject.title,
             turns=known.turns,
             cases=known.cases + self.running,
             seconds=round(known.seconds, 3),

@@ -99,10 +99,20 @@ class Came:
 
 @dataclass(frozen=True)
 class Subject:
-    """A check, and what it is called in the state: its address, or its name."""
+    """A check, and what it is called in the state: its address, or its name.
+
+    Args:
+        namesake: whether another check of the hunt has its name.
+    """
 
     name: str
     check: Check
+    namesake: bool = False
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.check.title} ({self.name})" if self.namesake else self.check.title
 
 
 class Turns:
@@ -216,11 +226,12 @@ def _finding(
     found = result.counterexample
     if found is None:
         return None
+    result.namesake, result.address = subject.namesake, subject.name
     case = CaseResult(found.case, found.engine, found.mismatches)
     seen = [r for r in ran if r.case == found.case and r.verdict is Verdict.FAIL]
     return Finding(
         check=subject.name,
-        title=subject.check.title,
+        title=subject.title,
         code=found.diagnosis.code.value,
         place=place(case),
         id=found.id,

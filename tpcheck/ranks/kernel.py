@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from tpcheck.ranks import compiled, opchecked
 from tpcheck.ranks.discipline import Discipline, observed, roots_and_seeds
 from tpcheck.ranks.kept import Kept
 from tpcheck.tensors.in_place import changing
+from tpcheck.tensors.leaves import Quiet, quiet, takes_gradients
 from tpcheck.tensors.names import UPSTREAM, InPass, Pass
 from tpcheck.tensors.ops import lacks_backward
 from tpcheck.verdict import Mismatch
@@ -111,16 +113,15 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         run.report.uncompiled = Uncompiled.NOTHING if _computes(first) else None
 
 
-#: How a call asks for no gradient, by the case's seed: what could give one is not to, nothing
-#: could, or nothing is to be kept for one.
-_NO_GRAD, _CONSTANTS, _INFERENCE = range(3)
-
-
 def _without_gradients(case: Case) -> AbstractContextManager[Any]:
     """The mode in which a case calls the function: that of one that asks for no gradient."""
-    if case.gradients != "none" or case.seed % 3 == _CONSTANTS:
-        return torch.set_grad_enabled(torch.is_grad_enabled())
-    return torch.no_grad() if case.seed % 3 == _NO_GRAD else torch.inference_mode()
+    match quiet(case):
+        case Quiet.NO_GRAD:
+            return torch.no_grad()
+        case Quiet.INFERENCE:
+            return torch.inference_mode()
+        case _:
+            return contextlib.nullcontext()
 
 
 def _called(run: Any, function: Any, rules: Kernel) -> Any:
@@ -149,9 +150,7 @@ def _computes(call: _Call) -> bool:
 
 def _leaves(run: Any, rules: Kernel, m: int = 0) -> dict[str, Tensor]:
     """Fresh inputs of a pass."""
-    leaves: dict[str, Tensor] = run.share.leaves(run.problem.inputs[m])
-    if run.case.gradients == "none" and run.case.seed % 3 == _NO_GRAD:
-        return {n: t.requires_grad_(t.is_floating_point()) for n, t in leaves.items()}
+    leaves = takes_gradients(run.case, run.share.leaves(run.problem.inputs[m]))
     return {
         n: t.requires_grad_(t.requires_grad and n not in rules.constants) for n, t in leaves.items()
     }

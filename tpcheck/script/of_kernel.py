@@ -25,6 +25,7 @@ from tpcheck.script.parts import candidate, crash, habits, interpreted, kernel, 
 from tpcheck.script.parts import tensors as compared
 from tpcheck.search.corpus import Saved
 from tpcheck.tensors import in_place
+from tpcheck.tensors.leaves import Quiet, quiet, takes_gradients
 from tpcheck.tensors.ops import lacks_backward, within
 from tpcheck.vocabulary import Kind
 
@@ -89,15 +90,18 @@ def _with_options(check: Check, posed: Posed) -> list[str]:
     options = {name: posed.case[name] for name in names}
     places = {i for i, name in enumerate(posed.inputs) if name in rules.constants}
     changed = rules.changed(posed.inputs)
-    quiet = [f"subject = changing(subject, {changed})"] * bool(changed)
-    quiet += ["subject = torch.no_grad()(subject)"] * (posed.case.gradients == "none")
+    kept = [f"subject = changing(subject, {changed})"] * bool(changed)
+    modes = {Quiet.NO_GRAD: "no_grad", Quiet.INFERENCE: "inference_mode"}
+    kept += [
+        f"subject = torch.{mode}()(subject)" for q, mode in modes.items() if q is quiet(posed.case)
+    ]
     if not options and not places:
-        return quiet
+        return kept
     given = "*tensors"
     if places:
         given = f"*(t.detach() if i in {places} else t for i, t in enumerate(tensors))"
     call = f"subject = lambda *tensors: function({given}, **{options!r})"
-    return ["function = subject", call, *quiet]
+    return ["function = subject", call, *kept]
 
 
 def _data(posed: Posed, called: Any, *, gpu: bool) -> list[str]:
@@ -106,7 +110,7 @@ def _data(posed: Posed, called: Any, *, gpu: bool) -> list[str]:
     device = "cuda" if gpu else "cpu"
     made = []
     for m, inputs in enumerate(problem.inputs):
-        given = _leaves(share.leaves(inputs), device)
+        given = _leaves(takes_gradients(posed.case, share.leaves(inputs)), device)
         seeds = {} if lacks_backward(called) else share.seeds(m)
         made += [
             tensors(f"inputs{_nth(m)}", given, "Tensor | str"),

@@ -7,10 +7,33 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Mapping
+from enum import Enum, auto
 
 from torch import Tensor
 
 from tpcheck.case import Case
+
+
+class Quiet(Enum):
+    """How a call of a kernel asks for no gradient."""
+
+    NO_GRAD = auto()  # what could give one is not to
+    CONSTANTS = auto()  # nothing could
+    INFERENCE = auto()  # nothing is to be kept for one
+
+
+def quiet(case: Case) -> Quiet | None:
+    """By the case's seed; None where gradients are asked for."""
+    return None if case.gradients != "none" else [*Quiet][case.seed % len(Quiet)]
+
+
+def takes_gradients(case: Case, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The leaves of a kernel's call: where gradients are not to be given, floats could give one."""
+    could = quiet(case) is Quiet.NO_GRAD
+    return {
+        name: leaf.requires_grad_() if could and leaf.is_floating_point() else leaf
+        for name, leaf in given.items()
+    }
 
 
 def sources(case: Case, inputs: Mapping[str, Tensor]) -> dict[str, str]:

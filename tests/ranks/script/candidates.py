@@ -106,6 +106,12 @@ def dies(x, y):
     return x * y
 
 
+def leaves(x, y):
+    if not FIXED:
+        os._exit(0)
+    return x * y
+
+
 @triton.jit
 def _scale(x_ptr, y_ptr, width, MASKED: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -195,6 +201,7 @@ some = check(Some.apply)
 leaf = check(Leaf.apply)
 raising = check(raises)
 dying = check(dies)
+leaving = check(leaves)
 nameless = tpcheck.kernel_check(
     lambda x: x + x if FIXED else x,
     reference=lambda x: 2 * x,

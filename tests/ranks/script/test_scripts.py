@@ -62,6 +62,7 @@ OF_KERNELS = {
     "leaf": r"WRONG: input_grad x, with another consumer of the inputs: \d+ of",
     "raising": r"ValueError: deliberate",
     "dying": r"WRONG: the process is killed by SIGSEGV",
+    "leaving": r"WRONG: the process ends itself, with exit code 0",
     "nameless": r"WRONG: output output \[\d+, \d+\]: expected",
     "custom_op": r"WRONG: scripts::product: test_faketensor of torch.library.opcheck: \w+Error",
     "with_options": r"WRONG: output output \[\d+, \d+\]: expected",
