@@ -132,7 +132,16 @@ def shown_when_fixed(file: str, *command: str) -> tuple[int, str]:
 
 
 #: Each script loads Triton, seconds of each. These have one of every way in which one shows it.
-FEW = ("stride_ignored", "twice", "raising", "dying", "custom_op", "out_of_bounds", "race")
+FEW = (
+    "stride_ignored",
+    "twice",
+    "raising",
+    "dying",
+    "leaving",
+    "custom_op",
+    "out_of_bounds",
+    "race",
+)
 
 
 @pytest.mark.parametrize(
