@@ -16,11 +16,15 @@ from tpcheck.adapters.transformers import architecture
 
 
 def _finding(
-    code: str | tuple[str, ...], when: Callable[[Case], bool], page: str, **case: Any
+    code: str | tuple[str, ...],
+    when: Callable[[Case], bool],
+    page: str,
+    releases: str = "==5.23.*",
+    **case: Any,
 ) -> KnownFinding:
     return KnownFinding(
         package="transformers",
-        releases=">=5.23,<5.25",
+        releases=releases,
         code=code,
         case=Case(dims={"batch": 1, "seq": 2, "vocab": VOCAB}, **case),
         when=when,
@@ -46,6 +50,7 @@ _accumulation = _finding(
     "summed-twice",
     lambda case: case.microbatches > 1 and _attends(case),
     "transformers-gradient-accumulation",
+    releases=">=5.23,<5.25",
     microbatches=2,
 )
 _KNOWN: dict[str, Sequence[KnownFinding]] = {

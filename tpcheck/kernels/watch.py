@@ -162,7 +162,7 @@ class Watch:
         found = ((name, t) for name, t in given.tensors(arguments) if t.numel())
         views = [self.own.get(_storage(t)) or View.around(name, t) for name, t in found]
         known = given.addresses(arguments)
-        views += [v for v in self.own.values() if v not in views and v.reached_by(known)]
+        views += [v for v in self.own.values() if v.reached_by(known) and v not in views]
         unknown = [one for one in known if not any(view.reached_by([one]) for view in views)]
         self.now = Launch(kernel, views, unknown)
 

@@ -36,8 +36,10 @@ def left_to_replicas(posed: Posed, reports: Sequence[RankReport]) -> LeftToRepli
 
 def of_state(posed: Posed, kind: Kind, tensor: str, rank: int) -> tuple[int, str, int] | None:
     """The parameter, and the step, that a rank's tensor is state of; None where it is none."""
+    if kind is not Kind.OPTIMIZER_STATE:
+        return None
     name = InPass.parse(tensor)
-    of = parameter_of(name.base, posed.params) if kind is Kind.OPTIMIZER_STATE else None
+    of = parameter_of(name.base, posed.params)
     return None if of is None else (rank, of, name.at.step)
 
 

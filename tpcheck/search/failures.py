@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tpcheck.case import Case
 from tpcheck.report import reasons
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Kind
@@ -37,7 +38,11 @@ def family(result: CaseResult) -> str:
 
 def size(result: CaseResult) -> tuple[Any, ...]:
     """The order in which failing cases are preferred: the dullest first."""
-    case = result.case
+    return size_of(result.case)
+
+
+def size_of(case: Case) -> tuple[Any, ...]:
+    """The same of a case."""
     numbers = [v for v in case.dims.values() if isinstance(v, (int, float))]
     flags = [case.microbatches, case.step, case.memory != "contiguous", case.magnitude != 0]
     flags += [case.family != "normal", case.gradients != "all", case.mode != "train"]

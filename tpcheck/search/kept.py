@@ -10,7 +10,7 @@ from tpcheck.causes.reruns import WrongAfter
 from tpcheck.diagnosis.facts import subject_of
 from tpcheck.report.diagnoses import sentence
 from tpcheck.runner.runner import Runner
-from tpcheck.search.failures import decided
+from tpcheck.search.failures import decided, size_of
 from tpcheck.verdict import CaseResult, Counterexample, Diagnosis, Verdict
 from tpcheck.vocabulary import Code
 
@@ -30,20 +30,13 @@ def between_calls(
     """
     nearest = earlier[-TRIED // 2 :]
     others = [*earlier[: TRIED - len(nearest)], *nearest]
-    for before in sorted({case.canonical(): case for case in others}.values(), key=_size):
+    for before in sorted({case.canonical(): case for case in others}.values(), key=size_of):
         runner.renew(max(before.world_size, failed.case.world_size))
         runner.run(before)
         again = decided(lambda: runner.run(failed.case))
         if again.verdict is Verdict.FAIL:
             return _counterexample(again, before)
     return None
-
-
-def _size(case: Case) -> int:
-    total = 1
-    for value in case.dims.values():
-        total *= max(1, value) if isinstance(value, int) and not isinstance(value, bool) else 1
-    return total
 
 
 def _counterexample(found: CaseResult, before: Case) -> Counterexample:
