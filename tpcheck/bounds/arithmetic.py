@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,6 +110,25 @@ def steps(total: Tensor, squares: Tensor, count: int | Tensor) -> Tensor:
     equal, as their errors then are."""
     equal = total**2 > (1 - EQUAL) * count * squares
     return torch.where(equal, count * count, count) + torch.zeros_like(squares)
+
+
+def alike(x: Tensor, dims: Sequence[int], unit: float) -> Tensor:
+    """How many terms of the sum of `x` over `dims` are equal, where most are, else 0: what is added
+    to a large number is rounded alike each time. Zeros round nothing.
+
+    Args:
+        unit: the roundoff of the sum: what differs by a few is no other number.
+
+    Returns:
+        It by sum, with `dims` kept, of size 1.
+    """
+    over = [dim % x.ndim for dim in dims]
+    rows = x.movedim(over, list(range(-len(over), 0))).flatten(-len(over))
+    middle = rows.median(-1, keepdim=True).values
+    equal = ((rows - middle).abs() <= 4 * unit * middle.abs()).sum(-1).double()
+    most = (middle.squeeze(-1) != 0) & (2 * equal > rows.shape[-1])
+    shape = [1 if dim in over else size for dim, size in enumerate(x.shape)]
+    return (equal * most).reshape(shape)
 
 
 def results(out: Any) -> list[Any]:

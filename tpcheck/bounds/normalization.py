@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from tpcheck.bounds.arithmetic import Arithmetic, Found, Operation, Variance, steps
+from tpcheck.bounds.arithmetic import Arithmetic, Found, Operation, Variance, alike
 
 #: The σ of an error uniform in ±a is a / √3.
 _ROOT = math.sqrt(3.0)
@@ -90,17 +90,18 @@ def log_softmax_backward(how: Arithmetic, op: Operation) -> Tensor:
 
 def layer_norm(how: Arithmetic, op: Operation) -> list[Found]:
     """y = (x − mean)·rstd·w + b, inside in the accumulation dtype, rounded once; rstd's own error
-    is the same for a row, and so is the mean's. What backward is given of the mean and of rstd is
-    stored in the parameters' dtype (torch on a CPU)."""
+    is the same for a row, and so is the mean's: both are of sums of K numbers. What backward is
+    given of the mean and of rstd is stored in the parameters' dtype (torch on a CPU)."""
     y, mean, rstd = op.out
     x, shape, weight = op.args[0].double(), op.args[1], op.args[2]
     slope = rstd.double() * (1.0 if weight is None else weight.double())
     dims = tuple(range(x.ndim - len(shape), x.ndim))
     top = x.abs().amax(dims, keepdim=True)
-    of_mean = _of_mean(x, mean, dims)
+    of_mean = _of_mean(x, mean.double(), dims, how.v(y))
+    of_rstd = (1 + _of_root(x - mean.double(), dims, how.v(y))).sqrt()
     inner = (how.v(y) * slope * (x.abs() + mean.double().abs())) ** 2
-    spread_of_rstd = how.v(y) * rstd.double() * (1 + top * rstd.double())
-    of_row = (how.v(y) * (x - mean.double()) * slope, how.v(y) * of_mean.sqrt() * slope)
+    spread_of_rstd = how.v(y) * rstd.double() * (of_rstd + top * rstd.double())
+    of_row = (how.v(y) * of_rstd * (x - mean.double()) * slope, how.v(y) * of_mean.sqrt() * slope)
     return [
         Variance(how.rounded(y) + inner, of_row, -1 if len(shape) == 1 else None),
         how.rounded(mean) + how.v(y) ** 2 * torch.maximum(top**2, of_mean),
@@ -108,11 +109,18 @@ def layer_norm(how: Arithmetic, op: Operation) -> list[Found]:
     ]
 
 
-def _of_mean(x: Tensor, mean: Tensor, dims: tuple[int, ...]) -> Tensor:
+def _of_mean(x: Tensor, mean: Tensor, dims: tuple[int, ...], unit: float) -> Tensor:
     """Of the mean of K numbers, added up one after the other: the variance in units of v²."""
     count = max(1, math.prod(x.shape[dim] for dim in dims))
     squares = (x**2).sum(dims, keepdim=True) / count**2
-    return steps(mean.double(), squares, count) * (mean.double() ** 2 + squares) / 3
+    many = alike(x, dims, unit).square().clamp(min=count)
+    return many * (mean**2 + squares) / 3
+
+
+def _of_root(centred: Tensor, dims: tuple[int, ...], unit: float) -> Tensor:
+    """Of 1 / √variance, relative to it, in units of v²: half of the relative error of a mean of
+    squares, where most of them are equal."""
+    return alike(centred**2, dims, unit) ** 2 / 12
 
 
 def layer_norm_backward(how: Arithmetic, op: Operation) -> list[Found]:

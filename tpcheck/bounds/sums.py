@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tpcheck.bounds.arithmetic import LARGEST, OVERFLOW, Arithmetic, Operation, steps
+from tpcheck.bounds.arithmetic import (
+    LARGEST,
+    OVERFLOW,
+    Arithmetic,
+    Operation,
+    alike,
+    steps,
+)
 
 
 def _product(
@@ -77,7 +84,11 @@ def total(how: Arithmetic, op: Operation) -> Tensor | None:
     scale = 1.0 / count if op.name == "mean" else 1.0
     over = op.args[1:3] if len(op.args) > 1 else ([], False)
     squares = torch.ops.aten.sum.dim_IntList(x**2, *over).reshape(out.shape)
-    return how.summed(out, scale**2 * squares, count)
+    dims = over[0] or list(range(x.ndim))
+    if not x.ndim or count == 1:
+        return how.summed(out, scale**2 * squares, count)
+    equal = alike(x, dims, how.v(out)).reshape(out.shape)
+    return how.summed(out, scale**2 * squares, equal.square().clamp(min=count))
 
 
 def running_total(how: Arithmetic, op: Operation) -> Tensor:

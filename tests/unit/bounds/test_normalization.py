@@ -49,3 +49,22 @@ def test_a_mean_far_from_zero_moves_rows_alike(mean: str, far: float, seed: int)
     found = spread(noisy(exact, x.double(), dtype=x.dtype, degree=1), own, dtype=x.dtype)
     judged = compare(right, exact(x.double()), found, name="y", kind=Kind.OUTPUT, rank=0)
     assert judged.mismatch is None, judged.mismatch
+
+
+@pytest.mark.parametrize("mean", MEANS)
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_squares_that_are_added_to_a_large_one_err_alike(mean: str, seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.zeros(ROWS, WIDTH)
+    x[torch.arange(ROWS), torch.randint(WIDTH, (ROWS,), generator=rng)] = 4.0
+    w, b = (torch.randn(WIDTH, generator=rng) for _ in range(2))
+
+    def exact(x: Tensor) -> Tensor:
+        return F.layer_norm(x, (WIDTH,), w.to(x.dtype), b.to(x.dtype))
+
+    apart = x - x.mean(-1, keepdim=True)
+    right = apart * torch.rsqrt(MEANS[mean](apart**2) + 1e-5) * w + b
+    own = exact(x).double() - exact(x.double())
+    found = spread(noisy(exact, x.double(), dtype=x.dtype, degree=1), own, dtype=x.dtype)
+    judged = compare(right, exact(x.double()), found, name="y", kind=Kind.OUTPUT, rank=0)
+    assert judged.mismatch is None, judged.mismatch
