@@ -89,6 +89,11 @@ class Mismatch:
         return self.name.at, self.kind.order
 
     @property
+    def has_step(self) -> bool:
+        """Whether its name says the step of training in which it was seen."""
+        return self.kind.is_value or self.kind is Kind.MASK
+
+    @property
     def scene(self) -> Scene:
         """Where the rank was, of one that failed; an empty scene of other evidence."""
         return self.detail.scene if isinstance(self.detail, OfRank) else Scene()
@@ -161,6 +166,14 @@ class CaseResult:
     def causes(self) -> list[Mismatch]:
         """The evidence without what only followed from a failure of another rank."""
         return [m for m in self.mismatches if not m.is_consequence]
+
+    @property
+    def steps(self) -> int | None:
+        """How many steps of training show the failure; None where it may take all."""
+        wrong = self.causes
+        if not all(mismatch.has_step for mismatch in wrong):
+            return None
+        return 1 + min((mismatch.name.at.step for mismatch in wrong), default=0)
 
     @property
     def timed_out(self) -> bool:

@@ -101,3 +101,13 @@ def test_a_check_that_can_not_run_is_a_failed_check_and_the_users_mistake() -> N
     error = CheckTroubled("report", [TROUBLED])
     assert isinstance(error, CheckFailed) and isinstance(error, InvalidArgument)
     assert str(error) == "report" and error.results == [TROUBLED]
+
+
+def test_a_failure_of_training_shows_in_the_steps_up_to_the_first_wrong_one() -> None:
+    def of(*wrong: tuple[str, Kind]) -> CaseResult:
+        return CaseResult(Case(), "gloo", [Mismatch(name, kind, 0) for name, kind in wrong])
+
+    assert of(("w@step3", Kind.PARAM_GRAD), ("w@step2", Kind.PARAM)).steps == 2
+    assert of(("y", Kind.OUTPUT), ("w@step2", Kind.PARAM)).steps == 1
+    assert of(("mask0@step4.1", Kind.MASK)).steps == 4
+    assert of(("rank", Kind.EXCEPTION), ("w@step2", Kind.PARAM)).steps is None, "at any step"

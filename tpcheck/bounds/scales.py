@@ -17,6 +17,9 @@ from tpcheck.bounds.arithmetic import Variance
 #: needed, so that a run does not hold the errors of all.
 SMALL = 4096
 
+#: Numbers that cost as much as an operation does by itself: its dispatch, against their errors.
+OF_AN_OPERATION = 500
+
 _NONE = torch.empty(0, dtype=torch.float64)
 
 
@@ -84,8 +87,24 @@ class Scales:
         self._operations: list[Scaled] = []
         self._together: Together | None = None
 
+    @property
+    def known(self) -> bool:
+        """Whether a run has filled it."""
+        return self._together is not None or bool(self._operations)
+
+    @property
+    def size(self) -> int:
+        """How much work a run is: its operations, and their results' numbers by what an operation
+        of none costs."""
+        sigmas = (sigma for scaled in self._operations for sigma in scaled.sigmas)
+        numbers = sum(sigma.each.numel() for sigma in sigmas if sigma is not None)
+        return len(self._operations) + numbers // OF_AN_OPERATION
+
     def add(self, func: Any, sigmas: list[Sigma | None]) -> Scaled:
-        """One more operation."""
+        """One more operation. Of a later run it is not kept: no run depends on the ones before it,
+        other than on the first."""
+        if self._together is not None:
+            return Scaled.anew(func, sigmas)
         self._operations.append(Scaled.anew(func, sigmas))
         return self._operations[-1]
 
@@ -99,7 +118,7 @@ class Scales:
         """Draws the errors of all small results for the run that begins."""
         if not self._operations:
             return
-        if self._together is None or self._together.of != len(self._operations):
+        if self._together is None:
             self._together = Together(self._operations)
         self._together.draw(generator, amplitude)
 
@@ -113,7 +132,6 @@ class Together:
     """
 
     def __init__(self, operations: Sequence[Scaled]) -> None:
-        self.of = len(operations)
         places = [
             (scaled, i, sigma)
             for scaled in operations
@@ -122,7 +140,7 @@ class Together:
         ]
         self._places = sorted(places, key=lambda place: -len(place[2].shared))
         sigmas = [sigma for *_, sigma in self._places]
-        self._each = _flat(sigma.each for sigma in sigmas)
+        self._each = flat(sigma.each for sigma in sigmas)
         self._shared = [_Shared.of(sigmas, n) for n in range(_most(sigmas))]
         self._sizes = [sigma.each.numel() for sigma in sigmas]
 
@@ -155,14 +173,15 @@ class _Shared:
     @classmethod
     def of(cls, sigmas: Sequence[Sigma], n: int) -> _Shared:
         own = [sigma for sigma in sigmas if len(sigma.shared) > n]
-        return cls(_flat(sigma.shared[n] for sigma in own), *_rows_of(own))
+        return cls(flat(sigma.shared[n] for sigma in own), *_rows_of(own))
 
 
 def _most(sigmas: Iterable[Sigma]) -> int:
     return max((len(sigma.shared) for sigma in sigmas), default=0)
 
 
-def _flat(tensors: Iterable[Tensor]) -> Tensor:
+def flat(tensors: Iterable[Tensor]) -> Tensor:
+    """All numbers of some float64 tensors, one after the other."""
     return torch.cat([_NONE, *(t.reshape(-1) for t in tensors)])
 
 

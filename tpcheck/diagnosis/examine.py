@@ -6,6 +6,7 @@ put to causes.
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from tpcheck.protocol import folders, returned
 from tpcheck.report.diagnoses import sentence
 from tpcheck.report.diagnoses.where import first_seen
 from tpcheck.runner.runner import Runner
+from tpcheck.runner.second_look import is_far
 from tpcheck.spec import Spec
 from tpcheck.tensors.boundaries import Border
 from tpcheck.tensors.names import Key, Pass
@@ -66,15 +68,11 @@ def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
 
 def _examined(runner: Runner, failed: CaseResult) -> Examined:
     """Of training only the steps up to the first wrong one run again: what comes after follows."""
-    training, spec = runner.check.spec.training, runner.check.spec
-    steps = 1 + min((m.name.at.step for m in failed.mismatches), default=0)
-    if training is None or steps >= training.steps:
+    short = runner.until(failed)
+    if short is runner:
         return _explained(runner, failed)
-    short = replace(spec, training=replace(training, steps=steps))
-    until = [m for m in failed.mismatches if m.name.at.step < steps]
-    check = replace(runner.check, spec=short, overrides={})
-    found = _explained(Runner(check, runner.engine), replace(failed, mismatches=until))
-    return replace(found, mismatches=failed.mismatches)
+    until = [m for m in failed.mismatches if m.name.at.step < (failed.steps or math.inf)]
+    return _explained(short, replace(failed, mismatches=until))
 
 
 def unexplained(failed: CaseResult) -> Examined:
@@ -110,7 +108,7 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     # inside a module only the layout along tp is known: on other axes nothing can be compared
     at = watched_pass(failed) if set(failed.case.mesh) <= {"dp", "tp"} else None
     # hypotheses are tested within the bounds that decided
-    effort = CONFIRM if failed.confirmed else CLOSER
+    effort = CONFIRM if failed.confirmed and not any(map(is_far, values(failed))) else CLOSER
     posed = pose(runner.check.spec, failed.case, effort, watch=at)
     again, dumps = _kept(runner, posed, follow=at is None)
     same = _kinds(again) == _kinds(failed)

@@ -130,8 +130,9 @@ class Study:
         dtype = self.passes.case.dtype
         count, pairs = effort.runs[dtype], 0 if dtype == "float64" else effort.strained
         with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings are modelled
-            self.noisy += [self.noise.deviations(k) for k in range(len(self.noisy), count)]
-            self.strained += [self.noise.pair(k) for k in range(len(self.strained), pairs)]
+            singles, strained = range(len(self.noisy), count), range(len(self.strained), pairs)
+            noisy, more = self.noise.several(singles, strained)
+        self.noisy, self.strained = self.noisy + noisy, self.strained + more
         return self.noisy[:count], self.strained[:pairs]
 
     def forget(self) -> None:

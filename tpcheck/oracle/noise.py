@@ -11,8 +11,9 @@ from torch import Tensor
 
 from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.noise import RoundingNoise
-from tpcheck.bounds.scales import Scales
+from tpcheck.bounds.scales import Scales, flat
 from tpcheck.bounds.spread import STRAIN
+from tpcheck.oracle.over_cores import over_cores
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.walked import Walked
 from tpcheck.protocol.optimizing import main_dtype
@@ -23,6 +24,12 @@ Run = list[Walked]  # by problem
 
 #: The first stream of those that pairs draw from: more single runs are never made.
 PAIRS = 1 << 16
+
+
+#: How much work runs are, as `Scales.size` counts it, that are spread over the processors: some
+#: tenths of a second. With less, small cases wait longer for processes than they compute; with
+#: more, cases of middling size leave processors idle.
+WORTH = 10_000
 
 
 @dataclass(frozen=True)
@@ -49,9 +56,32 @@ class Noise:
         """The same, of which no run was made."""
         return replace(self, _scales=Scales())
 
-    def pair(self, k: int) -> tuple[Run, Run]:
-        """Two runs under the same errors, enlarged, and mirrored in the second."""
-        return self.deviations(PAIRS + k, STRAIN), self.deviations(PAIRS + k, -STRAIN)
+    def several(self, singles: range, pairs: range) -> tuple[list[Run], list[tuple[Run, Run]]]:
+        """The runs under the errors of these streams, and as many pairs: two under the same errors,
+        enlarged, and mirrored in the second."""
+        streams = [(k, 1.0) for k in singles]
+        streams += [(PAIRS + k, sign * STRAIN) for k in pairs for sign in (1.0, -1.0)]
+        found: list[Run] = []
+        if not self._scales.known and streams:
+            found.append(self.deviations(*streams.pop(0)))
+        runs = [partial(self.deviations, *stream) for stream in streams]
+        if len(runs) * self._scales.size < WORTH:
+            found += [run() for run in runs]
+        else:
+            found += over_cores(runs, _packed, self._unpacked)
+        strained = iter(found[len(singles) :])
+        return found[: len(singles)], list(zip(strained, strained, strict=True))
+
+    def _unpacked(self, run: list[_Packed]) -> Run:
+        """A run that another process has made."""
+        found = []
+        for right, own in zip(self.exact, run, strict=True):
+            sizes = [value.numel() for value in right.values.values()]
+            parts = torch.from_numpy(own.values).split(sizes)
+            each = zip(right.values.items(), parts, strict=True)
+            values = {key: part.view(value.shape) for (key, value), part in each}
+            found.append(replace(right, values=values, unused=own.unused))
+        return found
 
     def deviations(self, k: int, amplitude: float = 1.0) -> Run:
         """How far off a run is under the errors drawn from stream `k`."""
@@ -68,6 +98,19 @@ class Noise:
             replace(off, values=_difference(off.values, right.values, noise.enlarged))
             for off, right in zip(run, self.exact, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """What is handed over of a walk: its deviations one after the other, and its gradients that are
+    None."""
+
+    values: Any  # numpy's, which is handed over at once
+    unused: frozenset[tuple[str, str]]
+
+
+def _packed(run: Run) -> list[_Packed]:
+    return [_Packed(flat(one.values.values()).numpy(), one.unused) for one in run]
 
 
 def _flushed(problem: Problem, errors: torch.Generator) -> Problem:

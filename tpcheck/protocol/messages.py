@@ -101,6 +101,8 @@ class RankReport:
     drawn: dict[str, DrawnMask] = field(default_factory=dict)  # random masks, by their names
     #: A line and a module that draw masks → how all of these may be read.
     readings: dict[str, list[Reading]] = field(default_factory=dict)
+    #: The same → the first step in which each of these gives another mask than the one in use.
+    apart: dict[str, dict[Reading, int]] = field(default_factory=dict)
 
 
 # ---- to a host

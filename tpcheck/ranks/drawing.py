@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tpcheck.comms import callsite
@@ -146,14 +147,27 @@ class Masks:
             return None
         if not self._left_to_torch:
             self._report(number, reading.entry, outcome, chance, at)
-        return reading.part(true, case=self.case, rank=self.rank).reshape(own)
+        part = reading.part(true, case=self.case, rank=self.rank).reshape(own)
+        self._tell_apart(true, part, at)
+        return part
+
+    def _tell_apart(self, true: Tensor, part: Tensor, at: tuple[str, str]) -> None:
+        """Notes the other readings that would have given another mask here."""
+        assert self._at is not None, "asked for within a pass"
+        site = _site(at, true.ndim)
+        apart = self.report.apart.setdefault(site, {})
+        for other in self.report.readings[site]:
+            if other in apart:
+                continue
+            theirs = other.part(true, case=self.case, rank=self.rank).reshape(part.shape)
+            if not torch.equal(theirs, part):
+                apart[other] = self._at.step
 
     def _reading(
         self, full: tuple[int, ...], own: tuple[int, ...], at: tuple[str, str]
     ) -> Reading | None:
         """How a mask that is drawn there is read: as the driver says, or else as is likely."""
-        where, module = at
-        site, fitting = f"{where} {generic(module)} {len(full)}", self._fitting(full, own)
+        site, fitting = _site(at, len(full)), self._fitting(full, own)
         known = self.report.readings.get(site)
         of_all = fitting if known is None else [one for one in known if one in fitting]
         self.report.readings[site] = of_all
@@ -189,3 +203,9 @@ class Masks:
         self.report.mismatches.append(
             Mismatch(self._name(number), Kind.MASK, self.rank, detail=detail)
         )
+
+
+def _site(at: tuple[str, str], ndim: int) -> str:
+    """What is read in one way: the masks of so many dims that a line draws in modules alike."""
+    where, module = at
+    return f"{where} {generic(module)} {ndim}"

@@ -40,7 +40,7 @@ from tpcheck.runner.readings import may_be_misread, untried
 from tpcheck.runner.required import require_outputs, require_tensors
 from tpcheck.runner.saving import require_saver, save, saving
 from tpcheck.runner.second_look import doubtful, look_again
-from tpcheck.runner.sent import noted, of_case, taught
+from tpcheck.runner.sent import noted, of_case, parts_of, taught
 from tpcheck.tensors.names import Pass
 from tpcheck.tensors.readings import Reading
 from tpcheck.verdict import CaseResult, Mismatch, Verdict
@@ -54,15 +54,8 @@ class Runner:
 
     def __init__(self, check: Check, engine: Engine) -> None:
         self.check, self.engine = check, engine
-        spec = check.spec
-        parts: dict[str, Any] = {"candidate": check.candidate, "forward": spec.forward}
-        parts |= {"load": check.load, "save": check.save, "schedule": check.schedule}
-        parts |= {"finalize": spec.finalize}
-        parts |= {"kernel": check.kernel, "clip": check.clip, "norm": spec.norm}
-        parts |= {"training": spec.training, "optimizer": check.optimizer}
-        parts |= {"overwrites": spec.overwrites}
         try:
-            blob = sent(parts, check)
+            blob = sent(parts_of(check), check)
         except Exception as error:
             raise InvalidArgument(
                 f"{check.title}: the candidate can't be sent to the ranks: {error}; let it close "
@@ -73,8 +66,19 @@ class Runner:
         self.asked = Asked(check)
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)
-        self._first = FirstSteps(spec)
+        self._first = FirstSteps(check.spec)
+        #: Failing case → how its masks are to be read: in the likely way, unless another was found.
+        self._read: dict[str, Mapping[str, Reading]] = {}
         self._slow: str | None = None  # why no case can be decided: `build` met its limit
+
+    def until(self, failed: CaseResult) -> Runner:
+        """One that ends training with the first wrong step of a failure: what comes after follows.
+        Itself, where that is the last one."""
+        training, steps = self.check.spec.training, failed.steps
+        if training is None or steps is None or steps >= training.steps:
+            return self
+        short = replace(self.check.spec, training=replace(training, steps=steps))
+        return Runner(replace(self.check, spec=short, overrides={}), self.engine)
 
     def run(
         self,
@@ -137,12 +141,17 @@ class Runner:
         """
         about: dict[str, Any] = {"closely": closely, "others": others, "eager": eager}
         about |= {"follow": follow, "configuration": configuration}
-        result = self._once(posed, then=then, dump=dump, watch=watch, **about)
-        if may_be_misread(result):
-            for readings in result.readings:
-                again = self._once(posed, readings=readings, **about)
-                if again.verdict is not Verdict.FAIL:
-                    return replace(again, left=result.left + again.left)
+        key = posed.case.canonical()
+        read = self._read.get(key, {})
+        result = self._once(posed, then=then, dump=dump, watch=watch, readings=read, **about)
+        if key in self._read or not may_be_misread(result):
+            return result
+        found = _read_otherwise(self, posed, result, about)
+        if found is not None:
+            self._read[key], again = found
+            return replace(again, left=result.left + again.left)
+        if closely:
+            self._read[key] = {}
         return result
 
     def _once(
@@ -192,7 +201,7 @@ class Runner:
             outcomes = self.engine.run(self._key, work, meanwhile)
             reports = [o for o in outcomes if isinstance(o, RankReport)]
             doubted = len(reports) == len(outcomes) and doubtful(posed, reports)
-            again = partial(look_again, partial(self._closely, posed), reports, files.suspects)
+            again = partial(look_again, partial(_closely, self, posed), reports, files.suspects)
             confirmed = again() if doubted and closely else None
         if (result := self._judge(posed, outcomes, allowed)).unknown is not None:
             return result
@@ -203,7 +212,7 @@ class Runner:
         result.looked_again, result.confirmed = confirmed is not None, _closest(confirmed)
         result.suspected = doubted and not closely
         result.judged = judged(posed, reports, confirmed)
-        result.readings = untried(reports) if posed.problems[0].masks else []
+        result.readings = untried(reports, result.steps) if posed.problems[0].masks else []
         result.unknown = None if result.counts else reasons.nothing_judged(result.judged)
         return result
 
@@ -239,17 +248,37 @@ class Runner:
         """Seconds that the reference may take."""
         return max(LIMIT, 2 * self.engine.time_limit)
 
-    def _closely(self, posed: Posed, effort: Effort, steps: int) -> Posed:
-        training = self.check.spec.training
-        if training is not None and steps < training.steps:
-            return self._first.closely(posed, effort, steps, self.limit)
-        if posed.problems[0].ones:  # what is kept has others
-            assert posed.closely is not None, "posed by `pose`"
-            return posed.closely(effort)
-        return self._posing.closely(posed, effort)
-
     def _pose(self, case: Case, *, ones: bool = False) -> Posed:
         return pose(self.check.spec, case, ones=ones, limit=self.limit)
+
+
+def _read_otherwise(
+    runner: Runner, posed: Posed, failed: CaseResult, about: Mapping[str, Any]
+) -> tuple[Mapping[str, Reading], CaseResult] | None:
+    """The first way to read its masks under which the case does not fail, and what it comes to; of
+    training those come in question under which the same step does not."""
+    short, few = runner.until(failed), posed
+    if short is not runner and failed.readings:
+        few = short._pose(posed.case, ones=posed.problems[0].ones)
+    for readings in failed.readings:
+        if short is not runner:
+            first = short._once(few, readings=readings, **about)
+            if first.verdict is Verdict.FAIL:
+                continue
+        again = runner._once(posed, readings=readings, **about)
+        if again.verdict is not Verdict.FAIL:
+            return readings, again
+    return None
+
+
+def _closely(runner: Runner, posed: Posed, effort: Effort, steps: int) -> Posed:
+    training = runner.check.spec.training
+    if training is not None and steps < training.steps:
+        return runner._first.closely(posed, effort, steps, runner.limit)
+    if posed.problems[0].ones:  # what is kept has others
+        assert posed.closely is not None, "posed by `pose`"
+        return posed.closely(effort)
+    return runner._posing.closely(posed, effort)
 
 
 def _closest(confirmed: Posed | None) -> bool:

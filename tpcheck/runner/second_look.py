@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from torch import Tensor
@@ -21,10 +22,14 @@ from tpcheck.verdict import Mismatch
 #: A float64 tensor this many times off its bound stays wrong under any other one: bounds of a case
 #: differ by their noise, tens of percent, and not by orders of magnitude. It saves the many runs.
 CLEAR = 1e3
-#: Steps of training that are looked at one by one, before all are. With fewer, a right tensor that
-#: few runs suspect in an early step has a wrong one in a later step cost as much as all steps do;
-#: with more, so do several right ones.
-ALONE = 2
+#: A rank's mismatches, and the largest error over bound of its right tensors.
+Found = tuple[list[Mismatch], float]
+
+#: Steps of training up to the first with a tensor this many times off its bound are looked at
+#: before all are: such a one is wrong, mostly. With less, a right tensor that few runs suspect is
+#: taken for it, and the steps up to it are looked at in vain; with more, a fault that begins small
+#: costs as much as all steps do. It decides nothing else.
+FAR = 3.0
 
 
 def doubtful(posed: Posed, reports: list[RankReport]) -> bool:
@@ -43,8 +48,9 @@ def look_again(
 ) -> Posed:
     """Judges the tensors that each rank kept for suspect once more, under the bounds of more runs,
     and, where these clear one or it is an integer, of many: in place, the mismatches of those that
-    are right after all are taken out of `reports`. In training the first steps with a suspect are
-    looked at one by one: where one in them stays wrong, what is wrong after it follows, and stays.
+    are right after all are taken out of `reports`. In training the steps up to the first that is
+    far off are looked at alone: where one in them stays wrong, what is wrong after it follows, and
+    stays.
 
     Args:
         closely: (effort, steps) → so many steps of the case posed again; 1 of a case without.
@@ -52,35 +58,64 @@ def look_again(
     Returns:
         The case as it decided.
     """
-    steps = sorted({mismatch.name.at.step for mismatch in _suspected(reports)})
-    for step in dict.fromkeys([*steps[:ALONE], steps[-1]]):
-        posed = _looked(closely, step + 1, reports, folder)
+    suspected = _suspected(reports)
+    first_far = min((m.name.at.step for m in suspected if is_far(m)), default=None)
+    last = max(m.name.at.step for m in suspected)
+    for step in dict.fromkeys([last if first_far is None else first_far, last]):
+        posed = _looked(closely, step, reports, folder)
         if any(mismatch.name.at.step <= step for mismatch in _suspected(reports)):
             break
     return posed
 
 
+def is_far(mismatch: Mismatch) -> bool:
+    """Whether a tensor is so far off that other bounds are unlikely to clear it."""
+    error, bound = mismatch.error, mismatch.bound
+    return error is None or not error <= FAR * (bound or 0.0)
+
+
 def _looked(
-    closely: Callable[[Effort, int], Posed], steps: int, reports: list[RankReport], folder: Path
+    closely: Callable[[Effort, int], Posed], step: int, reports: list[RankReport], folder: Path
 ) -> Posed:
-    """As `look_again`, of the suspects in so many steps."""
-    suspected = _suspected(reports)
-    posed = closely(CLOSER, steps)
+    """As `look_again`, of the suspects up to this step."""
+    suspected = [m for m in _suspected(reports) if m.name.at.step <= step]
+    posed = closely(CLOSER, step + 1)
     found = [_looked_at(posed, report, folder) for report in reports]
-    cleared = any(
-        len(mismatches) < len(report.mismatches)
-        for (mismatches, _), report in zip(found, reports, strict=True)
-    )
-    if cleared or _has_integers(posed, suspected):
-        posed = closely(CONFIRM, steps)
-        found = [_looked_at(posed, report, folder) for report in reports]
+    until = step if _has_integers(posed, suspected) else _unsettled(suspected, found)
+    if until is not None:
+        confirmed = closely(CONFIRM, until + 1)
+        again = [_looked_at(confirmed, report, folder) for report in reports]
+        if until == step:
+            posed, found = confirmed, again
+        else:
+            found = [_joined(*both, until) for both in zip(again, found, strict=True)]
     for report, (mismatches, usage) in zip(reports, found, strict=True):
         report.mismatches, report.usage = mismatches, usage
     return posed
 
 
+def _unsettled(suspected: list[Mismatch], found: list[Found]) -> int | None:
+    """The last step in which fewer runs cleared a tensor that more may not; None where there is
+    none. Where one stays far off, up to its step: what comes after follows from it."""
+    stays = {(m.kind, m.tensor, m.rank): m for mismatches, _ in found for m in mismatches}
+    cleared = [m.name.at.step for m in suspected if (m.kind, m.tensor, m.rank) not in stays]
+    names = {(m.kind, m.tensor, m.rank) for m in suspected}
+    far = [m.name.at.step for name, m in stays.items() if name in names and is_far(m)]
+    return max((step for step in cleared if not far or step <= min(far)), default=None)
+
+
+def _joined(until: Found, after: Found, step: int) -> Found:
+    """The mismatches of one up to a step, and of the other after it."""
+    early = [m for m in until[0] if m.name.at.step <= step]
+    return early + [m for m in after[0] if m.name.at.step > step], max(until[1], after[1])
+
+
 def _suspected(reports: list[RankReport]) -> list[Mismatch]:
-    return [m for r in reports for m in r.mismatches if (m.kind, m.tensor) in r.suspects]
+    """Those that closer bounds may clear. After a step in which something is wrong under any bounds
+    (a mask, a NaN) they follow from it, and stay."""
+    found = [(m, (m.kind, m.tensor) in r.suspects) for r in reports for m in r.mismatches]
+    wrong = [m.name.at.step for m, suspect in found if not suspect and m.has_step]
+    return [m for m, suspect in found if suspect and m.name.at.step <= min(wrong, default=inf)]
 
 
 def _has_integers(posed: Posed, found: list[Mismatch]) -> bool:
@@ -88,8 +123,8 @@ def _has_integers(posed: Posed, found: list[Mismatch]) -> bool:
     return any((m.kind, m.tensor) in integers for m in found)
 
 
-def _looked_at(posed: Posed, report: RankReport, folder: Path) -> tuple[list[Mismatch], float]:
-    """A rank's mismatches under these bounds, and the largest error in them of a right tensor."""
+def _looked_at(posed: Posed, report: RankReport, folder: Path) -> Found:
+    """A rank's mismatches under these bounds."""
     if not report.suspects:
         return report.mismatches, report.usage
     # where the candidate has removed one, or written over it, its evidence stands

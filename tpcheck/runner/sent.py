@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from tpcheck.budget import Budget
+from tpcheck.check import Check
 from tpcheck.oracle.pose import Posed
 from tpcheck.process.loaded import is_installed
 from tpcheck.protocol.messages import Teach
@@ -49,3 +50,22 @@ def _own_modules() -> dict[str, str]:
         if file and file.endswith(".py") and not is_installed(file) and name != "__main__":
             out[name] = file
     return out
+
+
+def parts_of(check: Check) -> dict[str, Any]:
+    """What ranks need to know of a check."""
+    spec = check.spec
+    return {
+        "candidate": check.candidate,
+        "forward": spec.forward,
+        "load": check.load,
+        "save": check.save,
+        "schedule": check.schedule,
+        "finalize": spec.finalize,
+        "kernel": check.kernel,
+        "clip": check.clip,
+        "norm": spec.norm,
+        "training": spec.training,
+        "optimizer": check.optimizer,
+        "overwrites": spec.overwrites,
+    }

@@ -20,7 +20,7 @@ class Confirmation:
     """
 
     def __init__(self, trials: Trials, *, fresh: bool = True) -> None:
-        self.trials, self.runner, self.fresh = trials, trials.runner, fresh
+        self.trials, self.fresh = trials, fresh
         self.trouble: str | None = None  # why a failure could not be examined
 
     def settled(self, found: CaseResult, first: CaseResult) -> tuple[CaseResult, Examined]:
@@ -36,7 +36,7 @@ class Confirmation:
         for result in [found] if found.case == first.case else [found, first]:
             after = self._after(result, first)
             if after:
-                self.runner.renew(result.case.world_size)
+                self.trials.runner.renew(result.case.world_size)
             examined = self.examined(result)
             if not after or self._again(result, examined) is Verdict.FAIL:
                 return result, examined
@@ -52,7 +52,7 @@ class Confirmation:
 
     def _again(self, result: CaseResult, examined: Examined) -> Verdict:
         """What the case comes to on fresh ranks, on which nothing but its examination has run."""
-        return examined.again or decided(lambda: self.runner.run(result.case)).verdict
+        return examined.again or decided(lambda: self.trials.runner.run(result.case)).verdict
 
     def examined(self, found: CaseResult) -> Examined:
         """Why it fails; where that can't be said (its budget raises, say) the failure stands."""
@@ -83,8 +83,8 @@ class Confirmation:
         if again.verdict is Verdict.UNKNOWN:
             return None, again.unknown
         if self.trials.before(found):
-            self.runner.renew(found.case.world_size)
-            if self.runner.run(found.case).verdict is not Verdict.FAIL:
+            self.trials.runner.renew(found.case.world_size)
+            if self.trials.runner.run(found.case).verdict is not Verdict.FAIL:
                 raise self.trials.left_by(found)
-        by, on = self.runner.engine.name, real.engine.name
+        by, on = self.trials.runner.engine.name, real.engine.name
         return None, reasons.not_confirmed(found.case, by=by, real=on)

@@ -197,6 +197,7 @@ class Hunt:
         if not self.failing:
             self._left = self.options.shrink_cases
             self.keep(result)
+            self.trials.end_with(result)
         self.failing.append(result)
         self._in_vain = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus, Saved, is_file, is_outside
 from tpcheck.search.session import Session, open_session, preload_of
 from tpcheck.search.trouble import why
-from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Verdict
+from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Mismatch, Verdict
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def _replayed(
         told.counterexample = _counterexample(runner, saved, result, command)
     elif session.untrusted is not None:
         told.verdict, told.reason = Verdict.UNKNOWN, session.untrusted
-    return Replayed(saved, told, _identical(saved, result))
+    return Replayed(saved, told, is_identical(saved, result))
 
 
 def _run(runner: Runner, saved: Saved, dump: Path | None) -> CaseResult:
@@ -156,8 +157,15 @@ def _counterexample(
     )
 
 
-def _identical(saved: Saved, result: CaseResult) -> bool:
-    if len(saved.mismatches) != len(result.mismatches):
+def is_identical(saved: Saved, result: CaseResult) -> bool:
+    """Whether the evidence is what was saved, to the last bit. Of training that is what the first
+    wrong step shows: a search may have looked no further."""
+    told, found = _until_wrong(saved.mismatches), _until_wrong(result.mismatches)
+    if len(told) != len(found):
         return False
-    pairs = zip(saved.mismatches, result.mismatches, strict=True)
-    return all(old.same_as(new) for old, new in pairs)
+    return all(old.same_as(new) for old, new in zip(told, found, strict=True))
+
+
+def _until_wrong(mismatches: Sequence[Mismatch]) -> list[Mismatch]:
+    first = min((m.name.at.step for m in mismatches), default=0)
+    return [m for m in mismatches if m.name.at.step == first]

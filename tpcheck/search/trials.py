@@ -75,6 +75,12 @@ class Trials:
         self.results: dict[str, CaseResult] = {}  # canonical case → result, in the order they ran
         self._before: dict[str, int] = {}  # canonical case → cases before it on the same ranks
 
+    def end_with(self, failed: CaseResult) -> None:
+        """From here on training ends with the first wrong step of this failure: what comes after
+        follows from it."""
+        self.runner = self.runner.until(failed)
+        self.real = self.real and self.real.until(failed)
+
     @property
     def examiner(self) -> Runner:
         """Whose ranks are asked why a case fails: real ones, where there are any."""

@@ -35,6 +35,14 @@ def test_lines_are_read_each_by_itself() -> None:
     assert len(untried(reports(many, many))) < MOST
 
 
+def test_what_was_refuted_by_an_earlier_step_is_not_tried() -> None:
+    first, second = reports({"x": [A, B, C]}, {"x": [A, B, C]})
+    first.apart, second.apart = {"x": {B: 1}}, {"x": {B: 2, C: 2}}
+    assert untried([first, second], 2) == [{"x": B}, {"x": C}], "the second step is the wrong one"
+    assert untried([first, second], 3) == [{"x": C}], "the second step is right"
+    assert untried([first, second], 4) == []
+
+
 def test_only_wrong_values_may_be_misread() -> None:
     def of(*kinds: Kind) -> CaseResult:
         return CaseResult(Case(), "gloo", [Mismatch("x", kind, 0) for kind in kinds])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,14 +120,15 @@ def test_many_runs_are_made_only_where_fewer_clear_one(
 
 
 def trained(
-    folder: Path, steps: Sequence[int], clears: Callable[[Effort, int], bool]
-) -> tuple[list[Any], list[str]]:
-    """What was asked of suspects in these steps of a case, and which are left."""
+    folder: Path, errors: Mapping[int, float], clears: Callable[[Effort, int], bool]
+) -> tuple[list[Any], list[int]]:
+    """What was asked of suspects in these steps of a case, this many times off their bounds, and
+    which are left."""
     asked: list[tuple[Effort, int]] = []
     posed, report = suspected("float32", integer=False, error=5.0, bound=1.0)
     (target,), (first,) = posed.problems[0].targets, report.mismatches
-    names = {step: f"y@step{step}" for step in steps}
-    report.mismatches = [replace(first, tensor=name) for name in names.values()]
+    names = {step: f"y@step{step}" for step in errors}
+    report.mismatches = [replace(first, tensor=names[k], error=e) for k, e in errors.items()]
     (entry,) = report.suspects.values()
     report.suspects = {(Kind.OUTPUT, name): entry for name in names.values()}
     kept = {str(Key(Kind.OUTPUT, name)): NONE.float() + 5 for name in names.values()}
@@ -135,29 +136,33 @@ def trained(
 
     def closely(effort: Effort, steps: int) -> Posed:
         asked.append((effort, steps))
-        wide = Spread(NONE + (10.0 if clears(effort, steps) else 1e-9), 100, 100)
-        known = [replace(target, name=name, spread=wide) for k, name in names.items() if k <= steps]
+        wide = {k: Spread(NONE + (10.0 if clears(effort, k) else 1e-9), 100, 100) for k in names}
+        known = [replace(target, name=n, spread=wide[k]) for k, n in names.items() if k <= steps]
         return replace(posed, problems=[replace(posed.problems[0], targets=known)], effort=effort)
 
     look_again(closely, [report], folder)
-    return asked, [mismatch.tensor for mismatch in report.mismatches]
+    return asked, [mismatch.name.at.step + 1 for mismatch in report.mismatches]
 
 
-def test_the_first_step_with_a_suspect_is_looked_at_alone(tmp_path: Path) -> None:
-    asked, left = trained(tmp_path, (2, 3), lambda effort, steps: False)
-    assert asked == [(CLOSER, 2)]
-    assert left == ["y@step2", "y@step3"], "what follows stays"
-    asked, left = trained(tmp_path, (2, 3), lambda effort, steps: effort is CLOSER)
-    assert asked == [(CLOSER, 2), (CONFIRM, 2)]
-    assert left == ["y@step2", "y@step3"]
+def test_the_steps_up_to_the_first_that_is_far_off_are_looked_at_alone(tmp_path: Path) -> None:
+    asked, left = trained(tmp_path, {2: 1.5, 5: 9.0, 7: 9.0}, lambda effort, step: False)
+    assert (asked, left) == ([(CLOSER, 5)], [2, 5, 7]), "what follows stays"
+    asked, left = trained(tmp_path, {2: 1.5, 5: 1.5}, lambda effort, step: False)
+    assert (asked, left) == ([(CLOSER, 5)], [2, 5]), "none is"
 
 
-def test_then_the_second_and_then_all(tmp_path: Path) -> None:
-    asked, left = trained(tmp_path, (2, 3, 5, 9, 12), lambda effort, steps: True)
-    looked = [(effort, steps) for steps in (2, 3, 12) for effort in (CLOSER, CONFIRM)]
+def test_all_are_looked_at_where_those_are_right(tmp_path: Path) -> None:
+    asked, left = trained(tmp_path, {2: 1.5, 5: 9.0, 12: 1.5}, lambda effort, step: True)
+    looked = [(effort, steps) for steps in (5, 12) for effort in (CLOSER, CONFIRM)]
     assert (asked, left) == (looked, [])
-    asked, left = trained(tmp_path, (2, 3, 5, 9), lambda effort, steps: steps < 9)
-    assert asked == [*looked[:4], (CLOSER, 9)]
-    assert left == ["y@step5", "y@step9"]
-    asked, left = trained(tmp_path, (2, 3), lambda effort, steps: steps < 3)
-    assert (asked, left) == ([*looked[:2], (CLOSER, 3)], ["y@step3"])
+    asked, left = trained(tmp_path, {2: 1.5, 5: 9.0, 12: 1.5}, lambda effort, step: step < 12)
+    assert (asked, left) == ([*looked[:2], (CLOSER, 12)], [12])
+
+
+def test_what_is_cleared_before_a_step_that_stays_wrong_takes_many_runs(tmp_path: Path) -> None:
+    """Where it begins depends on it."""
+    errors = {2: 1.5, 3: 1.5, 5: 9.0}
+    asked, left = trained(tmp_path, errors, lambda effort, step: step == 2)
+    assert (asked, left) == ([(CLOSER, 5), (CONFIRM, 2)], [3, 5])
+    asked, left = trained(tmp_path, errors, lambda effort, step: step == 2 and effort is CLOSER)
+    assert (asked, left) == ([(CLOSER, 5), (CONFIRM, 2)], [2, 3, 5])

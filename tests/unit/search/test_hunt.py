@@ -44,6 +44,10 @@ class FakeTrials:
         self.closely: list[Case] = []
         self.results: dict[str, CaseResult] = {}
         self.failed_at: int | None = None
+        self.ended: list[CaseResult] = []
+
+    def end_with(self, failed: CaseResult) -> None:
+        self.ended.append(failed)
 
     def result(self, case: Case) -> CaseResult | None:
         return self.results.get(case.canonical())
@@ -99,8 +103,9 @@ def test_while_it_shrinks_cases_are_not_judged_closely_and_the_smallest_is() -> 
     trials = FakeTrials(both_large)
     found = of_numbers(trials)
     assert found is not None and not found.suspected
-    assert trials.closely[trials.failed_at :] == [found.case]
+    assert trials.failed_at and trials.closely[trials.failed_at :] == [found.case]
     assert any(result.suspected for result in trials.results.values())
+    assert [result.case for result in trials.ended] == [trials.closely[trials.failed_at - 1]]
 
 
 def test_suspects_that_are_right_after_all_are_not_told() -> None:

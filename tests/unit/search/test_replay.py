@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from tests.unit.search.test_corpus import ENTRY
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.search.corpus import Corpus
-from tpcheck.search.replay import replay
+from tpcheck.search.replay import is_identical, replay
+from tpcheck.verdict import CaseResult, Mismatch
+from tpcheck.vocabulary import Kind
 
 SOURCE = "raise RuntimeError('this ran')\n"
 
@@ -59,3 +62,14 @@ def test_a_file_that_can_not_be_is_one_line(corpus: Corpus, file: str) -> None:
     with pytest.raises(CaseError) as caught:
         replay(saved(corpus, file), corpus=corpus.folder)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_of_training_the_evidence_of_the_first_wrong_step_is_compared() -> None:
+    """A search that makes a failure smaller looks at no later one."""
+    first = [Mismatch("w@step2", Kind.PARAM, rank, error=1.0) for rank in range(2)]
+    later = Mismatch("w@step3", Kind.PARAM, 0, error=3.0)
+    known = replace(ENTRY, mismatches=first)
+    assert is_identical(known, CaseResult(known.case, "gloo", [*first, later]))
+    assert not is_identical(known, CaseResult(known.case, "gloo", [first[0], later]))
+    other = [first[0], replace(first[1], error=1.5)]
+    assert not is_identical(known, CaseResult(known.case, "gloo", other))
