@@ -1,10 +1,13 @@
-"""What must come to the same, without a reference: degrees, sequence parallelism, fusion, parts."""
+"""What must come to the same, without a reference: degrees, sequence parallelism, fusion, parts; a
+backward and the transpose of its forward."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from fixtures.compositions import pairs
 from fixtures.parallel.attention import Attention
+from fixtures.parallel.conjugates import Gathered, ThroughSequence, ThroughSlices
 from fixtures.parallel.fused import FusedColumnLinear
 from fixtures.parallel.linear import ColumnLinear
 from fixtures.parallel.mlp import MLP
@@ -46,3 +49,16 @@ fused_column_is_column = Relation(
 mlp_in_parts_is_at_once = Relation(
     _bare(specs.mlp()), candidate=_of(MLPInParts, *_MLP), same_as=_of(MLP, *_MLP)
 )
+
+
+def _gathered(case: Case, mesh: Any) -> Gathered:
+    return Gathered(case["width"], mesh["tp"].get_group())
+
+
+through_slices_is_its_transpose = Relation(
+    pairs.through_slices(), candidate=_of(ThroughSlices), adjoint=True
+)
+through_sequence_is_its_transpose = Relation(
+    pairs.through_sequence(), candidate=_of(ThroughSequence), adjoint=True
+)
+gather_is_its_transpose = Relation(pairs.gather(), candidate=_gathered, adjoint=True)

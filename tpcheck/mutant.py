@@ -46,6 +46,7 @@ class Mutant:
         witness: what must run, as `Check` takes it.
         same_as: what the candidate is to be the same as, as `Relation` takes it, where the spec has
             no reference.
+        adjoint: as `Relation` takes it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Mutant:
     optimizer: OwnOptimizer | None = None
     kernel: Kernel | None = None
     same_as: Candidate | None = None
+    adjoint: bool = False
 
     def __post_init__(self) -> None:
         for name in ("name", "mechanism", "source"):
@@ -87,7 +89,7 @@ class Mutant:
     def check(self) -> Check:
         """The check that must fail."""
         if self.spec.reference is None:
-            return Relation(**self._parts(), same_as=self.same_as)
+            return Relation(**self._parts(), same_as=self.same_as, adjoint=self.adjoint)
         return Check(**self._parts())
 
     def _parts(self) -> dict[str, Any]:

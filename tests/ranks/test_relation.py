@@ -10,6 +10,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
+from fixtures.compositions import pairs
+from fixtures.mutants import relations
+from fixtures.mutants.relations import HalvesInBackward
+from fixtures.parallel.conjugates import ThroughSlices
 from fixtures.parallel.linear import RowLinear
 from tests import candidates
 from tpcheck import Case, Check, Relation, Spec
@@ -98,3 +102,34 @@ def test_what_can_not_stand_in_is_said_in_a_line(gloo: Engine) -> None:
     with pytest.raises(InvalidArgument, match="same_as=3"):
         Relation(BARE, PLAIN.candidate, same_as=3)  # type: ignore[arg-type]
     assert isinstance(BARE, Spec)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_backward_that_is_wrong_on_one_rank_too_is_held_to_its_forward(
+    gloo: Engine, at_once: bool
+) -> None:
+    case = Case(dims={"rows": 4, "width": 5}, mesh={"tp": 2}, microbatches=1 + at_once)
+    for cls, verdict in ((HalvesInBackward, Verdict.FAIL), (ThroughSlices, Verdict.PASS)):
+        build = relations.slices.candidate(cls)
+        by_itself = Relation(pairs.through_slices(), build)
+        assert Runner(by_itself, gloo).run(case).verdict is Verdict.PASS
+        held = Relation(pairs.through_slices(), build, adjoint=True)
+        assert Runner(held, gloo).run(case).verdict is verdict
+
+
+def test_what_is_not_linear_has_no_transpose(gloo: Engine) -> None:
+    def run(build: Any, width: int = 5) -> None:
+        spec = replace(pairs.through_slices(), budget=None)
+        case = Case(dims={"rows": 4, "width": width}, mesh={"tp": 2})
+        Runner(Relation(spec, build, adjoint=True), gloo).run(case)
+
+    with pytest.raises(InvalidArgument, match="it is not linear in its inputs, which adjoint=Tr"):
+        run(lambda case, mesh: lambda x: x * x)
+    with pytest.raises(InvalidArgument, match="it is not linear"):
+        run(lambda case, mesh: lambda x: x + 1)
+    with pytest.raises(InvalidArgument, match="it has parameters: adjoint=True is for linear"):
+        run(lambda case, mesh: nn.Linear(5, 5))
+    with pytest.raises(InvalidArgument, match=r"inputs of 8000 numbers: .* at most 4096"):
+        run(lambda case, mesh: lambda x: x, width=2000)
+    with pytest.raises(InvalidArgument, match=r"adjoint=3\): give True or False"):
+        Relation(BARE, PLAIN.candidate, adjoint=3)  # type: ignore[arg-type]

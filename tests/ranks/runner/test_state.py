@@ -66,16 +66,12 @@ def replaced(*args: Any, **kwargs: Any) -> None:
     """In place of a function of torch's."""
 
 
-#: Seconds after which some act that were left behind: the case is over then, on a busy machine, too.
+#: Seconds after which some of them act: the case is over then, on a busy machine, too.
 LATER = 0.5
 
 
 def later(act: Callable[[], object]) -> None:
-    def wait() -> None:
-        time.sleep(LATER)
-        act()
-
-    threading.Thread(target=wait, name="later").start()
+    threading.Timer(LATER, act).start()
 
 
 def few_files() -> None:
@@ -135,12 +131,6 @@ def run(cls: type, engine: Engine) -> CaseResult:
     return Runner(check(cls), engine).run(CASE)
 
 
-def wait_for(what: str) -> None:
-    """What acts later has acted then."""
-    if what in ("exit", "stop"):
-        time.sleep(2 * LATER)
-
-
 def others_are_as_they_are(engine: Engine) -> None:
     assert run(RowLinear, engine).verdict is Verdict.PASS
     for wrong in (Unreduced, Unwritten):
@@ -152,7 +142,7 @@ def test_what_is_left_behind_changes_no_verdict(gloo: Engine, what: str) -> None
     name, leave = LEAVERS[what]
     first = run(leaver(leave), gloo)
     assert first.verdict is Verdict.PASS and name in {left.name for left in first.left}
-    wait_for(what)
+    time.sleep(2 * LATER * (what in ("exit", "stop")))
     others_are_as_they_are(gloo)
 
 
@@ -216,7 +206,7 @@ def test_what_is_left_behind_where_ranks_are_threads(threads: Engine, what: str)
     name, leave = LEAVERS[what]
     first = run(leaver(leave), threads)
     assert first.verdict is Verdict.PASS and name in {left.name for left in first.left}
-    wait_for(what)
+    time.sleep(2 * LATER * (what in ("exit", "stop")))
     others_are_as_they_are(threads)
 
 

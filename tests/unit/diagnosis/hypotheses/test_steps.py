@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -15,8 +16,10 @@ from tests.unit.test_training import CASE, adamw, halved, spec, values
 from tpcheck import Norm, Scaling
 from tpcheck.case import Case
 from tpcheck.causes.norms import NotClipped
+from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.hypotheses.steps import not_zeroed
 from tpcheck.oracle.pose import Posed, pose
-from tpcheck.placement import take
+from tpcheck.placement import Replicate, take
 from tpcheck.protocol.scaling import SCALE
 from tpcheck.tensors.names import InPass, Pass
 from tpcheck.vocabulary import Kind
@@ -226,3 +229,23 @@ def test_a_scale_that_falls_on_one_rank_alone_is_no_step() -> None:
     case, _, other = overflowing()
     alone = on((other,), Kind.OPTIMIZER_STATE, f"{SCALE}@step2", lambda posed, rank: torch.ones(()))
     assert examine(alone, spec=SCALED, case=case).code == "replicas-differ"
+
+
+def test_what_wide_bounds_leave_open_is_no_gradient_of_an_earlier_step() -> None:
+    posed = pose(spec(), CASE)
+    problem = posed.problems[0]
+    found = next(t for t in problem.targets if (t.kind, t.name) == (Kind.PARAM_GRAD, SECOND))
+    wide = replace(found.spread, sigma=torch.full_like(found.value, float(found.value.abs().max())))
+    target = replace(found, entry=Replicate(), spread=wide)
+    earlier = values(posed, Kind.PARAM_GRAD, 0)["up.weight"]
+    facts = cast("Facts", SimpleNamespace(problem_of=lambda local: problem))
+
+    def named(actual: Tensor) -> bool:
+        each = {0: actual}, {0: target.value}, {0: torch.full_like(target.value, 1e-9)}
+        return not_zeroed(facts, Local(target, CASE, [0], *each)) is not None
+
+    assert named(target.value + earlier)
+    assert named(target.value + 0.9 * earlier)
+    assert not named(0.25 * target.value)
+    assert not named(target.value - earlier)
+    assert not named(target.value + 0.5 * earlier)
