@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -18,6 +19,7 @@ from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Kind
 
 #: A float64 tensor this many times off its bound stays wrong under any other one: bounds of a case
 #: differ by their noise, tens of percent, and not by orders of magnitude. It saves the many runs.
@@ -25,10 +27,9 @@ CLEAR = 1e3
 #: A rank's mismatches, and the largest error over bound of its right tensors.
 Found = tuple[list[Mismatch], float]
 
-#: Steps of training up to the first with a tensor this many times off its bound are looked at
-#: before all are: such a one is wrong, mostly. With less, a right tensor that few runs suspect is
-#: taken for it, and the steps up to it are looked at in vain; with more, a fault that begins small
-#: costs as much as all steps do. It decides nothing else.
+#: A tensor this many times off its bound is taken for wrong where that only decides what is looked
+#: at first, and with how many runs. With less, right ones that few runs suspect pass for it; with
+#: more, small faults cost as much as right cases.
 FAR = 3.0
 
 
@@ -48,9 +49,9 @@ def look_again(
 ) -> Posed:
     """Judges the tensors that each rank kept for suspect once more, under the bounds of more runs,
     and, where these clear one or it is an integer, of many: in place, the mismatches of those that
-    are right after all are taken out of `reports`. In training the steps up to the first that is
-    far off are looked at alone: where one in them stays wrong, what is wrong after it follows, and
-    stays.
+    are right after all are taken out of `reports`. In training the steps up to the one in
+    which most tensors are far off that were not before are looked at alone: where one in them stays
+    wrong, what is wrong after it follows, and stays.
 
     Args:
         closely: (effort, steps) → so many steps of the case posed again; 1 of a case without.
@@ -59,13 +60,22 @@ def look_again(
         The case as it decided.
     """
     suspected = _suspected(reports)
-    first_far = min((m.name.at.step for m in suspected if is_far(m)), default=None)
     last = max(m.name.at.step for m in suspected)
-    for step in dict.fromkeys([last if first_far is None else first_far, last]):
+    for step in dict.fromkeys([_telling(suspected, last), last]):
         posed = _looked(closely, step, reports, folder)
         if any(mismatch.name.at.step <= step for mismatch in _suspected(reports)):
             break
     return posed
+
+
+def _telling(suspected: list[Mismatch], last: int) -> int:
+    """The step in which most begin to be far off; the last one where none is. A gradient near zero
+    whose sign turned in one run has its own tensor stay off in all steps after it."""
+    begins: dict[tuple[Kind, str, int], int] = {}
+    for m in sorted(filter(is_far, suspected), key=lambda m: m.name.at.step):
+        begins.setdefault((m.kind, m.name.base, m.rank), m.name.at.step)
+    count = Counter(begins.values())
+    return max(sorted(count), key=lambda step: count[step], default=last)
 
 
 def is_far(mismatch: Mismatch) -> bool:

@@ -120,24 +120,28 @@ def test_many_runs_are_made_only_where_fewer_clear_one(
 
 
 def trained(
-    folder: Path, errors: Mapping[int, float], clears: Callable[[Effort, int], bool]
+    folder: Path, errors: Mapping[Any, float], clears: Callable[[Effort, int], bool]
 ) -> tuple[list[Any], list[int]]:
     """What was asked of suspects in these steps of a case, this many times off their bounds, and
-    which are left."""
+    which are left. A step may be given with the name of the tensor."""
     asked: list[tuple[Effort, int]] = []
     posed, report = suspected("float32", integer=False, error=5.0, bound=1.0)
     (target,), (first,) = posed.problems[0].targets, report.mismatches
-    names = {step: f"y@step{step}" for step in errors}
-    report.mismatches = [replace(first, tensor=names[k], error=e) for k, e in errors.items()]
+    each = [(key if isinstance(key, tuple) else (key, "y"), e) for key, e in errors.items()]
+    names = {f"{base}@step{step}": step for (step, base), _ in each}
+    report.mismatches = [
+        replace(first, tensor=name, error=e) for name, (_, e) in zip(names, each, strict=True)
+    ]
     (entry,) = report.suspects.values()
-    report.suspects = {(Kind.OUTPUT, name): entry for name in names.values()}
-    kept = {str(Key(Kind.OUTPUT, name)): NONE.float() + 5 for name in names.values()}
+    report.suspects = {(Kind.OUTPUT, name): entry for name in names}
+    kept = {str(Key(Kind.OUTPUT, name)): NONE.float() + 5 for name in names}
     save_file(kept, file_of(folder, report.rank))
 
     def closely(effort: Effort, steps: int) -> Posed:
         asked.append((effort, steps))
-        wide = {k: Spread(NONE + (10.0 if clears(effort, k) else 1e-9), 100, 100) for k in names}
-        known = [replace(target, name=n, spread=wide[k]) for k, n in names.items() if k <= steps]
+        wide = {n: 10.0 if clears(effort, k) else 1e-9 for n, k in names.items()}
+        spreads = {n: Spread(NONE + sigma, 100, 100) for n, sigma in wide.items()}
+        known = [replace(target, name=n, spread=spreads[n]) for n, k in names.items() if k <= steps]
         return replace(posed, problems=[replace(posed.problems[0], targets=known)], effort=effort)
 
     look_again(closely, [report], folder)
@@ -157,6 +161,14 @@ def test_all_are_looked_at_where_those_are_right(tmp_path: Path) -> None:
     assert (asked, left) == (looked, [])
     asked, left = trained(tmp_path, {2: 1.5, 5: 9.0, 12: 1.5}, lambda effort, step: step < 12)
     assert (asked, left) == ([*looked[:2], (CLOSER, 12)], [12])
+
+
+def test_what_stays_far_off_from_an_early_step_on_does_not_hide_a_later_one(tmp_path: Path) -> None:
+    """As a parameter does by a gradient near zero whose sign is another one."""
+    errors = {(2, "y"): 9.0, (3, "y"): 9.0, (7, "y"): 9.0, (7, "z"): 9.0, (7, "w"): 9.0}
+    asked, left = trained(tmp_path, errors, lambda effort, step: step < 7)
+    assert asked == [(CLOSER, 7), (CONFIRM, 3)]
+    assert left == [7, 7, 7]
 
 
 def test_what_is_cleared_before_a_step_that_stays_wrong_takes_many_runs(tmp_path: Path) -> None:
