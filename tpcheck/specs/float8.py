@@ -19,9 +19,12 @@ from tpcheck.specs.linear import column_linear, linear_cases, row_linear
 
 #: Of activations and weights, which need digits; and of gradients, which need range.
 NUMBERS, GRADIENTS = torch.float8_e4m3fn, torch.float8_e5m2
-#: What one scale is for: a tensor, or each row of it along its last dim; "delayed" as "tensor", but
-#: that of x goes by what the forwards before have seen.
-SCALING = ("tensor", "row", "delayed")
+#: What one scale is for: a tensor, or each row of it along its last dim, or each block of a row;
+#: "delayed" as "tensor", but that of x goes by what the forwards before have seen.
+SCALING = ("tensor", "row", "delayed", "block")
+#: Numbers of a block, along the last dim; the last one may be short. Those of real kernels have 32
+#: (OCP Microscaling Formats, 2023) or 128: with as many here most rows would be one block.
+BLOCK = 4
 #: Forwards whose largest numbers a delayed scale goes by.
 HISTORY = 4
 #: A largest number below this one counts as this: a row of zeros has a scale, too.
@@ -29,8 +32,23 @@ SMALLEST = 1e-12
 
 
 def largest(x: Tensor, scaling: str) -> Tensor:
-    """x [..., K] → the largest |x|: one number, or with "row" [..., 1]."""
+    """x [..., K] → the largest |x|: one number, or with "row" [..., 1], or with "block" [..., K],
+    where each number has that of its block."""
+    if scaling == "block":
+        return each(blocks(x, 0, x.shape[-1]), 0, x.shape[-1])
     return x.abs().amax(-1, keepdim=True) if scaling == "row" else x.abs().amax()
+
+
+def blocks(x: Tensor, start: int, whole: int) -> Tensor:
+    """x [..., K], numbers from `start` on of rows of `whole` → the largest |x| of each block of
+    those [..., ⌈whole / BLOCK⌉]; 0 of one of which x has nothing."""
+    after = -(-whole // BLOCK) * BLOCK - start - x.shape[-1]
+    return F.pad(x.abs(), (start, after)).unflatten(-1, (-1, BLOCK)).amax(-1)
+
+
+def each(of_blocks: Tensor, start: int, end: int) -> Tensor:
+    """[..., blocks] → what each number from `start` to `end` has of its block."""
+    return of_blocks.repeat_interleave(BLOCK, -1)[..., start:end]
 
 
 def cast(x: Tensor, amax: Tensor, dtype: torch.dtype) -> Tensor:
@@ -146,9 +164,9 @@ def float8_column_linear(
     plain = column_linear(sequence_parallel=sequence_parallel, even=even, models=models)
 
     def numbers(case: Case) -> Budget:
-        by_row = case["scaling"] == "row"
-        of_gradient = case["batch"] * case["seq"] if by_row else 1
-        return Budget({} if by_row else {"all_reduce": 1}, {"all_reduce": of_gradient})
+        per_row = _per_row(case, "out_features")
+        of_gradient = case["batch"] * case["seq"] * per_row if per_row else 1
+        return Budget({} if per_row else {"all_reduce": 1}, {"all_reduce": of_gradient})
 
     def cases(space: Any) -> Any:
         return _cases(space, sequence_parallel, even, "out_features", sizes)
@@ -167,14 +185,18 @@ def float8_row_linear(
     plain = row_linear(sequence_parallel=sequence_parallel, even=even, models=models)
 
     def numbers(case: Case) -> Budget:
-        by_row = case["scaling"] == "row"
         rows = case["batch"] * case["seq"] + case["out_features"]  # of x and of the weight
-        return Budget({"all_reduce": rows if by_row else 2}, {})
+        return Budget({"all_reduce": rows * _per_row(case, "in_features") or 2}, {})
 
     def cases(space: Any) -> Any:
         return _cases(space, sequence_parallel, even, "in_features", sizes)
 
     return _in_float8(plain, "float8_row_linear", cases, numbers)
+
+
+def _per_row(case: Case, dim: str) -> int:
+    """Largest numbers of a row of this many numbers; 0 where a whole tensor has one."""
+    return {"row": 1, "block": -(-case[dim] // BLOCK)}.get(case["scaling"], 0)
 
 
 def _in_float8(plain: Spec, name: str, cases: Any, numbers: Callable[[Case], Budget]) -> Spec:
