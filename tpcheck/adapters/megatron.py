@@ -44,6 +44,7 @@ _DATA_PARALLEL = (
     "_DATA_PARALLEL_GROUP_WITH_CP",
     "_INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP",
     "_EXPERT_DATA_PARALLEL_GROUP",
+    "_INTRA_PARTIAL_EXPERT_DATA_PARALLEL_GROUP",
 )
 # Groups of this rank alone.
 _ALONE = (
@@ -191,6 +192,7 @@ def _groups(mesh: DeviceMesh | None) -> dict[str, Any]:
         **dict.fromkeys(_TENSOR_PARALLEL, tp),
         **dict.fromkeys(_DATA_PARALLEL, dp),
         **dict.fromkeys(_ALONE, alone),
+        "_INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP": dist.group.WORLD,
         "_TENSOR_MODEL_PARALLEL_GLOBAL_RANKS": dist.get_process_group_ranks(tp),
         "_MPU_PIPELINE_MODEL_PARALLEL_RANK": 0,
         "_MPU_PIPELINE_MODEL_PARALLEL_WORLD_SIZE": 1,

@@ -68,11 +68,8 @@ def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
 
 def _examined(runner: Runner, failed: CaseResult) -> Examined:
     """Of training only the steps up to the first wrong one run again: what comes after follows."""
-    short = runner.until(failed)
-    if short is runner:
-        return _explained(runner, failed)
     until = [m for m in failed.mismatches if m.name.at.step < (failed.steps or math.inf)]
-    return _explained(short, replace(failed, mismatches=until))
+    return _explained(runner.until(failed), replace(failed, mismatches=until))
 
 
 def unexplained(failed: CaseResult) -> Examined:
