@@ -77,6 +77,7 @@ class Mutant:
         optional = "load save schedule clip optimizer witness same_as"
         demand_callables(self, *optional.split(), optional=True)
         rules = self.kernel is None or isinstance(self.kernel, Kernel)
+        demand(self, "adjoint", isinstance(self.adjoint, bool), "True or False")
         demand(self, "kernel", rules, "a Kernel, as kernel_check sets it, or None")
         for name, known in (("shows_in", Kind), ("diagnosis", Code)):
             value, codes = getattr(self, name), [code.value for code in known]
