@@ -68,7 +68,8 @@ def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
 
 def _examined(runner: Runner, failed: CaseResult) -> Examined:
     """Of training only the steps up to the first wrong one run again: what comes after follows."""
-    until = [m for m in failed.mismatches if m.name.at.step < (failed.steps or math.inf)]
+    steps = failed.steps or math.inf
+    until = [m for m in failed.mismatches if m.name.at.step < steps]
     return _explained(runner.until(failed), replace(failed, mismatches=until))
 
 
