@@ -89,8 +89,7 @@ class FirstSteps:
         """That many steps of the case under CLOSER or CONFIRM."""
         known = self._posed
         if known is None or (known.case, self._steps) != (posed.case, steps):
-            assert self.spec.training is not None, "it has several steps"
-            short = replace(self.spec, training=replace(self.spec.training, steps=steps))
+            short = first_steps(self.spec, steps)
             self._posed, ones = None, posed.problems[0].ones
             known = pose(short, posed.case, effort, ones=ones, limit=limit)
             self._posed, self._steps = known, steps
@@ -98,3 +97,9 @@ class FirstSteps:
             return known
         assert known.closely is not None, "posed by `pose`"
         return known.closely(effort)
+
+
+def first_steps(spec: Spec, steps: int) -> Spec:
+    """The same of so many steps of training."""
+    assert spec.training is not None, "it has several steps"
+    return replace(spec, training=replace(spec.training, steps=steps))

@@ -35,7 +35,7 @@ from tpcheck.runner.judge import (
 )
 from tpcheck.runner.judged import judged
 from tpcheck.runner.masks import require_masks
-from tpcheck.runner.posing import FirstSteps, Posing
+from tpcheck.runner.posing import FirstSteps, Posing, first_steps
 from tpcheck.runner.readings import may_be_misread, untried
 from tpcheck.runner.required import require_outputs, require_tensors
 from tpcheck.runner.saving import require_saver, save, saving
@@ -77,7 +77,7 @@ class Runner:
         training, steps = self.check.spec.training, failed.steps
         if training is None or steps is None or steps >= training.steps:
             return self
-        short = replace(self.check.spec, training=replace(training, steps=steps))
+        short = first_steps(self.check.spec, steps)
         return Runner(replace(self.check, spec=short, overrides={}), self.engine)
 
     def run(
