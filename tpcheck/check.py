@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpcheck.case import Case
 from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
-from tpcheck.given import A_NAME, demand, demand_callables, is_name
+from tpcheck.given import A_NAME, demand, demand_callables, is_amount, is_name
 from tpcheck.known import KnownFinding
 from tpcheck.spec import Spec
 
@@ -48,6 +48,9 @@ class Check:
             that the harness has loaded. `load` is then (module, folder) → None, on ranks of this or
             of another TP degree (`Case.saved_at`), and what it leaves must be what was saved, to
             the bit.
+        reads: how many times the bytes of its own part of the checkpoint a rank may read of the
+            files in `load`, headers and indices included: more is a FAIL. What counts as read is
+            said in `tpcheck.ranks.reading`. None: it is counted, and not judged.
         schedule: (module, inputs, cotangents) → outputs: the candidate's own order of forwards and
             backwards, as a pipeline has it, in place of one microbatch after the other. `inputs`
             and `cotangents` are lists, of each microbatch name → this rank's part; the inputs are
@@ -84,6 +87,7 @@ class Check:
     name: str = ""
     load: Load | None = None
     save: Callable[[Any, Path], None] | None = None
+    reads: float | None = None
     schedule: Schedule | None = None
     clip: Clip | None = None
     optimizer: OwnOptimizer | None = None
@@ -129,10 +133,7 @@ class Check:
                 f"Check(spec=…): spec {self.spec.name!r} has no reference; give it one, or a "
                 "Relation, which has another candidate in its place"
             )
-        if self.save is not None and self.load is None:
-            raise InvalidArgument(
-                "Check(save=…): nothing loads what it saves; give load=(module, folder) -> None"
-            )
+        self._require_checkpoint()
         if self.clip is not None and self.spec.norm is None:
             raise InvalidArgument(
                 f"Check(clip=…): spec {self.spec.name!r} asks for no norm; give Spec(norm=Norm())"
@@ -147,6 +148,22 @@ class Check:
                 f"Check(communication=True): spec {self.spec.name!r} has no budget to hold the "
                 "candidate to; give Spec(budget=…)"
             )
+
+    def _require_checkpoint(self) -> None:
+        if self.save is not None and self.load is None:
+            raise InvalidArgument(
+                "Check(save=…): nothing loads what it saves; give load=(module, folder) -> None"
+            )
+        demand(self, "reads", self.reads is None or is_amount(self.reads), "a number, or None")
+        if self.reads is None:
+            return
+        if self.save is None:
+            raise InvalidArgument(
+                "Check(reads=…): without save= there is no checkpoint whose files are read; give "
+                "save=(module, folder) -> None"
+            )
+        # on threads, what one rank reads can't be told from what others do
+        object.__setattr__(self, "processes", True)
 
     def named(self, name: str) -> Check:
         """The same check under another name."""

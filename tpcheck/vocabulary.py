@@ -156,6 +156,7 @@ class Fault(StrEnum):
     ELSEWHERE = "elsewhere"
     WHOLE = "whole"
     STORAGE = "storage"
+    READ = "read"
     NONE_SHARDED = "none"
     SHAPE = "shape"
     PLACEMENT = "placement"

@@ -102,7 +102,8 @@ class Misheld:
     Args:
         shape, expected_shape: local ones.
         axes: mesh axes along which it should be sharded, as in `dp, tp`.
-        storage, expected: bytes that the shard keeps alive, and its own.
+        storage, expected: bytes that the shard keeps alive, and its own; of a checkpoint those
+            that the rank has read, and those of its part.
         placement, expected_placement: as the candidate declares it, and the layout's.
         elsewhere: where this rank is, and where the layout has the parameter.
         what: of the parameter, or beside it, keeps a storage alive, where it is not itself.

@@ -20,11 +20,15 @@ from tpcheck.plan.parallelized import findings as unlike_plan
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.ranks import loaded
+from tpcheck.ranks.reading import counted
 from tpcheck.tensors.live import is_dtensor, live_entry, local, partition_entry, sharded_by_hand
 from tpcheck.tensors.mapped import is_mapped
 from tpcheck.tensors.names import computed_buffers, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Kind, Phase
+
+#: By which the files of a checkpoint are called where a parameter's name stands otherwise.
+CHECKPOINT = "checkpoint"
 
 
 class Loader:
@@ -36,19 +40,23 @@ class Loader:
         self.work, self.problem, self.recorder, self.report = work, problem, recorder, report
         self.case, self.rank = work.case, report.rank
         self.held: dict[str, Tensor] = {}  # parameters and buffers of the candidate
+        self.read: int | None = None  # bytes of a checkpoint
         self.apart: set[str] = set()  # computed buffers that are not the reference's
         self.found = list(report.mismatches)  # before
         computed = work.computed
         #: What a checkpoint of the reference holds, full.
         self.state = {n: full for n, full in problem.params.items() if n not in computed}
 
-    def load(self, module: Any, loader: Callable[..., Any] | None) -> Any:
+    def load(
+        self, module: Any, loader: Callable[..., Any] | None, most: float | None = None
+    ) -> Any:
         """Copies the rank's shard of every parameter in; returns the module to run, None where one
         can't be loaded.
 
         Args:
             loader: the check's own `load`, tried after: it must fill all with the same, in place,
                 with tensors of its own, or in a module of its own. What these are is what counts.
+            most: how many times the bytes of the rank's part it may read of a checkpoint.
         """
         self.recorder.phase = Phase.LOAD
         built = _integers_of(module) if loader is not None else {}
@@ -62,10 +70,11 @@ class Loader:
                 return None  # it may well fail where the parameters are not what they should be
             fits = self._hold(module, fill=False)
         if fits:
-            self._require_memory()
+            _require_memory(self.held)
             found = self._loaded()
             found.compare(built)
             self.apart = found.computed()
+            self._judge_reads(most)
         return module if fits else None
 
     def due(self) -> dict[str, Tensor]:
@@ -106,14 +115,6 @@ class Loader:
             self.report.mismatches += mismatches(found, self.rank)
         return fits
 
-    def _require_memory(self) -> None:
-        for name, tensor in self.held.items():
-            if tensor.is_meta:
-                raise InvalidArgument(
-                    f"{name} is on the meta device, without memory, after it was loaded; give it "
-                    "some in build or in load, by the module's to_empty(device=…)"
-                )
-
     def _load_by(self, loader: Callable[..., Any], module: Any, built: Mapping[str, Tensor]) -> Any:
         """The check's own loader: from NaN, and of integers and bools from what the module was
         built with. Buffers that the candidate computes are its own. Returns the module that it has
@@ -128,8 +129,20 @@ class Loader:
                     local(tensor).fill_(torch.nan)
             with self.recorder:
                 saved = self.work.checkpoint
-                made = loader(module, Path(saved) if saved else dict(self.state))
+                if saved and self.recorder.dispatch:  # on processes, which have files of their own
+                    made, self.read = counted(loader, module, Path(saved))
+                else:
+                    made = loader(module, Path(saved) if saved else dict(self.state))
         return made if isinstance(made, nn.Module) else module
+
+    def _judge_reads(self, most: float | None) -> None:
+        if self.read is None:
+            return
+        parts = self.due().items()
+        due = sum(part.numel() * self.held[name].element_size() for name, part in parts)
+        self.report.bytes[CHECKPOINT] = self.read, due
+        if most is not None and self.read > most * due:
+            self._misheld(CHECKPOINT, Fault.READ, storage=self.read, expected=due)
 
     def _part_of(self, name: str, tensor: Tensor, full: Tensor, *, whole: bool) -> Tensor | None:
         """What the rank is to hold, as its own tensor is placed; None where it can't be that.
@@ -213,6 +226,15 @@ class Loader:
     def _misheld(self, name: str, fault: Fault, **more: Any) -> None:
         detail = Misheld(fault, **more)
         self.report.mismatches.append(Mismatch(name, Kind.SHARDING, self.rank, detail=detail))
+
+
+def _require_memory(held: Mapping[str, Tensor]) -> None:
+    for name, tensor in held.items():
+        if tensor.is_meta:
+            raise InvalidArgument(
+                f"{name} is on the meta device, without memory, after it was loaded; give it some "
+                "in build or in load, by the module's to_empty(device=…)"
+            )
 
 
 def _integers_of(module: Any) -> dict[str, Tensor]:

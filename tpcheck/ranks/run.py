@@ -245,7 +245,7 @@ class RankRun:
 def _load(run: RankRun, module: Any) -> Any:
     """The module to run, with the rank's part of every parameter; None where it can't be."""
     loader = Loader(run.work, run.problem, run.recorder, run.report)
-    loaded = loader.load(module, run.parts.get("load"))
+    loaded = loader.load(module, run.parts.get("load"), run.parts.get("reads"))
     if loaded is not module and isinstance(loaded, nn.Module):
         run.know(loaded)
     run.apart = loader.apart

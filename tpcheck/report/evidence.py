@@ -169,6 +169,11 @@ def misheld(name: str, detail: Misheld) -> str | None:
         return f"the candidate has no {name!r}{instead}"
     if detail.fault is Fault.UNEXPECTED:
         return f"the reference has no parameter {name!r}"
+    if detail.fault is Fault.READ and None not in (detail.storage, detail.expected):
+        return (
+            f"the loader reads {detail.storage:,} bytes of the checkpoint's files; the rank's part "
+            f"is {detail.expected:,}"
+        )
     if detail.fault is Fault.NONE_SHARDED:
         return "no parameter is sharded, and the layout declares none as replicated"
     return f"{name} {place(detail.elsewhere)}" if detail.elsewhere else None

@@ -60,6 +60,7 @@ def parts_of(check: Check) -> dict[str, Any]:
         "forward": spec.forward,
         "load": check.load,
         "save": check.save,
+        "reads": check.reads,
         "schedule": check.schedule,
         "finalize": spec.finalize,
         "kernel": check.kernel,

@@ -19,14 +19,17 @@ def is_mapped(tensor: Tensor) -> bool:
     if storage.device.type != "cpu":
         return False
     address = storage.data_ptr()
-    return any(low <= address < high for low, high in _files())
+    return any(
+        low <= address < high and not path.startswith(_MEMORY) for low, high, path in mapped_files()
+    )
 
 
-def _files() -> Iterator[tuple[int, int]]:
-    """The addresses at which files are mapped. A line is `7f00-7f40 rw-p 0000 fe:00 17 /a/file`."""
+def mapped_files() -> Iterator[tuple[int, int, str]]:
+    """The addresses at which files are mapped, what is memory among them, and their paths. A line
+    of what the system says is `7f00-7f40 rw-p 0000 fe:00 17 /a/file`."""
     lines = MAPS.read_text().splitlines() if MAPS.exists() else []
     for line in lines:
         addresses, *_, path = line.split(maxsplit=5) if line.count(" ") > 4 else (line, "")
-        if path.startswith("/") and not path.startswith(_MEMORY):
+        if path.startswith("/"):
             low, high = addresses.split("-")
-            yield int(low, 16), int(high, 16)
+            yield int(low, 16), int(high, 16), path

@@ -71,6 +71,7 @@ STRUCTURAL: dict[str, tuple[Kind, Any, Code]] = {
         for fault, code in {
             Fault.WHOLE: Code.PARAMETER_NOT_SHARDED,
             Fault.STORAGE: Code.PARAMETER_NOT_SHARDED,
+            Fault.READ: Code.PARAMETER_NOT_SHARDED,
             Fault.NONE_SHARDED: Code.PARAMETER_NOT_SHARDED,
             Fault.SHAPE: Code.WRONG_PLACEMENT,
             Fault.PLACEMENT: Code.WRONG_PLACEMENT,

@@ -123,6 +123,13 @@ SAID: list[Said] = [
         {"tensors": ["a"]},
     ),
     (
+        NotAsLaidOut(
+            ("checkpoint",), "checkpoint", Misheld(Fault.READ, storage=8192, expected=2048)
+        ),
+        "the loader reads 8,192 bytes of the checkpoint's files; the rank's part is 2,048",
+        {"tensors": ["checkpoint"]},
+    ),
+    (
         NotAsLaidOut(("a",), "a", Misheld(Fault.STORAGE)),
         "a: a view into the unsharded tensor, which stays in memory",
         {"tensors": ["a"]},
