@@ -62,7 +62,10 @@ class RoundingNoise(Dispatch):
         self._perturbations = 0  # how many results have been given errors
         self._anew = False
         self._at = 0  # how many operations that round have run
-        self.scales.draw(generator, amplitude)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.scales.draw(self.generator, self.amplitude)
 
     @contextlib.contextmanager
     def anew(self, dtype: torch.dtype | None = None) -> Iterator[None]:
@@ -103,8 +106,7 @@ class RoundingNoise(Dispatch):
         if not any(map(_rounds, outs)):
             return out
         if known is None or not _same_shapes(known, outs):
-            sigmas = self._sigmas_of(Operation(name, inputs, kwargs, out), func)
-            known = Scaled.anew(func, sigmas) if self._anew else self.scales.add(func, sigmas)
+            known = self._scaled(Operation(name, inputs, kwargs, out), func)
         self._at += not self._anew
         each = zip(outs, known.sigmas, known.errors, strict=True)
         noisy = [self._perturbed(*one, in_place) for one in each]
@@ -124,6 +126,11 @@ class RoundingNoise(Dispatch):
             self._apart.pop()
             self.arithmetic = stored
 
+    def _scaled(self, operation: Operation, func: Any) -> Scaled:
+        """An operation that no run before this one had here, with its σ."""
+        sigmas = self._sigmas_of(operation, func)
+        return Scaled.anew(func, sigmas) if self._anew else self.scales.add(func, sigmas)
+
     def _sigmas_of(self, operation: Operation, func: Any) -> list[Sigma | None]:
         found = variances(self.arithmetic, operation, func)
         return [None if v is None else Sigma.of(v, self.enlarged) for v in found]
@@ -138,12 +145,19 @@ class RoundingNoise(Dispatch):
         if sigma is None or not _rounds(out):
             return out
         self._perturbations += 1
+        errors = self._errors(out, sigma, errors)
+        if errors.dtype != out.dtype:
+            errors = errors.to(out.dtype)
+        return self._sum(out, errors, in_place=in_place)
+
+    def _errors(self, out: Tensor, sigma: Sigma, errors: Tensor | None) -> Tensor:
         if errors is None:
             errors = sigma.draw(self.generator, self.amplitude)
         if out.is_complex():
             errors = torch.complex(errors, sigma.draw(self.generator, self.amplitude))
-        if errors.dtype != out.dtype:
-            errors = errors.to(out.dtype)
+        return errors
+
+    def _sum(self, out: Tensor, errors: Tensor, *, in_place: bool) -> Tensor:
         return out.add_(errors) if in_place else out + errors
 
 

@@ -93,12 +93,16 @@ class Scales:
         return self._together is not None or bool(self._operations)
 
     @property
+    def numbers(self) -> int:
+        """How many there are in all results of a run."""
+        sigmas = (sigma for scaled in self._operations for sigma in scaled.sigmas)
+        return sum(sigma.each.numel() for sigma in sigmas if sigma is not None)
+
+    @property
     def size(self) -> int:
         """How much work a run is: its operations, and their results' numbers by what an operation
         of none costs."""
-        sigmas = (sigma for scaled in self._operations for sigma in scaled.sigmas)
-        numbers = sum(sigma.each.numel() for sigma in sigmas if sigma is not None)
-        return len(self._operations) + numbers // OF_AN_OPERATION
+        return len(self._operations) + self.numbers // OF_AN_OPERATION
 
     def add(self, func: Any, sigmas: list[Sigma | None]) -> Scaled:
         """One more operation. Of a later run it is not kept: no run depends on the ones before it,

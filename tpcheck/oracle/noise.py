@@ -2,34 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tpcheck.bounds.arithmetic import Arithmetic
+from tpcheck.bounds.lanes import Drawn, NoiseInLanes
 from tpcheck.bounds.noise import RoundingNoise
 from tpcheck.bounds.scales import Scales, flat
 from tpcheck.bounds.spread import STRAIN
+from tpcheck.oracle.effort import CLOSER, SCREEN
 from tpcheck.oracle.over_cores import over_cores
 from tpcheck.oracle.passes import Passes
+from tpcheck.oracle.repeats import differs
 from tpcheck.oracle.walked import Walked
 from tpcheck.protocol.optimizing import main_dtype
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.tensors.draw import generator
+from tpcheck.tensors.lanes import Apart, in_run, lanes_of, spread_over
 
 Run = list[Walked]  # by problem
 
 #: The first stream of those that pairs draw from: more single runs are never made.
 PAIRS = 1 << 16
 
-
 #: How much work runs are, as `Scales.size` counts it, that are spread over the processors: some
 #: tenths of a second. With less, small cases wait longer for processes than they compute; with
 #: more, cases of middling size leave processors idle.
 WORTH = 10_000
+
+#: Runs, at most, that are made at once. With more, they take more memory, and can't be spread over
+#: as many processors; with fewer, small cases cost what Python's part in each operation costs.
+AT_ONCE = 16
+#: Numbers in all their results up to which runs are made at once: a quarter of a gigabyte. Beyond
+#: it, operations are large and gain nothing.
+MOST_NUMBERS = 1 << 25
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Noisy runs that are made at once.
+
+    Args:
+        singles, pairs: their streams.
+    """
+
+    singles: range
+    pairs: range
+
+    @property
+    def count(self) -> int:
+        return len(self.singles) + 2 * len(self.pairs)
+
+    @property
+    def starts(self) -> tuple[int, int]:
+        """By which it is known."""
+        return self.singles.start, self.pairs.start
+
+    @property
+    def streams(self) -> list[tuple[int, float]]:
+        """Of each run, and by how much its errors are enlarged."""
+        alone = [(k, 1.0) for k in self.singles]
+        return alone + [(PAIRS + k, sign * STRAIN) for k in self.pairs for sign in (1.0, -1.0)]
 
 
 @dataclass(frozen=True)
@@ -47,57 +87,117 @@ class Noise:
     dtype: torch.dtype
     _scales: Scales = field(default_factory=Scales)
 
-    def _main(self) -> torch.dtype | None:
-        """What an optimizer's step rounds in, where its parameters are copies in another dtype."""
-        training = self.passes.spec.training
-        return None if training is None else main_dtype(training.main, self.dtype)
-
     def anew(self) -> Noise:
         """The same, of which no run was made."""
         return replace(self, _scales=Scales())
 
     def several(self, singles: range, pairs: range) -> tuple[list[Run], list[tuple[Run, Run]]]:
         """The runs under the errors of these streams, and as many pairs: two under the same errors,
-        enlarged, and mirrored in the second."""
-        streams = [(k, 1.0) for k in singles]
-        streams += [(PAIRS + k, sign * STRAIN) for k in pairs for sign in (1.0, -1.0)]
-        found: list[Run] = []
-        if not self._scales.known and streams:
-            found.append(self.deviations(*streams.pop(0)))
-        runs = [partial(self.deviations, *stream) for stream in streams]
-        if len(runs) * self._scales.size < WORTH:
-            found += [run() for run in runs]
-        else:
-            found += over_cores(runs, _packed, self._unpacked)
-        strained = iter(found[len(singles) :])
-        return found[: len(singles)], list(zip(strained, strained, strict=True))
-
-    def _unpacked(self, run: list[_Packed]) -> Run:
-        """A run that another process has made."""
-        found = []
-        for right, own in zip(self.exact, run, strict=True):
-            sizes = [value.numel() for value in right.values.values()]
-            parts = torch.from_numpy(own.values).split(sizes)
-            each = zip(right.values.items(), parts, strict=True)
-            values = {key: part.view(value.shape) for (key, value), part in each}
-            found.append(replace(right, values=values, unused=own.unused))
-        return found
+        enlarged, and mirrored in the second. Their numbers depend neither on what else is asked for
+        nor on the processors."""
+        dtype = self.passes.case.dtype
+        few = SCREEN.runs[dtype]
+        found = [self.deviations(k) for k in singles if k < few]
+        ends = [few, CLOSER.runs[dtype]]  # what one effort asks for is made at once
+        parts = _cut(range(max(singles.start, few), singles.stop), ends, AT_ONCE)
+        batches = [Batch(part, range(0)) for part in parts]
+        batches += [Batch(range(0), part) for part in _cut(pairs, [], AT_ONCE // 2)]
+        strained: list[tuple[Run, Run]] = []
+        for batch, runs in zip(batches, self._each(batches), strict=True):
+            alone = len(batch.singles)
+            found += runs[:alone]
+            strained += zip(runs[alone::2], runs[alone + 1 :: 2], strict=True)
+        return found, strained
 
     def deviations(self, k: int, amplitude: float = 1.0) -> Run:
         """How far off a run is under the errors drawn from stream `k`."""
-        case, passes = self.passes.case, self.passes
-        errors = generator(case, "noise", passes.problems[0].d, k)
-        flushes = case.family == "subnormal" and self.dtype != torch.float64
-        if flushes:
+        errors = generator(self.passes.case, "noise", self.passes.problems[0].d, k)
+        passes = self.passes
+        if self._arithmetic.flushes:
             passes = replace(passes, problems=[_flushed(p, errors) for p in passes.problems])
-        arithmetic = Arithmetic(self.dtype, case.tp, flushes)
-        with RoundingNoise(arithmetic, errors, self._scales, amplitude) as noise:
-            stepping = partial(noise.anew, self._main())
-            run = replace(passes, stepping=stepping)(self.module)
+        noise = RoundingNoise(self._arithmetic, errors, self._scales, amplitude)
+        return self._off(self._walked(passes, self.module, noise), noise)
+
+    def _each(self, batches: Sequence[Batch]) -> list[list[Run]]:
+        made = [partial(self._made, batch) for batch in batches]
+        if sum(batch.count for batch in batches) * self._scales.size < WORTH:
+            return [runs() for runs in made]
+        return over_cores(made, _packed, self._unpacked, least=1)
+
+    def _made(self, batch: Batch) -> list[Run]:
+        """The runs of a batch, at once where that can be."""
+        if batch.count > 1 and self._scales.numbers * batch.count <= MOST_NUMBERS:
+            with contextlib.suppress(Exception):  # whatever a reference does with its tensors
+                return self._at_once(batch)
+        return [self.deviations(*stream) for stream in batch.streams]
+
+    def _at_once(self, batch: Batch) -> list[Run]:
+        """
+        Raises:
+            Apart: the runs go different ways, or a run in them is not what it is alone.
+            Exception: the reference takes no tensors but torch's own.
+        """
+        if self._arithmetic.flushes:
+            raise Apart("each run has inputs of its own")
+        drawn = Drawn(len(batch.singles), len(batch.pairs), STRAIN)
+        case, d = self.passes.case, self.passes.problems[0].d
+        errors = generator(case, "noise at once", d, *batch.starts)
+        module = self.module
+        if isinstance(module, nn.Module):
+            module = spread_over(copy.deepcopy(module), drawn.count)
+        passes = replace(self.passes, lift=partial(lanes_of, count=drawn.count))
+        noise = NoiseInLanes(self._arithmetic, errors, self._scales, drawn)
+        run = self._walked(passes, module, noise)
+        each = [_in_run(run, number) for number in range(drawn.count)]
+        if (name := differs(self.exact, each[0])) is not None:
+            raise Apart(f"{name}: without errors it is not what one run gives")
+        return [self._off(one, noise) for one in each[1:]]
+
+    @property
+    def _arithmetic(self) -> Arithmetic:
+        case = self.passes.case
+        flushes = case.family == "subnormal" and self.dtype != torch.float64
+        return Arithmetic(self.dtype, case.tp, flushes)
+
+    def _main(self) -> torch.dtype | None:
+        """What an optimizer's step rounds in, where its parameters are copies in another dtype."""
+        training = self.passes.spec.training
+        return None if training is None else main_dtype(training.main, self.dtype)
+
+    def _walked(self, passes: Passes, module: Any, noise: RoundingNoise) -> Run:
+        with noise:
+            return replace(passes, stepping=partial(noise.anew, self._main()))(module)
+
+    def _off(self, run: Run, noise: RoundingNoise) -> Run:
+        """How far off it is."""
         return [
             replace(off, values=_difference(off.values, right.values, noise.enlarged))
             for off, right in zip(run, self.exact, strict=True)
         ]
+
+    def _unpacked(self, runs: Sequence[list[_Packed]]) -> list[Run]:
+        """Those that another process has made."""
+        return [
+            [one.unpacked(right) for right, one in zip(self.exact, run, strict=True)]
+            for run in runs
+        ]
+
+
+def _cut(streams: range, ends: Sequence[int], most: int) -> Iterator[range]:
+    """Parts of so many streams, at most; a new one begins at each of the ends."""
+    at = streams.start
+    while at < streams.stop:
+        stop = min([streams.stop, at + most, *(end for end in ends if end > at)])
+        yield range(at, stop)
+        at = stop
+
+
+def _in_run(run: Run, number: int) -> Run:
+    """One of several runs that were made at once."""
+    return [
+        replace(one, values={key: in_run(t, number) for key, t in one.values.items()})
+        for one in run
+    ]
 
 
 @dataclass(frozen=True)
@@ -108,9 +208,17 @@ class _Packed:
     values: Any  # numpy's, which is handed over at once
     unused: frozenset[tuple[str, str]]
 
+    def unpacked(self, right: Walked) -> Walked:
+        """The walk, whose values are those of this one."""
+        sizes = [value.numel() for value in right.values.values()]
+        parts = torch.from_numpy(self.values).split(sizes)
+        each = zip(right.values.items(), parts, strict=True)
+        values = {key: part.view(value.shape) for (key, value), part in each}
+        return replace(right, values=values, unused=self.unused)
 
-def _packed(run: Run) -> list[_Packed]:
-    return [_Packed(flat(one.values.values()).numpy(), one.unused) for one in run]
+
+def _packed(runs: Sequence[Run]) -> list[list[_Packed]]:
+    return [[_Packed(flat(one.values.values()).numpy(), one.unused) for one in run] for run in runs]
 
 
 def _flushed(problem: Problem, errors: torch.Generator) -> Problem:

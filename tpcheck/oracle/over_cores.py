@@ -18,18 +18,23 @@ SHARE = 4
 
 
 def over_cores(
-    runs: Sequence[Callable[[], T]], pack: Callable[[T], Any], unpack: Callable[[Any], T]
+    runs: Sequence[Callable[[], T]],
+    pack: Callable[[T], Any],
+    unpack: Callable[[Any], T],
+    *,
+    least: int = SHARE,
 ) -> list[T]:
     """What each gives, in order. None may depend on what another one changes. Where a child can't
     be used, or does not come to its end, its share is run here.
 
     Args:
         pack, unpack: what a child hands over, which is to be pickled fast, and back.
+        least: runs that a child makes, at least.
 
     Raises:
         BaseException: what a run raises.
     """
-    count = min(_cores(), len(runs) // SHARE)
+    count = min(_cores(), len(runs) // least)
     if count < 2 or not _may_fork():
         return [run() for run in runs]
     shares = [range(k, len(runs), count) for k in range(count)]

@@ -44,6 +44,7 @@ from tpcheck.tensors.leaves import leaves as leaves_of
 from tpcheck.tensors.names import NORM, STEP, InPass, Pass, Shelf, check_names
 from tpcheck.vocabulary import Kind
 
+Lift = Callable[[Tensor], Tensor]
 #: (problem, microbatch, outputs) → the cotangents of its backward
 CotangentsOf = Callable[[Problem, int, Mapping[str, Tensor]], Cotangents]
 
@@ -78,6 +79,7 @@ class Passes:
         watch: the pass in which module boundaries are watched, or None.
         random: whether forwards draw masks: the problem's, or those to be noted.
         stepping: a context in which an optimizer takes its step.
+        lift: what tensors of floating point become that the module is given.
     """
 
     spec: Spec
@@ -87,6 +89,7 @@ class Passes:
     watch: Pass | None = None
     random: bool = False
     stepping: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    lift: Lift = Tensor.detach
 
     def __call__(self, module: Any, cotangents: CotangentsOf = given) -> list[Walked]:
         """By problem; what belongs to the parameters is the same in each.
@@ -205,7 +208,7 @@ class Passes:
             values: Values = {_output(n, at): plain(t).clone() for n, t in outputs.items()}
             with masks.aside():
                 seeds = cotangents(outputs)
-            _backward(outputs, seeds, scale)
+            _backward(outputs, seeds, scale, self.lift)
         values |= {(Shelf.BORDER, key): t for key, t in seen.items()}
         trained = {n: leaf for n, leaf in leaves.items() if leaf.requires_grad}
         keys = {n: (Kind.INPUT_GRAD, str(InPass(n, at))) for n in trained}
@@ -261,7 +264,7 @@ class Passes:
     def _leaf(self, name: str, tensor: Tensor, asked: bool) -> Tensor:
         if not tensor.is_floating_point():
             return tensor.clone()
-        return tensor.to(self.dtype, copy=True).requires_grad_(asked)
+        return self.lift(tensor.to(self.dtype, copy=True)).requires_grad_(asked)
 
     def _after_step(self, module: Any, problem: Problem, walked: Walked) -> Values:
         """One more forward, of the first microbatch; its masks join those of the walk."""
@@ -280,11 +283,13 @@ def _output(name: str, at: Pass) -> tuple[str, str]:
     return kind, str(InPass(name, at))
 
 
-def _backward(outputs: Mapping[str, Tensor], cotangents: Cotangents, scale: float) -> None:
+def _backward(
+    outputs: Mapping[str, Tensor], cotangents: Cotangents, scale: float, lift: Lift
+) -> None:
     """From all outputs together that depend on something that takes a gradient."""
     names = [n for n in differentiable(outputs) if n in cotangents and outputs[n].requires_grad]
     # copies: a backward may write into what it is given, and the ranks are given the same
-    seeds = [cotangents[n].to(outputs[n].dtype, copy=True) for n in names]
+    seeds = [lift(cotangents[n].to(outputs[n].dtype, copy=True)) for n in names]
     scaling.scale(seeds, scale)
     if names:
         torch.autograd.backward([outputs[n] for n in names], seeds)

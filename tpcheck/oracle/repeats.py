@@ -57,14 +57,14 @@ def check_repeats(
     """
     apart = APART if passes.case.dtype == "float64" else FAR
     largest = [_largest(one.values) for one in first]
-    far = _differs(first, own, apart=apart) is not None or any(
+    far = differs(first, own, apart=apart) is not None or any(
         _largest(one.values) > apart * size
         for run in noisy
         for one, size in zip(run, largest, strict=True)
     )
     if not drew and not far:
         return
-    again = (_differs(first, passes(module)) for _ in range(AGAIN))
+    again = (differs(first, passes(module)) for _ in range(AGAIN))
     name = next((one for one in again if one is not None), None)
     if name is not None:
         raise InvalidArgument(
@@ -93,7 +93,7 @@ def check_same(
     for run in noisy:
         for key, off in _numbers(run[0].values).items():
             wide[key] = max(SAME * _size(off), wide.get(key, 0.0))
-    name = _differs(first, formula, wide)
+    name = differs(first, formula, wide)
     if name is not None:
         raise InvalidArgument(
             f"spec {passes.spec.name!r}: rounding= gives other numbers for {name!r} than the "
@@ -101,7 +101,7 @@ def check_same(
         )
 
 
-def _differs(
+def differs(
     one: Sequence[Walked],
     other: Sequence[Walked],
     wide: Mapping[tuple[str, str], float] = MappingProxyType({}),

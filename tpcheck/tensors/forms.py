@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from tpcheck.tensors.lanes import Lanes
+
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = (
     torch.bool,
@@ -46,7 +48,7 @@ def plain(tensor: Tensor) -> Tensor:
     """The numbers themselves: what a class of the user's adds to `torch.Tensor` is left out, and
     the result of a collective under way is waited for. A wrapper that does not say what it stands
     for comes back as it is."""
-    if type(tensor) is Tensor:
+    if type(tensor) in (Tensor, Lanes):
         return tensor.detach()
     if not _wraps(tensor):
         with torch._C.DisableTorchFunctionSubclass():
@@ -73,5 +75,7 @@ def as_int64(tensor: Tensor) -> Tensor:
 def _wraps(tensor: Tensor) -> bool:
     """Whether its numbers are not its own: a class with a dispatch of its own."""
     dispatch = getattr(type(tensor), "__torch_dispatch__", None)
+    if isinstance(tensor, Lanes):  # of ours
+        return False
     own = dispatch is not None and dispatch is not torch._C._disabled_torch_dispatch_impl
     return is_traceable_wrapper_subclass(tensor) or own

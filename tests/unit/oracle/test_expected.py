@@ -13,7 +13,7 @@ from tpcheck import Layout, Spec, specs
 from tpcheck.case import Case
 from tpcheck.oracle.effort import CLOSER, CONFIRM, SCREEN
 from tpcheck.oracle.expected import evaluate, expect
-from tpcheck.oracle.noise import PAIRS, Noise
+from tpcheck.oracle.noise import Batch, Noise
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.oracle.reference import draw_inputs, draw_state, references
@@ -124,23 +124,28 @@ def test_closer_bounds_are_those_of_a_case_that_was_posed_so_closely(
 def test_closer_bounds_make_the_runs_that_are_not_there_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[int] = []
-    right = Noise.deviations
+    alone: list[int] = []
+    batches: list[Batch] = []
+    right, at_once = Noise.deviations, Noise._at_once
 
     def deviations(noise: Noise, k: int, amplitude: float = 1.0) -> Any:
-        made.append(k)
+        alone.append(k)
         return right(noise, k, amplitude)
 
+    def several(noise: Noise, batch: Batch) -> Any:
+        batches.append(batch)
+        return at_once(noise, batch)
+
     monkeypatch.setattr(Noise, "deviations", deviations)
+    monkeypatch.setattr(Noise, "_at_once", several)
     posed = pose(specs.mlp(), replace(CASE, dtype="float32"))
-    assert made == [0, 1, 2] and posed.closely is not None
-    made.clear()
+    assert alone == [0, 1, 2] and not batches and posed.closely is not None
     posed.closely(CLOSER)
-    singles = [k for k in made if k < PAIRS]
-    assert singles == list(range(3, 10)) and len(made) - len(singles) == 2 * CLOSER.strained
-    made.clear()
+    assert batches == [Batch(range(3, 10), range(0)), Batch(range(0), range(CLOSER.strained))]
+    batches.clear()
     posed.closely(CONFIRM)
-    assert made == list(range(10, 32))
+    assert batches == [Batch(range(10, 26), range(0)), Batch(range(26, 32), range(0))]
+    assert alone == [0, 1, 2]
 
 
 class Routed(torch.nn.Module):
