@@ -270,6 +270,7 @@ class CheckResult:
     address: str | None = None  # FILE::NAME, where it has one
     namesake: bool = False  # whether another check of the run has the same name
     notes: list[str] = field(default_factory=list)  # what else is to be said, in a line each
+    asked: int | None = None  # how many cases there were to be, where the time was up before
 
     @property
     def only_known(self) -> bool:

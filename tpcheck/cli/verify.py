@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,9 +29,10 @@ from tpcheck.cli.options import (
     TimeLimit,
     duration,
     integers,
+    whole_number,
 )
 from tpcheck.cli.reports import Reports
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, Untrusted
 from tpcheck.verdict import TROUBLE, Verdict, exit_code, worst
 
 if TYPE_CHECKING:
@@ -49,13 +52,16 @@ def verify(
     time_budget: Annotated[str | None, typer.Option(help="For all checks: 90s, 2m.")] = None,
     ranks: Ranks = None,
     time_limit: TimeLimit = 30.0,
+    jobs: Annotated[int, typer.Option(help="Checks at a time.", **whole_number(1))] = 1,
     json: JsonFile = None,
     junit: JunitFile = None,
     corpus: CorpusDir = None,
 ) -> None:
     """Collects Check objects, runs them, prints one verdict per check."""
     _apart(json, junit)
-    run = Run(seed=seed, engine=engine, ranks=ranks or 0)
+    if _follows(engine):
+        return
+    run = Run(seed=seed, engine=engine, ranks=ranks or 0, jobs=jobs)
     try:
         with signals.as_interrupt():
             with signals.loading():
@@ -82,17 +88,43 @@ def verify(
 def _run(run: Run, targets: Sequence[str], options: Options, time_limit: float) -> None:
     """On ranks that are as many as `run` says, or as the degrees need."""
     from tpcheck.engines import ranks_for
+    from tpcheck.engines.launch import launch
     from tpcheck.search.collect import heavy_imports
     from tpcheck.search.session import open_session
     from tpcheck.space import Space
 
     run.ranks = run.ranks or ranks_for(options.degrees)
+    if run.engine == "torchrun":
+        run.ranks = launch().size
     Space(options.degrees, options.dtypes, run.ranks)
     preload = heavy_imports(targets)
-    with open_session(
-        run.engine, run.ranks, time_limit=time_limit, preload=preload, confirm=True
-    ) as session:
+    opened = partial(open_session, run.engine, run.ranks, time_limit=time_limit, confirm=True)
+    if run.jobs > 1:
+        run.side_by_side(opened, preload, targets, options)
+        return
+    with opened(preload=preload) as session:
         run.go(session, targets, options)
+
+
+def _follows(engine: str) -> bool:
+    """Whether this is a process of a launch that does what the first one says; it has done by
+    then."""
+    from tpcheck.engines import launch
+
+    if engine != "torchrun":
+        if (launcher := launch.launched_by()) is not None:
+            raise InvalidArgument(
+                f"{launcher} has started several of this, each of which would run everything; give "
+                "--engine torchrun, and they are its ranks"
+            )
+        return False
+    own = launch.launch()
+    if own.rank == 0:
+        return False
+    from tpcheck.engines.agent import follow
+
+    follow(own)
+    return True
 
 
 def _apart(json: Path | None, junit: Path | None) -> None:
@@ -107,6 +139,7 @@ class Run:
     """What a run of checks came to.
 
     Args:
+        jobs: how many checks run side by side.
         checks: how many there are, once they are collected.
         stopped, untrusted: why it is not complete, or not to be trusted.
     """
@@ -114,6 +147,7 @@ class Run:
     seed: int
     engine: str
     ranks: int
+    jobs: int = 1
     checks: int | None = None
     results: list[CheckResult] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -139,18 +173,54 @@ class Run:
 
     def go(self, session: Session, targets: Sequence[str], options: Options) -> None:
         """Collects the checks and runs them; each is told of when it is finished."""
-        from tpcheck.report import text
+        from tpcheck.search.verify import verify_all
 
         checks = session.collect(targets)
-        self.skipped = session.skipped
+        self._collected(checks, session.skipped)
+        self._distrust(session.untrusted)
+        with signals.as_interrupt():
+            found = verify_all(checks, session, options, finished=self._finished)
+        self.results, self.seconds = found, time.monotonic() - self.begun
+
+    def side_by_side(
+        self,
+        opened: Callable[..., AbstractContextManager[Session]],
+        preload: Sequence[str],
+        targets: Sequence[str],
+        options: Options,
+    ) -> None:
+        """The same in several processes, each of which opens a session."""
+        from tpcheck.engines import require
+        from tpcheck.search.collect import collect, runnable
+        from tpcheck.search.session import preload_of
+        from tpcheck.workers.side_by_side import verify_side_by_side
+
+        require(self.engine, self.ranks)
+        checks, skipped = runnable(collect(targets))
+        self._collected(checks, skipped)
+        start = partial(opened, preload={*preload, *preload_of(checks)})
+        about: dict[str, Any] = {"engine": self.engine, "jobs": self.jobs}
+        try:
+            with signals.as_interrupt():
+                found = verify_side_by_side(
+                    checks, start, options, **about, finished=self._finished
+                )
+            self.results = found
+        except Untrusted as error:
+            self._distrust(str(error))
+        self.seconds = time.monotonic() - self.begun
+
+    def _collected(self, checks: Sequence[Check], skipped: Mapping[str, str]) -> None:
+        from tpcheck.report import text
+
+        self.skipped, self.checks = dict(skipped), len(checks)
         for name, reason in self.skipped.items():
             console.print(text.skipped(name, reason))
-        self.untrusted = session.untrusted
-        if self.untrusted:
-            console.print(f"UNKNOWN {self.untrusted}")
-        self.checks = len(checks)
-        self._run(checks, session, options)
-        self.seconds = time.monotonic() - self.begun
+
+    def _distrust(self, why: str | None) -> None:
+        self.untrusted = why
+        if why is not None:
+            console.print(f"UNKNOWN {why}")
 
     def stop(self) -> None:
         """The run was interrupted."""
@@ -159,12 +229,6 @@ class Run:
         self.stopped = reasons.interrupted(len(self.results), self.checks)
         self.seconds = time.monotonic() - self.begun
         console.print(f"UNKNOWN {self.stopped}")
-
-    def _run(self, checks: list[Check], session: Session, options: Options) -> None:
-        from tpcheck.search.verify import verify_all
-
-        with signals.as_interrupt():
-            verify_all(checks, session, options, finished=self._finished)
 
     def _finished(self, result: CheckResult) -> None:
         from tpcheck.report import text

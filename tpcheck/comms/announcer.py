@@ -3,8 +3,9 @@ a peer has entered, or that closes a circle of ranks which wait for one another.
 
 from __future__ import annotations
 
-from tpcheck.comms.board import Board, Post, digest
+from tpcheck.comms.board import Board
 from tpcheck.comms.operands import Exchanged
+from tpcheck.comms.post import Post, digest
 from tpcheck.errors import CollectiveMismatch
 from tpcheck.event import Event
 from tpcheck.evidence import Entered, Refused

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import zlib
-from dataclasses import dataclass
 
 import numpy as np
 
 from tpcheck.comms.memory import new_memory, seal
-from tpcheck.evidence import Uneven
+from tpcheck.comms.post import WRAP, Post
 
 #: Collectives remembered per rank; a case that runs more keeps its last ones, and a peer that is
 #: further behind than this finds nothing to hold its own against.
@@ -26,9 +24,6 @@ SLOTS = 512
 TEXT = 360
 #: Ranks that a record has room for: the bits of `members` and `awaits`.
 RANKS = 64
-#: Counts of elements are kept modulo this; two that differ by a multiple of it pass for equal.
-WRAP = 2**32
-
 #: What a rank is at, in the order in which it comes.
 RUNNING, BUILT, DONE = 1, 2, 3
 
@@ -52,57 +47,6 @@ _HEADER = np.dtype([("epoch", "u4"), ("state", "u4"), ("count", "u4"), ("turns",
 _REGION = _HEADER.itemsize + SLOTS * _RECORD.itemsize  # bytes per rank
 
 
-@dataclass(frozen=True)
-class Post:
-    """One rank's announcement of a collective: the `step`-th of its group in this case.
-
-    Args:
-        members: the ranks of the group.
-        fingerprint: a digest of what all members must have in common.
-        text: the collective, for people.
-        communicator: a digest of the group's name: groups of the same ranks are told apart by it.
-        awaits: the members without which the rank certainly can't go on.
-        sent, received: of an all-to-all: how many elements go to, and come from, each member, in
-            the order of `members`; `WRAP` of them count as none. Empty for other collectives.
-    """
-
-    members: tuple[int, ...]
-    step: int
-    fingerprint: int
-    text: str
-    communicator: int = 0
-    awaits: tuple[int, ...] = ()
-    sent: tuple[int, ...] = ()
-    received: tuple[int, ...] = ()
-
-    @property
-    def group(self) -> int:
-        return digest(f"{self.members} {self.communicator}")
-
-    def meets(self, rank: int, theirs: Post, peer: int) -> bool:
-        """Whether what `rank` posted here and `peer` there, as the same step of the group, can
-        meet: the same collective, and of an all-to-all what each expects of the other."""
-        alike = theirs.fingerprint == self.fingerprint
-        return alike and self.uneven(rank, theirs, peer) is None
-
-    def uneven(self, rank: int, theirs: Post, peer: int) -> Uneven | None:
-        """What one of two ranks sends in an all-to-all and the other does not expect."""
-        if theirs.fingerprint != self.fingerprint or not self.sent or not theirs.sent:
-            return None
-        mine, other = self.members.index(rank), self.members.index(peer)
-        ways = [
-            Uneven(rank, peer, self.sent[other], theirs.received[mine]),
-            Uneven(peer, rank, theirs.sent[mine], self.received[other]),
-        ]
-        ways.sort(key=lambda way: way.source)  # whichever of the two sees it says the same
-        return next((way for way in ways if way.sent % WRAP != way.expected % WRAP), None)
-
-
-def digest(text: str) -> int:
-    """32 bits of `text`, never 0."""
-    return zlib.crc32(text.encode()) or 1
-
-
 class Board:
     """Shared memory without a name, with one region per rank; every process maps it. It goes with
     the last of them.
@@ -110,6 +54,9 @@ class Board:
     Args:
         descriptor: of the memory, as `Board.new` has it; it may be closed afterwards.
     """
+
+    #: Bytes of what a rank is at, in front of its collectives.
+    HEAD = _HEADER.itemsize
 
     def __init__(self, descriptor: int, ranks: int) -> None:
         mapped = mmap.mmap(descriptor, ranks * _REGION)
@@ -174,6 +121,32 @@ class Board:
         record["text"][0, : len(text)] = np.frombuffer(text, dtype="u1")
         record["epoch"] = epoch
         header["count"] = count + 1
+
+    def news(self, rank: int, known: tuple[int, int]) -> tuple[bytes, tuple[int, int]]:
+        """What `rank` has written since, for a board that is not in the same memory; and what is
+        known then. Nothing where that is the same.
+
+        Args:
+            known: as this returned it before; (0, 0) at first.
+        """
+        header = self._header(rank).copy()
+        epoch, count = int(header["epoch"][0]), int(header["count"][0])
+        first = known[1] if known[0] == epoch else 0
+        slots = [i % SLOTS for i in range(max(first, count - SLOTS), count)]
+        records = self._records(rank)[slots]
+        numbers = np.array([len(slots), *slots], dtype="u4")
+        return header.tobytes() + numbers.tobytes() + records.tobytes(), (epoch, count)
+
+    def take(self, rank: int, news: bytes) -> None:
+        """Writes what another board had news of."""
+        size = _HEADER.itemsize
+        count = int(np.frombuffer(news, "u4", 1, size)[0])
+        slots = np.frombuffer(news, "u4", count, size + 4)
+        records = np.frombuffer(news, _RECORD, count, size + 4 + 4 * count)
+        if count:
+            self._records(rank)[slots] = records
+        # what says that they are there comes last
+        self._header(rank)[:] = np.frombuffer(news, _HEADER, 1)
 
     def find(self, rank: int, epoch: int, group: int, step: int) -> Post | None:
         """What `rank` posted as step `step` of `group` in this case, if it got there."""

@@ -28,7 +28,6 @@ from tpcheck.protocol import folders, returned
 from tpcheck.report.diagnoses import sentence
 from tpcheck.report.diagnoses.where import first_seen
 from tpcheck.runner.runner import Runner
-from tpcheck.runner.second_look import is_far
 from tpcheck.spec import Spec
 from tpcheck.tensors.boundaries import Border
 from tpcheck.tensors.names import Key, Pass
@@ -105,8 +104,9 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
         return _told(named, None, failed.mismatches)
     # inside a module only the layout along tp is known: on other axes nothing can be compared
     at = watched_pass(failed) if set(failed.case.mesh) <= {"dp", "tp"} else None
-    # hypotheses are tested within the bounds that decided
-    effort = CONFIRM if failed.confirmed and not any(map(is_far, values(failed))) else CLOSER
+    # hypotheses are tested within the bounds that decided: twice those of fewer runs may hold what
+    # is wrong, too
+    effort = CONFIRM if failed.confirmed else CLOSER
     posed = pose(runner.check.spec, failed.case, effort, watch=at)
     again, dumps = _kept(runner, posed, follow=at is None)
     same = _kinds(again) == _kinds(failed)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from tpcheck.case import Case
-from tpcheck.diagnosis.facts import Dumps, Facts, Local
+from tpcheck.diagnosis.facts import Dumps, Facts, Local, values
 from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.names import InPass, Key, Pass
 from tpcheck.verdict import CaseResult
@@ -19,7 +19,7 @@ from tpcheck.vocabulary import Kind
 def by_itself(facts: Facts, local: Local) -> tuple[Facts, Local] | None:
     """The failure in a later step as that of a case without others, whose parameters are those that
     the reference has before it; None of a first step, and of what a step leaves."""
-    step, spec = local.at.step, facts.spec
+    step, spec = _step_of(facts, local), facts.spec
     if not step or not (local.kind.is_output or local.kind.is_gradient):
         return None
     if spec is None or spec.training is None:
@@ -35,8 +35,17 @@ def by_itself(facts: Facts, local: Local) -> tuple[Facts, Local] | None:
         spec=replace(spec, training=None, norm=None),
         execute=None,  # the candidate takes all its steps
     )
+    if local.inside is not None:  # a boundary's name has no step
+        return alone, local
     target = replace(local.target, name=str(_first(local.target.name, step)))
     return alone, replace(local, target=target, inside=local.subject)
+
+
+def _step_of(facts: Facts, local: Local) -> int:
+    """The step in which a tensor is wrong: boundaries are watched in the first that is."""
+    if local.inside is None:
+        return local.at.step
+    return min((m.name.at.step for m in values(facts.result)), default=0)
 
 
 def _first(name: str, step: int) -> InPass | None:

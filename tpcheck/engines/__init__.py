@@ -2,6 +2,7 @@
 
 `gloo` and `nccl` are processes, `threads` is one process with all ranks as threads. All are
 forked from a zygote that has torch loaded, kept warm, and recovered after a hang or a crash.
+`torchrun` is gloo's ranks in the processes that a launcher has started, on one machine or several.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Kind:
 KINDS = {
     "gloo": Kind("gloo", processes=True, device="cpu"),
     "nccl": Kind("nccl", processes=True, device="cuda"),
+    "torchrun": Kind("torchrun", processes=True, device="cpu"),
     "threads": Kind("threads", processes=False, device="cpu", cannot=("rng", "hang", "compile")),
 }
 
@@ -43,6 +45,8 @@ def why_not(name: str, ranks: int) -> str | None:
     """Why the engine can't run `ranks` ranks here, in one line; None where it can."""
     if ranks < 1 or ranks > 64:
         return f"{ranks} ranks were asked for; give 1 to 64"
+    if name == "torchrun":
+        return _why_not_launched(ranks)
     if name != "nccl":
         return None
     import torch
@@ -55,6 +59,16 @@ def why_not(name: str, ranks: int) -> str | None:
     if torch.cuda.device_count() < ranks:
         return f"{ranks} ranks need a GPU each and there are {torch.cuda.device_count()}"
     return None
+
+
+def _why_not_launched(ranks: int) -> str | None:
+    from tpcheck.engines.launch import launch
+
+    try:
+        size = launch().size
+    except EngineUnavailable as error:
+        return str(error).removeprefix("engine 'torchrun' ")
+    return None if ranks <= size else f"{ranks} ranks were asked for, and {size} processes started"
 
 
 def ranks_for(degrees: Sequence[int]) -> int:

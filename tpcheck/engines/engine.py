@@ -183,6 +183,7 @@ class Engine:
         message = wire.framed(RunCase(key, work))  # once for all
         self.world.ran += 1
         for host in hosts:
+            host.ship(work)
             host.send_framed(message)
         if meanwhile is not None:
             meanwhile()
@@ -197,6 +198,8 @@ class Engine:
         outcomes = wait.outcomes()
         self.world.loaded.update(*(o.loaded for o in outcomes if not isinstance(o, Mismatch)))
         if wait.spoilt:
+            if (agents := self.world.agents) is not None:
+                agents.require()  # without one, what became of its rank says nothing
             self.kill()
             self.world.folder.require_room()
         return outcomes

@@ -47,7 +47,8 @@ class Muster:
         self.source, self._of = source, of
         threads = not self.kind.processes
         groups = [list(range(size))] if threads else [[r] for r in range(size)]
-        world: dict[str, Any] = {"size": size, "engine": self.kind.name, "store": store}
+        engine = "gloo" if self.kind.name == "torchrun" else self.kind.name
+        world: dict[str, Any] = {"size": size, "engine": engine, "store": store}
         for index, ranks in enumerate(groups):
             request = {**world, "cpu": self._cpu(index)}
             self._awaited.append(source.ask(index, ranks, request, board, of))
@@ -81,5 +82,7 @@ class Muster:
         side by side each start at another core."""
         if not hasattr(os, "sched_getaffinity") or not self.kind.processes:
             return None
+        if self.kind.name == "torchrun":
+            return None  # where a launcher puts processes is its own business
         allowed = sorted(os.sched_getaffinity(0))
         return allowed[(index + os.getpid()) % len(allowed)]

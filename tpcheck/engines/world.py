@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from tpcheck.engines import Kind
 from tpcheck.engines.folder import RunFolder
 from tpcheck.engines.forks import START_LIMIT, Forks
 from tpcheck.engines.hosts import Host, watch
+from tpcheck.engines.launched import Launched, zygote_of
 from tpcheck.engines.muster import Muster
 from tpcheck.engines.template_process import TemplateProcess
 from tpcheck.engines.templates import Templates
@@ -57,9 +58,8 @@ class World:
     @property
     def processes(self) -> set[int]:
         """The numbers of its own: of zygote, template and hosts, as far as they are known."""
-        zygote = self._zygote.pid if self._zygote else None
-        found = {zygote, self.templates.pid, *(host.pid for host in self.hosts)}
-        return {pid for pid in found if pid is not None}
+        found = [self._zygote and self._zygote.pid, self.templates.pid]
+        return {pid for pid in (*found, *(host.pid for host in self.hosts)) if pid is not None}
 
     def warm_up(self) -> ZygoteProcess:
         """Starts loading torch in the zygote, without waiting for it; a new one where the old one
@@ -68,7 +68,7 @@ class World:
         if self._zygote is not None and not self._zygote.alive:
             self._end_zygote()
         if self._zygote is None:
-            self._zygote = ZygoteProcess(self.kind.name, self.preload, self.folder)
+            self._zygote = zygote_of(self.kind.name, self.preload, self.folder)
         return self._zygote
 
     def start(self, candidate: Teach | None = None, ranks: int | None = None) -> None:
@@ -95,7 +95,7 @@ class World:
             self._begin(candidate)
             self._meet()
         except EngineUnavailable:
-            if self.starts == 1:
+            if self.starts == 1 or self.agents is not None:
                 raise
             self._end_zygote()  # it has forked before: a candidate may have harmed it since
             self._begin(None)
@@ -135,13 +135,11 @@ class World:
         zygote = self.warm_up()
         self.starts += 1
         self._store = self.folder.path / f"store{self.starts}"
-        try:
-            self.board, self._memory = Board.new(self.size)
-        except OSError as error:
-            why = f"no memory for the board of {self.size} ranks: {error.strerror}"
-            raise EngineUnavailable(f"engine {self.kind.name!r} could not start: {why}") from None
+        self.board, self._memory = _board(self.kind, self.size)
         needed = sorted({*parts_of_torch(), *self.loaded})
         try:
+            if self.agents is not None:
+                self.agents.meet()
             zygote.load(needed)
             template = self.templates.begun(zygote, candidate)
             if template is not None:
@@ -154,6 +152,7 @@ class World:
     def _ask(self, source: Forks) -> None:
         assert self._memory is not None, "`_begin` makes the board"
         store, of = str(self._store), f"world {self.starts}"
+        store = self.agents.launch.store_of(self.starts) if self.agents is not None else store
         self._muster.ask(source, store, self._memory, of, self._up)
 
     def _meet(self) -> None:
@@ -170,8 +169,8 @@ class World:
             assert self._memory is not None, "it is kept from `_begin` on"
             close_to_others(self._memory)
             self._forget_memory()
-            if not self.kind.processes:
-                self._store = None  # they meet in their own memory
+            if not self.kind.processes or self.agents is not None:
+                self._store = None  # they meet in their own memory, or in the launcher's store
         except BaseException:
             self.kill()
             raise
@@ -224,15 +223,33 @@ class World:
             if message is not None:
                 continue
             late = time.monotonic() > deadline
-            if late or host.lost:
-                tail = host.log_tail()[-300:]
+            if late or any(other.lost for other in self.hosts):
+                why = _ended(self.hosts, host, doing, late=late)
                 self.kill()
-                what = "hung" if late else "died"
-                raise EngineUnavailable(
-                    f"engine {self.kind.name!r}: rank {host.ranks[0]} {what} ({doing}): {tail}"
-                )
+                raise EngineUnavailable(f"engine {self.kind.name!r}: {why}")
             watch(self.hosts, min(LOOK, deadline - time.monotonic()))
 
     def status_of(self, host: Host) -> int | None:
         """How a dead host ended (`Forks.status_of`)."""
         return self._muster.source.status_of(host) if self._muster.source else None
+
+    @property
+    def agents(self) -> Launched | None:
+        """Of a launch, what asks its processes."""
+        return self._zygote if isinstance(self._zygote, Launched) else None
+
+
+def _board(kind: Kind, size: int) -> tuple[Board, int]:
+    try:
+        return Board.new(size)
+    except OSError as error:
+        why = f"no memory for the board of {size} ranks: {error.strerror}"
+        raise EngineUnavailable(f"engine {kind.name!r} could not start: {why}") from None
+
+
+def _ended(hosts: Sequence[Host], host: Host, doing: str, *, late: bool) -> str:
+    """Why a host says nothing: it has ended, or one without which it can't go on."""
+    lost = [other for other in hosts if other.lost]
+    found = host if late or host in lost else lost[0]
+    what = "hung" if late else "died"
+    return f"rank {found.ranks[0]} {what} ({doing}): {found.log_tail()[-300:]}"

@@ -95,4 +95,5 @@ def _environment(engine: str, mark: str) -> dict[str, str]:
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     threads |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     interpreter = {} if engine == "nccl" else {"TRITON_INTERPRET": "1"}
-    return os.environ | threads | interpreter | {INSIDE: mark} | LOOPBACK
+    within = {} if engine == "torchrun" else LOOPBACK
+    return os.environ | threads | interpreter | {INSIDE: mark} | within

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,7 +40,7 @@ WORTH = 10_000
 
 #: Runs, at most, that are made at once. With more, they take more memory, and can't be spread over
 #: as many processors; with fewer, small cases cost what Python's part in each operation costs.
-AT_ONCE = 16
+AT_ONCE = 18
 #: Numbers in all their results up to which runs are made at once: a quarter of a gigabyte. Beyond
 #: it, operations are large and gain nothing.
 MOST_NUMBERS = 1 << 25
@@ -187,9 +188,10 @@ def _cut(streams: range, ends: Sequence[int], most: int) -> Iterator[range]:
     """Parts of so many streams, at most; a new one begins at each of the ends."""
     at = streams.start
     while at < streams.stop:
-        stop = min([streams.stop, at + most, *(end for end in ends if end > at)])
-        yield range(at, stop)
-        at = stop
+        stop = min([streams.stop, *(end for end in ends if end > at)])
+        share = math.ceil((stop - at) / math.ceil((stop - at) / most))  # parts of one size
+        yield range(at, min(at + share, stop))
+        at = min(at + share, stop)
 
 
 def _in_run(run: Run, number: int) -> Run:

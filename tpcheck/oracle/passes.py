@@ -20,15 +20,14 @@ from torch import Tensor, nn
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle import overflow
+from tpcheck.oracle.backward import Lift, backward, gradient
 from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.masks import NONE, Masking, masking
 from tpcheck.oracle.optimizing import end, optimizing_of, state_of
 from tpcheck.oracle.reference import ask, load
 from tpcheck.oracle.walked import Cotangents, Walked
-from tpcheck.protocol import scaling
 from tpcheck.protocol.conventions import (
     clip,
-    differentiable,
     named_outputs,
     sgd_step,
     state_buffers,
@@ -44,7 +43,6 @@ from tpcheck.tensors.leaves import leaves as leaves_of
 from tpcheck.tensors.names import NORM, STEP, InPass, Pass, Shelf, check_names
 from tpcheck.vocabulary import Kind
 
-Lift = Callable[[Tensor], Tensor]
 #: (problem, microbatch, outputs) → the cotangents of its backward
 CotangentsOf = Callable[[Problem, int, Mapping[str, Tensor]], Cotangents]
 
@@ -165,7 +163,7 @@ class Passes:
         keys = {
             n: (Kind.PARAM_GRAD, str(InPass(n, at))) for n, p in params.items() if p.requires_grad
         }
-        shared: Values = {key: _gradient(params[n], scale) for n, key in keys.items()}
+        shared: Values = {key: gradient(params[n], scale) for n, key in keys.items()}
         unused = frozenset(key for n, key in keys.items() if params[n].grad is None)
         near = frozenset[int]()
         if optimizing is not None:
@@ -208,11 +206,11 @@ class Passes:
             values: Values = {_output(n, at): plain(t).clone() for n, t in outputs.items()}
             with masks.aside():
                 seeds = cotangents(outputs)
-            _backward(outputs, seeds, scale, self.lift)
+            backward(outputs, seeds, scale, self.lift)
         values |= {(Shelf.BORDER, key): t for key, t in seen.items()}
         trained = {n: leaf for n, leaf in leaves.items() if leaf.requires_grad}
         keys = {n: (Kind.INPUT_GRAD, str(InPass(n, at))) for n in trained}
-        values |= {keys[n]: _gradient(leaf, scale) for n, leaf in trained.items()}
+        values |= {keys[n]: gradient(leaf, scale) for n, leaf in trained.items()}
         unused = frozenset(keys[n] for n, leaf in trained.items() if leaf.grad is None)
         return Walked(values, [seeds], unused, (), masks.of(at), masks.unread)
 
@@ -281,25 +279,3 @@ def _output(name: str, at: Pass) -> tuple[str, str]:
     """A loss is told apart from other outputs by its name."""
     kind = Kind.LOSS if name.rpartition(".")[2] == "loss" else Kind.OUTPUT
     return kind, str(InPass(name, at))
-
-
-def _backward(
-    outputs: Mapping[str, Tensor], cotangents: Cotangents, scale: float, lift: Lift
-) -> None:
-    """From all outputs together that depend on something that takes a gradient."""
-    names = [n for n in differentiable(outputs) if n in cotangents and outputs[n].requires_grad]
-    # copies: a backward may write into what it is given, and the ranks are given the same
-    seeds = [lift(cotangents[n].to(outputs[n].dtype, copy=True)) for n in names]
-    scaling.scale(seeds, scale)
-    if names:
-        torch.autograd.backward([outputs[n] for n in names], seeds)
-
-
-def _gradient(tensor: Tensor, scale: float) -> Tensor:
-    """The gradient of a loss that was scaled; zero where the reference does not depend on the
-    tensor at all."""
-    if tensor.grad is None:
-        return torch.zeros_like(tensor)
-    gradient = dense(tensor.grad).detach().clone()
-    scaling.scale([gradient], 1.0 / scale)
-    return gradient

@@ -31,7 +31,11 @@ class Garbled(Exception):
 
 def framed(message: Any) -> bytes:
     """A message with its header, as it is sent."""
-    body = cloudpickle.dumps(message)
+    return with_header(cloudpickle.dumps(message))
+
+
+def with_header(body: bytes) -> bytes:
+    """A pickled message, as it is sent."""
     return _HEADER.pack(_MARK, len(body)) + body
 
 

@@ -71,6 +71,8 @@ class Host:
         self._lock = threading.Lock()
         self._imported = 0
         self._guards: dict[int | None, Guard] = {}  # rank → of its thread; None: of the process
+        if (interface := request.get("interface")) is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         self.worlds: dict[int, Any] = {}
         if self.engine == "threads":
             self.worlds = {rank: ThreadWorlds(rank) for rank in self.ranks}

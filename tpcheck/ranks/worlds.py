@@ -28,6 +28,7 @@ from tpcheck.comms.reduce_ops import name_of
 from tpcheck.comms.trace import Recorder
 from tpcheck.process.aspects import Left
 from tpcheck.protocol.ends import LOOPBACK
+from tpcheck.ranks.stores import is_launched, store_of
 
 # The driver decides when a case takes too long; c10d's own limit must not come first.
 _FOREVER = timedelta(days=1)
@@ -42,8 +43,9 @@ class ProcessWorlds:
         self.device = "cuda" if backend == "nccl" else "cpu"
         if self.device == "cuda":
             torch.cuda.set_device(rank)
-        store = torch._C._distributed_c10d.FileStore(store_path, size)
-        os.environ.update(LOOPBACK)  # the candidate may have been imported by now
+        store = store_of(store_path, size)
+        if not is_launched(store_path):
+            os.environ.update(LOOPBACK)  # the candidate may have been imported by now
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_FOREVER)
         # All sizes now, by all ranks together: c10d names a group by how many a rank has made, so
         # ranks that made different ones would wait for each other under different names.

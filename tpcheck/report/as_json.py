@@ -44,6 +44,7 @@ def check(result: CheckResult) -> dict[str, Any]:
         "verdict": result.verdict.value,
         "engine": result.engine,
         "examples": result.examples,
+        "asked": result.asked,
         "seconds": round(result.seconds, 3),
         "dtypes": result.dtypes,
         "tp_degrees": result.tp_degrees,

@@ -14,6 +14,8 @@ from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Uncompiled
 
 CANARY_SURVIVED = "the canary (a row linear without its all-reduce) was not found"
+#: Of one that ran several checks.
+WORKER_LOST = "the process that ran it was killed, perhaps for want of memory"
 NO_TIME = "the time was up before a case could run"
 MUTANT_LOST = "the process that ran it was killed, perhaps for want of memory; --jobs 1 needs less"
 
@@ -181,3 +183,13 @@ def turn_lost(count: int, *, aside: bool) -> str:
 
 def fuzz_interrupted(cases: int) -> str:
     return f"interrupted after {cases} cases; the same command goes on from there"
+
+
+def not_explained(case: str | None, why: str | None) -> str:
+    """A case failed when it was met, and the check could not be run again to explain it."""
+    return f"{case} failed; run again: {why}"
+
+
+def not_again(case: str | None) -> str:
+    """A case failed when it was met, and nothing failed when the check ran again to explain it."""
+    return f"{case} failed once; run again, neither it nor any other case did"

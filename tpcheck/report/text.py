@@ -26,14 +26,16 @@ _SHOWN = 4
 
 def line(result: CheckResult) -> str:
     """`PASS  row_linear   24 cases  tp 2,4  float64,float32  1.3 s`; `KNOWN` in place of PASS where
-    every case failed as a known finding says."""
+    every case failed as a known finding says. Of a run that was cut short it ends with `time was up
+    (24 of 60)`."""
     degrees = ",".join(map(str, result.tp_degrees)) or "–"
     dtypes = ",".join(result.dtypes) or "–"
     verdict = "KNOWN" if result.verdict is Verdict.PASS and result.only_known else None
     head = f"{verdict or result.verdict.value:<8}{title(result):<25} "
+    cut = "" if result.asked is None else f", time was up ({result.examples} of {result.asked})"
     return (
         f"{head}{result.examples:>4} cases  tp {degrees:<7} {dtypes:<26} "
-        f"{result.engine:<8}{result.seconds:6.1f} s"
+        f"{result.engine:<8}{result.seconds:6.1f} s{cut}"
     )
 
 

@@ -99,6 +99,9 @@ def _looked(
             posed, found = confirmed, again
         else:
             found = [_joined(*both, until) for both in zip(again, found, strict=True)]
+            left = [m.name.at.step for mismatches, _ in found for m in mismatches]
+            if min(left, default=step) <= until:  # what is wrong first was decided by it
+                posed = confirmed
     for report, (mismatches, usage) in zip(reports, found, strict=True):
         report.mismatches, report.usage = mismatches, usage
     return posed

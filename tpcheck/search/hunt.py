@@ -63,6 +63,7 @@ class Hunt:
         self.trials, self.keep, self.past = trials, keep, past
         self.failing: list[CaseResult] = []  # all of one family, the first one first
         self.impossible: set[int] = set()  # degrees at which the spec has no case
+        self.cut = False  # whether the time was up before all were drawn
         self._streams: dict[int, Stream] = {}  # degree → its cases
         self._until: float | None = None  # no case is drawn after it
         self._left: int | None = None  # cases that shrinking may still cost; None before a failure
@@ -81,11 +82,15 @@ class Hunt:
             for index, degree in enumerate(turn):
                 self._until = _share(deadline, len(turn) - index)
                 count = min(SLICE, left[degree])
-                more = self._search(self._stream(degree), count)
-                left[degree] = left[degree] - count if more else 0
+                ran = self._search(self._stream(degree), count)
+                ended = ran < count and not self._late()
+                left[degree] = 0 if ended else left[degree] - ran
                 if self.failing:
                     self._look_lower([s for d, s in self._streams.items() if d < degree])
                     return self._dullest()
+            if deadline is not None and time.monotonic() > deadline:
+                self.cut = any(left.values())
+                break
         self._note_impossible()
         return None
 
@@ -127,23 +132,24 @@ class Hunt:
                 f"dtype={_list(self.options.dtypes)}; give other degrees or dtypes"
             )
 
-    def _search(self, stream: Stream, count: int) -> bool:
-        """Runs the next `count` cases of a stream up to one that fails, and shrinks that; False
-        where there are no more, or none may run."""
+    def _search(self, stream: Stream, count: int) -> int:
+        """Runs the next `count` cases of a stream up to one that fails, and shrinks that. Returns
+        how many ran: fewer where there are no more, or none may run."""
         if self._over():
-            return False
+            return 0
         try:
             cases = stream.take(count)
         except HypothesisException as error:
             raise InvalidArgument(f"{self.check.title}: {str(error).splitlines()[0]}") from None
-        for case, then in itertools.zip_longest(cases, cases[1:]):
+        for number, (case, then) in enumerate(itertools.zip_longest(cases, cases[1:])):
             if self._result(case, then) is None:
-                return False
+                stream.put_back(cases[number:])
+                return number
             if self._fails_alike(case):
                 if self.options.shrink_cases:
                     self._shrink(stream, case)
-                return True
-        return len(cases) == count
+                return number + 1
+        return len(cases)
 
     def _shrink(self, stream: Stream, case: Case) -> None:
         with contextlib.suppress(InvalidArgument):  # of a duller case: the failure stands
@@ -190,6 +196,9 @@ class Hunt:
         machine as on an idle one."""
         if self._left is not None:
             return self._left <= 0 or (bool(self.failing) and self._in_vain >= self._patience)
+        return self._late()
+
+    def _late(self) -> bool:
         return self._until is not None and time.monotonic() > self._until
 
     def _note(self, result: CaseResult) -> None:
@@ -206,7 +215,7 @@ class Hunt:
         first, self.failing = self.failing, []
         for stream in streams:
             self._left = min(self.options.lower_cases, self.options.shrink_cases)
-            while not self.failing and self._search(stream, SLICE):
+            while not self.failing and self._search(stream, SLICE) == SLICE:
                 pass
             if self.failing and family(self.failing[0]) == family(first[0]):
                 break

@@ -29,6 +29,8 @@ class Keeper:
 
     def save_at_once(self, found: CaseResult) -> None:
         """A case that may shrink: kept before anything else can go wrong."""
+        if self.options.find_only:
+            return
         with uninterrupted():
             diagnosis = {"code": Code.UNCLASSIFIED.value, "message": "not yet diagnosed"}
             self._larger.add(self._save(found, diagnosis))

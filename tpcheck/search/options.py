@@ -35,6 +35,8 @@ class Options:
         fresh: whether a failure that was met on fresh ranks is told by a smaller case only where
             that fails on fresh ranks, too.
         replay: whether saved counterexamples run first.
+        find_only: whether a failure ends the search as it is met: not confirmed, nor explained, nor
+            kept.
     """
 
     examples: int = 20
@@ -48,6 +50,7 @@ class Options:
     few_ranks: bool = False
     fresh: bool = True
     replay: bool = True
+    find_only: bool = False
 
     def __post_init__(self) -> None:
         demand(self, "examples", is_whole(self.examples, 1), "a whole number of at least 1")
@@ -58,7 +61,7 @@ class Options:
         for count in ("shrink_cases", "lower_cases"):
             value = getattr(self, count)
             demand(self, count, is_whole(value), "a whole number of at least 0")
-        for flag in ("few_ranks", "fresh", "replay"):
+        for flag in ("few_ranks", "fresh", "replay", "find_only"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         kept = self.corpus is None or isinstance(self.corpus, Corpus)
         demand(self, "corpus", kept, "a Corpus, or None")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpcheck.check import Check
@@ -94,7 +95,7 @@ class Search:
             self._prepare(apart=True)
             result = self._run(deadline)
             if self.check.kernel is not None and result.verdict is Verdict.PASS:
-                self._keeps_something(result, left)
+                _keeps_something(self.runner, self.options, result, left)
         finally:
             self.runner.restore()
         result.seconds = time.monotonic() - start
@@ -102,7 +103,10 @@ class Search:
 
     def _run(self, deadline: float | None) -> CheckResult:
         """As `run`. Raises `StateLeft`, unless each case has ranks of its own."""
-        found, refuted = self.confirmation.on_real_ranks(self._find(deadline))
+        met = self._find(deadline)
+        if self.options.find_only and met is not None:
+            return replace(self._summary(), verdict=Verdict.FAIL, reason=met.case.describe())
+        found, refuted = self.confirmation.on_real_ranks(met)
         result = self._summary()
         if refuted is not None:
             result.verdict, result.reason = Verdict.UNKNOWN, refuted
@@ -112,16 +116,6 @@ class Search:
         else:
             result.notes += left_out(self.trials, self.hunt)
         return result
-
-    def _keeps_something(self, result: CheckResult, left: StateLeft) -> None:
-        """A kernel whose cases are right alone, and not one after the other, has no PASS."""
-        found = between_calls(self.runner, left.failed, left.earlier)
-        if found is None:
-            result.verdict = Verdict.UNKNOWN
-            result.reason = reasons.wrong_after_others(left.failed.case, len(left.earlier))
-            return
-        found.reproduce = f"run this again with seed {self.options.seed}"
-        result.verdict, result.counterexample = Verdict.FAIL, found
 
     def _find(self, deadline: float | None) -> CaseResult | None:
         found = self._run_findings(deadline)
@@ -224,6 +218,7 @@ class Search:
             verdict=verdict,
             engine=self.engine.name,
             examples=len(ran),
+            asked=self.options.examples if self.hunt.cut else None,
             dtypes=sorted({r.case.dtype for r in ran}),
             tp_degrees=sorted({r.case.tp for r in ran}),
             reason=reason,
@@ -245,3 +240,16 @@ class Search:
                 told = dullest, failed[0], self.confirmation.examined(dullest)
                 row.counterexample = self._counterexample(*told)
         return rows
+
+
+def _keeps_something(
+    runner: Runner, options: Options, result: CheckResult, left: StateLeft
+) -> None:
+    """A kernel whose cases are right alone, and not one after the other, has no PASS."""
+    found = between_calls(runner, left.failed, left.earlier)
+    if found is None:
+        result.verdict = Verdict.UNKNOWN
+        result.reason = reasons.wrong_after_others(left.failed.case, len(left.earlier))
+        return
+    found.reproduce = f"run this again with seed {options.seed}"
+    result.verdict, result.counterexample = Verdict.FAIL, found

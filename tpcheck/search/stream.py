@@ -81,6 +81,7 @@ class Stream:
         self._round_of = dict.fromkeys(listed, 0)
         self._shown: set[object] = set()
         self._waiting: dict[Case, _Waits] = {}
+        self._put_back: list[Case] = []
         self._wait(listed)
         self._rounds = 0
         self._barren = BARREN if listed else 0  # rounds without a new case, the last ones
@@ -96,8 +97,13 @@ class Stream:
         Raises:
             HypothesisException: the strategy can't be drawn from.
         """
-        self._draw(self.ahead * count)
-        return self._best(count)
+        again, self._put_back = self._put_back[:count], self._put_back[count:]
+        self._draw(self.ahead * (count - len(again)))
+        return again + self._best(count - len(again))
+
+    def put_back(self, cases: Sequence[Case]) -> None:
+        """Those that were taken, and have not run, are the next."""
+        self._put_back = [*cases, *self._put_back]
 
     def _best(self, count: int) -> list[Case]:
         """Of the cases that wait, those that show most that none before them showed."""

@@ -1,8 +1,7 @@
-"""`tpcheck.verify`: checks one after the other, each with its share of the time."""
+"""`tpcheck.verify`: checks one after the other, and what is told of them."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from tpcheck.search.attempt import attempt, not_run
 from tpcheck.search.collect import checks_in, runnable
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
+from tpcheck.search.schedule import Job, Schedule
 from tpcheck.search.session import Session, open_session, preload_of
 from tpcheck.space import Space
 from tpcheck.verdict import TROUBLE, CheckFailed, CheckResult, CheckTroubled, Verdict, exit_code
@@ -90,35 +90,82 @@ def verify_all(
     """Runs checks one after the other; `finished` is told of each. What goes wrong in one is told
     in its result, and the others run; where the ranks can't be started again the rest is UNKNOWN.
     """
-    end = None if options.time_budget is None else time.monotonic() + options.time_budget
-    results: list[CheckResult] = []
-    titles = Counter(check.title for check in checks)
-    gone: str | None = None
-    if options.corpus is not None:
-        options.corpus.sweep()
-    files: set[str] = set()  # those whose saved cases were looked through
-    for index, check in enumerate(checks):
-        if gone is not None:
-            result = not_run(check, session, gone)
-        else:
-            deadline = _share(end, len(checks) - index)
-            result = attempt(check, session, options, deadline)
-            if result.trouble and (gone := session.why_gone()) is not None:
-                result.trouble, result.reason = False, gone
-        result.notes += _notes(check, options.corpus, files)
-        result.namesake = titles[check.title] > 1
-        results.append(result)
-        if finished:
-            finished(result)
-    return results
+    schedule, checking = Schedule(len(checks), options.time_budget), Checking(checks, options)
+    telling = Telling(checks, options, finished)
+    while (job := schedule.next()) is not None:
+        result = schedule.ended(job, checking(session, job))
+        telling.add(job.check, result)
+    return telling.results()
 
 
-def _share(end: float | None, left: int) -> float | None:
-    """When a check's time is up, where `left` checks share what there is."""
-    if end is None:
-        return None
-    now = time.monotonic()
-    return now + max(0.0, end - now) / left
+class Checking:
+    """Does jobs of a run in one session, one after the other."""
+
+    def __init__(self, checks: Sequence[Check], options: Options) -> None:
+        self.checks, self.options = checks, options
+        self._gone: str | None = None  # why the ranks can't be started again
+
+    def __call__(self, session: Session, job: Job, told: object = None) -> CheckResult:
+        """What a job comes to."""
+        check = self.checks[job.check]
+        if self._gone is not None:
+            return not_run(check, session, self._gone)
+        result = attempt(check, session, job.options(self.options), job.deadline)
+        if result.trouble and (gone := session.why_gone()) is not None:
+            self._gone = gone
+            result.trouble, result.reason = False, gone
+        return result
+
+
+class Telling:
+    """The results of a run. They are told in the order of the checks; those of which more is to
+    come hold no other up.
+
+    Args:
+        finished: is told of each.
+    """
+
+    def __init__(
+        self,
+        checks: Sequence[Check],
+        options: Options,
+        finished: Callable[[CheckResult], None] | None,
+    ) -> None:
+        self.checks, self.corpus, self.finished = checks, options.corpus, finished
+        self._titles = Counter(check.title for check in checks)
+        self._files: set[str] = set()  # those whose saved cases were looked through
+        self._found: dict[int, CheckResult] = {}
+        self._next = 0  # the first check that nothing was heard of
+        self._passed: set[int] = set()  # those before it of which more is to come
+        self._heard: set[int] = set()
+        if self.corpus is not None:
+            self.corpus.sweep()
+
+    def add(self, index: int, result: CheckResult | None) -> None:
+        """What a check came to; None where more is to come."""
+        self._heard.add(index)
+        if result is not None:
+            self._found[index] = result
+        while self._next in self._heard:
+            if self._next not in self._found:
+                self._passed.add(self._next)
+            else:
+                self._tell(self._next)
+            self._next += 1
+        if result is not None and index in self._passed:
+            self._passed.discard(index)
+            self._tell(index)
+
+    def results(self) -> list[CheckResult]:
+        """All that is there, in the order of the checks."""
+        return [self._found[index] for index in sorted(self._found)]
+
+    def _tell(self, index: int) -> None:
+        check, result = self.checks[index], self._found[index]
+        result.notes += _notes(check, self.corpus, self._files)
+        result.namesake = self._titles[check.title] > 1
+        if self.finished:
+            self.finished(result)
 
 
 def _notes(check: Check, corpus: Corpus | None, looked_at: set[str]) -> list[str]:

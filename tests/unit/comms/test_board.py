@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpcheck.comms.board import SLOTS, TEXT, Board, Post, digest
+from tpcheck.comms.board import SLOTS, TEXT, Board
 from tpcheck.comms.memory import close_to_others
+from tpcheck.comms.post import Post, digest
 from tpcheck.evidence import Uneven
 
 EPOCH = 7

@@ -144,7 +144,7 @@ def test_closer_bounds_make_the_runs_that_are_not_there_yet(
     assert batches == [Batch(range(3, 10), range(0)), Batch(range(0), range(CLOSER.strained))]
     batches.clear()
     posed.closely(CONFIRM)
-    assert batches == [Batch(range(10, 26), range(0)), Batch(range(26, 32), range(0))]
+    assert batches == [Batch(range(10, 21), range(0)), Batch(range(21, 32), range(0))]
     assert alone == [0, 1, 2]
 
 

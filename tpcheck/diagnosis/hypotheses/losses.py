@@ -92,13 +92,25 @@ def _scaled(local: Local, off: Mapping[int, Tensor], statistic: Statistic) -> Ma
 
 def _explained(local: Local, off: Mapping[int, Tensor]) -> bool:
     """Whether the ranks are off by this, which is not the same for all of them."""
-    first, *others = off.values()
-    differ = any(not torch.equal(first, one) for one in others)
-    return differ and all(
+    return _apart_so(local, off) and all(
         bool(one.isfinite().all())
         and local.fits(local.actual[r], r, expected=local.expected[r] + one)
         for r, one in off.items()
     )
+
+
+#: How far the differences between ranks may be from what they are to be, of these. With more, wide
+#: bounds explain ranks that agree by a cause that has them differ; with less, rounding hides it.
+APART = 0.5
+
+
+def _apart_so(local: Local, off: Mapping[int, Tensor]) -> bool:
+    """Whether the ranks differ from one another, and as they would if they were off by this:
+    whatever the bounds are, ranks that agree do not."""
+    wanted = torch.stack(list(off.values()))
+    found = torch.stack([local.actual[r] - local.expected[r] for r in off])
+    wanted, found = wanted - wanted.mean(0), found - found.mean(0)
+    return bool(wanted.any()) and bool((found - wanted).norm() < APART * wanted.norm())
 
 
 def _of_too_many(local: Local, found: Labelled, reduced: Reduced) -> Diagnosis | None:
@@ -119,7 +131,8 @@ def _of_too_many(local: Local, found: Labelled, reduced: Reduced) -> Diagnosis |
 def mean_of_others(facts: Facts, local: Local) -> Diagnosis | None:
     """All ranks have the loss, and the gradients that follow from it, times n / m: it is the sum
     over the n tokens that count, divided by m, the number of all of them."""
-    at_once = local.wrong() == local.ranks and local.target.value.numel() == 1
+    # of a wrong loss that all ranks have: the bounds of a half precision may be as wide
+    at_once = local.target.value.numel() == 1 and _agree(local)
     problem = facts.posed.problems[facts.case.coordinates(local.ranks[0]).get("dp", 0)]
     if not local.kind.is_output or not at_once or facts.case.microbatches > 1 or local.at.step:
         return None
@@ -132,6 +145,11 @@ def mean_of_others(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     cause = MeanOfOthers(local.subject, ids[-1], counted, tokens)
     return Diagnosis(Code.AVERAGED_NOT_SUMMED, cause)
+
+
+def _agree(local: Local) -> bool:
+    first = local.actual[local.ranks[0]]
+    return all(torch.equal(local.actual[rank], first) for rank in local.ranks)
 
 
 def _all_times(facts: Facts, local: Local, problem: Problem, factor: float) -> bool:

@@ -174,6 +174,8 @@ def _first_that_fits(facts: Facts, local: Local) -> Diagnosis | None:
     if not local.wrong():
         return None
     alone = by_itself(facts, local)
+    if alone is not None and local.inside is not None:
+        return _first(test(*alone) for test in HYPOTHESES)
     if alone is None:
         named = _first(test(facts, local) for test in HYPOTHESES)
         only = None if named else one_pass.alone(facts, local)

@@ -1,0 +1,92 @@
+"""In which order checks run, and how long each may take.
+
+Without a budget of time each check runs once, to its end. Under one it is first looked at for its
+share of the time: whether it fails. Failures are made smaller and explained once all checks have
+had their share: that takes as long as it takes, and would leave nothing for those that come later.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+
+from tpcheck.report import reasons
+from tpcheck.search.options import Options
+from tpcheck.verdict import CheckResult, Verdict
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done with a check.
+
+    Args:
+        check: its number.
+        deadline: when no further case is drawn, on the clock of `time.monotonic`, which all
+            processes share; None for no limit.
+        find_only: a failure is told as it is met, not made smaller, nor explained.
+        shrink: a failure is made smaller.
+    """
+
+    check: int
+    deadline: float | None = None
+    find_only: bool = False
+    shrink: bool = True
+
+    def options(self, of_run: Options) -> Options:
+        """Those of the search."""
+        shrink = of_run.shrink_cases if self.shrink and not self.find_only else 0
+        return replace(of_run, find_only=self.find_only, shrink_cases=shrink)
+
+
+class Schedule:
+    """The jobs of a run.
+
+    Args:
+        count: how many checks there are.
+        budget: seconds for all of them, or None.
+        at_once: how many run side by side.
+    """
+
+    def __init__(self, count: int, budget: float | None, at_once: int = 1) -> None:
+        self._end = None if budget is None else time.monotonic() + budget
+        self._at_once = at_once
+        self._waiting = deque(range(count))
+        self._failed: deque[int] = deque()  # those that wait to be explained
+        self._found: dict[int, CheckResult] = {}  # check → its failure as it was met
+
+    def next(self) -> Job | None:
+        """The next job; None where there is none, or none yet: failures wait until all checks have
+        been given their share."""
+        if self._waiting:
+            share = self._share(len(self._waiting))
+            return Job(self._waiting.popleft(), share, find_only=share is not None)
+        if self._failed:
+            assert self._end is not None, "without a budget nothing waits to be explained"
+            return Job(self._failed.popleft(), shrink=time.monotonic() < self._end)
+        return None
+
+    def ended(self, job: Job, result: CheckResult) -> CheckResult | None:
+        """What the check came to; None where it failed, and that is yet to be explained."""
+        if job.find_only and result.verdict is Verdict.FAIL:
+            self._failed.append(job.check)
+            self._found[job.check] = result
+            return None
+        found = self._found.pop(job.check, None)
+        if found is None:
+            return result
+        result.seconds += found.seconds
+        if result.verdict is Verdict.PASS:
+            result.verdict, result.reason = Verdict.UNKNOWN, reasons.not_again(found.reason)
+        elif result.verdict is Verdict.UNKNOWN:
+            result.reason = reasons.not_explained(found.reason, result.reason)
+        return result
+
+    def _share(self, left: int) -> float | None:
+        """When a check's time is up, where so many share what there is."""
+        if self._end is None:
+            return None
+        now = time.monotonic()
+        turns = math.ceil(left / self._at_once)
+        return now + max(0.0, self._end - now) / turns
