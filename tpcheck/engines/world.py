@@ -58,7 +58,7 @@ class World:
     @property
     def processes(self) -> set[int]:
         """The numbers of its own: of zygote, template and hosts, as far as they are known."""
-        found = [self._zygote and self._zygote.pid, self.templates.pid]
+        found = [self._zygote.pid if self._zygote else None, self.templates.pid]
         return {pid for pid in (*found, *(host.pid for host in self.hosts)) if pid is not None}
 
     def warm_up(self) -> ZygoteProcess:
