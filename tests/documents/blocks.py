@@ -10,7 +10,7 @@ from dataclasses import dataclass
 #: In a command's comment: it is not run where pages are followed.
 LATER = re.compile(r"minute|hour|network|GPU")
 #: What changes the environment, or is another test's: checked, and not run.
-NOT_RUN = ("pip", "make", "pre-commit")
+NOT_RUN = ("pip", "make", "pre-commit", "torchrun", "srun")
 
 
 @dataclass(frozen=True)

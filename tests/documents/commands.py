@@ -25,6 +25,10 @@ from tpcheck.errors import InvalidArgument
 WRITES = ("--json", "--junit", "--dump", "--corpus", "--state", "--outdir")
 
 
+#: What starts `python -m tpcheck …` several times.
+LAUNCHERS = ("torchrun", "srun")
+
+
 def bad_commands(text: str) -> Iterator[str]:
     """Shell lines with a program, an option or a path that is not there."""
     there = {name for block in blocks(text) if (name := block.file)}
@@ -46,6 +50,8 @@ def _complaints(command: Command, there: set[str]) -> Iterator[str]:
     elif program == "pytest":
         options = [word.split("=")[0] for word in words if word.startswith("--")]
         yield from (f"no option {option}" for option in options if option not in _pytest_options())
+    elif program in LAUNCHERS and "tpcheck" in words:
+        yield from _parsed(words[words.index("tpcheck") + 1 :])
     elif program not in ("pip", "python", "pre-commit"):
         yield f"an unknown program {program}"
     written = {value for option, value in _pairs(command.words) if option in WRITES}

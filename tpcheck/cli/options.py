@@ -36,7 +36,7 @@ Targets = Annotated[
     list[str] | None,
     typer.Argument(metavar="[FILE_OR_DIR[::NAME] ...]", help="Default: properties/."),
 ]
-Engine = Annotated[str, typer.Option("--engine", help="gloo, nccl or threads.")]
+Engine = Annotated[str, typer.Option("--engine", help="gloo, nccl, threads or torchrun.")]
 Examples = Annotated[
     int, typer.Option("--examples", help="Cases per check, at most.", **whole_number(1))
 ]

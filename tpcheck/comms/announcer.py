@@ -50,26 +50,42 @@ class Announcer:
         self._refuse_circle()
 
     def _refuse_unlike(self, mine: Post, members: tuple[int, ...], *, message: bool) -> None:
-        for peer in mine.members:  # itself among them: what it sends itself it must expect, too
-            theirs = mine if peer == self.rank else self._posted_by(peer, mine)
-            if theirs is None or mine.meets(self.rank, theirs, peer):
-                continue
-            raise CollectiveMismatch(
-                Refused(
-                    mine=Entered(self.rank, mine.text),
-                    theirs=Entered(peer, theirs.text),
-                    step=mine.step + 1,
-                    members=members,
-                    message=message,
-                    uneven=mine.uneven(self.rank, theirs, peer),
-                )
-            )
-
-    def _posted_by(self, peer: int, mine: Post) -> Post | None:
-        return self.board.find(peer, self.epoch, mine.group, mine.step)
+        refused = unlike(self.board, self.epoch, self.rank, mine, members, message=message)
+        if refused is not None:
+            raise CollectiveMismatch(refused)
 
     def _refuse_circle(self) -> None:
         circle = self.board.circle(self.rank, self.epoch)
         if circle:
             entered = (Entered(r, self.board.last(r, self.epoch, 1)[0].text) for r in circle)
             raise CollectiveMismatch(Refused(circle=tuple(entered)))
+
+
+def unlike(
+    board: Board,
+    epoch: int,
+    rank: int,
+    mine: Post,
+    members: tuple[int, ...] | None = None,
+    *,
+    message: bool = False,
+) -> Refused | None:
+    """What can't meet what a rank has posted; None where nothing is known of.
+
+    Args:
+        members: in the order of the group.
+        message: whether it is between two ranks.
+    """
+    for peer in mine.members:  # itself among them: what it sends itself it must expect, too
+        theirs = mine if peer == rank else board.find(peer, epoch, mine.group, mine.step)
+        if theirs is None or mine.meets(rank, theirs, peer):
+            continue
+        return Refused(
+            mine=Entered(rank, mine.text),
+            theirs=Entered(peer, theirs.text),
+            step=mine.step + 1,
+            members=members or mine.members,
+            message=message,
+            uneven=mine.uneven(rank, theirs, peer),
+        )
+    return None

@@ -73,6 +73,7 @@ class Agent:
         self.launch, self.told, self.control = launch, told, control
         self.folder: RunFolder | None = None
         self.zygote: ZygoteProcess | None = None
+        self.made: Path | None = None  # the driver's folder, made here
         self._lock = threading.Lock()
         self._hosting: list[threading.Thread] = []
 
@@ -100,6 +101,8 @@ class Agent:
             self.zygote.close()
         if self.folder is not None:
             self.folder.remove()
+        if self.made is not None:
+            folders.remove(self.made)
 
     def _host(self, asked: dict[str, Any]) -> None:
         """One host, from its start to its end."""
@@ -136,7 +139,9 @@ class Agent:
             os.close(memory)
             raise
         folder = Path(asked["folder"])
-        data.send(in_json(Parcel.STARTED, pid=host.pid, shared=folder.exists()))
+        shared = self.made is None and folder.exists()
+        self.made = None if shared else folder
+        data.send(in_json(Parcel.STARTED, pid=host.pid, shared=shared))
         return Hosted(host, zygote, self._lock, board, memory, data, folder)
 
 
@@ -147,7 +152,7 @@ class Hosted:
     Args:
         lock: held by whoever asks the zygote.
         memory: the board's, until the host has it.
-        folder: the driver's of this run, which is made here, too.
+        folder: the driver's of this run, which is made here, too, where it is not there.
     """
 
     host: Host
@@ -161,6 +166,7 @@ class Hosted:
     _known: tuple[int, int] = (0, 0)
     _head: bytes = b""
     _logged: int = 0
+    _given: list[str] = field(default_factory=list)
 
     def carry(self) -> None:
         """Until the host, or the driver's interest in it, has ended.
@@ -168,7 +174,6 @@ class Hosted:
         Raises:
             Broken: the driver wants it no more.
         """
-        shared = self.folder.exists()
         try:
             while not self._over():
                 ready = readable([self.data.connection.fileno(), *self.host.descriptors()], LOOK)
@@ -180,8 +185,7 @@ class Hosted:
         finally:
             self._close_memory()
             self.host.kill()
-            if not shared:
-                folders.remove(self.folder)
+            self._forget_files()
 
     def _over(self) -> bool:
         lost = self.host.lost
@@ -199,7 +203,9 @@ class Hosted:
         elif kind is Parcel.STACKS:
             self.host.ask_for_stacks()
         elif kind is Parcel.FILES:
+            self._forget_files()
             files, made, self.watched = parcels.unpacked(body)
+            self._given = [*files, *made]
             self.folder.mkdir(parents=True, exist_ok=True)
             parcels.write(files, made, self.folder)
 
@@ -225,3 +231,9 @@ class Hosted:
             close_to_others(self.memory)
             os.close(self.memory)
             self.memory = None
+
+    def _forget_files(self) -> None:
+        """Those of the last case; the next has others, under other names."""
+        for name in self._given:
+            folders.remove(Path(name))
+        self._given = []

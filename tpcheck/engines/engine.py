@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,12 +195,12 @@ class Engine:
             board=self.world.board,
             time_limit=self.time_limit,
             status_of=self.world.status_of,
+            require=partial(_require_agents, self),
         )
         outcomes = wait.outcomes()
         self.world.loaded.update(*(o.loaded for o in outcomes if not isinstance(o, Mismatch)))
         if wait.spoilt:
-            if (agents := self.world.agents) is not None:
-                agents.require()  # without one, what became of its rank says nothing
+            _require_agents(self)
             self.kill()
             self.world.folder.require_room()
         return outcomes
@@ -233,3 +234,14 @@ class Engine:
         """A number for a case, never used before in this engine."""
         self.epoch += 1
         return self.epoch
+
+
+def _require_agents(engine: Engine) -> None:
+    """Raises `EngineUnavailable` where a process of a launch is gone: what became of its rank says
+    nothing of the candidate."""
+    try:
+        if (agents := engine.world.agents) is not None:
+            agents.require()
+    except EngineUnavailable:
+        engine.kill()
+        raise

@@ -47,6 +47,8 @@ class Launched(ZygoteProcess):
         self._loaded: set[str] = set()
         self._agents: dict[int, tuple[Wire, str]] = {}  # rank → its connection, and its machine
         self._relays: dict[int, Relay] = {}  # number of a request → what stands for it
+        self._without: str | None = None  # why no world can be started any more
+        self._required = time.monotonic()  # when the agents were last asked
         self._number = _OTHERS
         self._token = secrets.token_hex(16)
         self._store = launch.store()
@@ -56,10 +58,10 @@ class Launched(ZygoteProcess):
         self._store.set(ADDRESS, json.dumps(told))
 
     def meet(self) -> None:
-        """Waits for the agents of all other ranks.
+        """Waits for the agents of all other ranks, and asks whether they are there.
 
         Raises:
-            EngineUnavailable: one does not come.
+            EngineUnavailable: one does not come, or is gone.
         """
         deadline = time.monotonic() + MEET
         while len(self._agents) < self.launch.size - 1:
@@ -74,22 +76,33 @@ class Launched(ZygoteProcess):
             wire, about = dialled
             if "rank" in about:
                 self._agents[about["rank"]] = wire, str(about["host"])
+        self.require()
 
-    def require(self) -> None:
+    def require(self, *, every: bool = False) -> None:
         """
+        Args:
+            every: not more often than once in `PING_LIMIT` seconds.
+
         Raises:
             EngineUnavailable: one does not answer: its machine is cut off, or its launcher has
                 ended it.
         """
+        if every and time.monotonic() < self._required + PING_LIMIT:
+            return
+        self._required = time.monotonic()
         for rank, (control, machine) in self._agents.items():
+            if self._without is not None:
+                break
             try:
                 control.send(packed(Parcel.PING))
                 control.expect(Parcel.PONG, PING_LIMIT)
             except Broken:
-                raise EngineUnavailable(
+                self._without = (
                     f"the process of rank {rank} on {machine} no longer answers: its machine is "
                     "cut off, or it was ended"
-                ) from None
+                )
+        if self._without is not None:  # for good: nothing here starts it again
+            raise EngineUnavailable(self._without)
 
     # ---- as `Forks`
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from tpcheck.comms.announcer import unlike
 from tpcheck.comms.board import Board
 from tpcheck.engines.hosts import Host, stacks, watch
 from tpcheck.engines.standstill import Standstill
@@ -37,7 +38,12 @@ LOOK, LOOK_CLOSELY = 0.2, 0.02
 
 
 class Collection:
-    """The wait for one case: collects outcomes and decides when to stop waiting."""
+    """The wait for one case: collects outcomes and decides when to stop waiting.
+
+    Args:
+        status_of: how a host has ended.
+        require: raises where the machine of a rank is gone; asked once per time limit.
+    """
 
     def __init__(
         self,
@@ -47,9 +53,11 @@ class Collection:
         board: Board,
         time_limit: float,
         status_of: Callable[[Host], int | None],
+        require: Callable[[], None] = lambda: None,
     ) -> None:
         self.work, self.board = work, board
-        self.time_limit, self.status_of = time_limit, status_of
+        self.time_limit, self.status_of, self.require = time_limit, status_of, require
+        self._required = time.monotonic()
         self.size = work.case.world_size
         self.host_of = {r: h for h in hosts for r in h.ranks if r < self.size}
         self.found: dict[int, RankReport | Mismatch] = {}
@@ -68,10 +76,14 @@ class Collection:
         """One per rank, whatever happened to it."""
         while self._pending():
             self._receive(LOOK_CLOSELY if self.found else LOOK)
+            if time.monotonic() > self._required + self.time_limit:
+                self.require()
+                self._required = time.monotonic()
             impasse = self._give_up() if self._pending() else None
             if impasse:
                 self._abandon(impasse)
                 break
+        self.found |= _unlike(self.board, self.work.epoch, self.found)
         self._tell_consequences()
         return [self.found[rank] for rank in range(self.size)]
 
@@ -223,3 +235,22 @@ class Collection:
             stuck = replace(impasse, absent=tuple(self._absent(rank)), scene=scene)
             self.dead.add(rank)
             self.found[rank] = Mismatch("rank", kind, rank, detail=stuck)
+
+
+def _unlike(
+    board: Board, epoch: int, found: Mapping[int, RankReport | Mismatch]
+) -> dict[int, Mismatch]:
+    """Ranks that do not see one another's board have entered collectives that can't meet: what
+    they came to, a hang or what the backend raises, follows from it. Their outcomes then."""
+    failed = {rank: o for rank, o in found.items() if isinstance(o, Mismatch)}
+    if any(outcome.kind in (Kind.COLLECTIVE, Kind.CRASH) for outcome in failed.values()):
+        return {}
+    for rank, outcome in sorted(failed.items()):
+        for post in board.last(rank, epoch, 1):
+            if (refused := unlike(board, epoch, rank, post)) is not None:
+                detail = replace(refused, scene=outcome.scene)
+                others = {
+                    r: o.seen_at(replace(o.scene, consequence=True)) for r, o in failed.items()
+                }
+                return others | {rank: Mismatch("collective", Kind.COLLECTIVE, rank, detail=detail)}
+    return {}

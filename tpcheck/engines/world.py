@@ -180,8 +180,7 @@ class World:
         the run's files, may have ended them since."""
         watch(self.hosts, 0.0)
         whole = self._store is None or self._store.exists()
-        sources = (self._zygote, self._muster.source)
-        forks = all(source is not None and source.alive for source in sources)
+        forks = all(s is not None and s.alive for s in (self._zygote, self._muster.source))
         odd = any(host.take() is not None or host.lost for host in self.hosts)
         return whole and forks and not odd
 
@@ -222,11 +221,11 @@ class World:
                 return message
             if message is not None:
                 continue
-            late = time.monotonic() > deadline
-            if late or any(other.lost for other in self.hosts):
-                why = _ended(self.hosts, host, doing, late=late)
+            if (why := _ended(self.hosts, host, doing, deadline)) is not None:
                 self.kill()
                 raise EngineUnavailable(f"engine {self.kind.name!r}: {why}")
+            if self.agents is not None:
+                self.agents.require(every=True)
             watch(self.hosts, min(LOOK, deadline - time.monotonic()))
 
     def status_of(self, host: Host) -> int | None:
@@ -247,9 +246,12 @@ def _board(kind: Kind, size: int) -> tuple[Board, int]:
         raise EngineUnavailable(f"engine {kind.name!r} could not start: {why}") from None
 
 
-def _ended(hosts: Sequence[Host], host: Host, doing: str, *, late: bool) -> str:
-    """Why a host says nothing: it has ended, or one without which it can't go on."""
-    lost = [other for other in hosts if other.lost]
+def _ended(hosts: Sequence[Host], host: Host, doing: str, deadline: float) -> str | None:
+    """Why a host says nothing: it has ended, or one without which it can't go on; None while it
+    may."""
+    late, lost = time.monotonic() > deadline, [other for other in hosts if other.lost]
+    if not late and not lost:
+        return None
     found = host if late or host in lost else lost[0]
     what = "hung" if late else "died"
     return f"rank {found.ranks[0]} {what} ({doing}): {found.log_tail()[-300:]}"

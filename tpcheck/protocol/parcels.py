@@ -20,6 +20,9 @@ _MARK = b"tpagent\n"
 #: Bytes of one parcel, at most: a case's files go in one.
 LIMIT = 1 << 34
 _CHUNK = 1 << 20
+#: When the system takes a silent connection for dead: after some 30 seconds, in which the other
+#: machine's system has not answered. With less, a switch that is started anew would end a run.
+_KEEPS = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
 
 class Parcel(IntEnum):
@@ -89,6 +92,9 @@ class Wire:
         connection.setblocking(True)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPS.items():
+            if hasattr(socket, option):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self.waiting: list[tuple[Parcel, bytes]] = []
 
     def send(self, parcel: bytes) -> None:
