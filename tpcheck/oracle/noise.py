@@ -41,8 +41,8 @@ WORTH = 10_000
 #: Runs, at most, that are made at once. With more, they take more memory, and can't be spread over
 #: as many processors; with fewer, small cases cost what Python's part in each operation costs.
 AT_ONCE = 18
-#: Numbers in all their results up to which runs are made at once: a quarter of a gigabyte. Beyond
-#: it, operations are large and gain nothing.
+#: Numbers of runs, in all, up to which they are made at once: a quarter of a gigabyte. Beyond it,
+#: operations are large and gain nothing.
 MOST_NUMBERS = 1 << 25
 
 
@@ -127,7 +127,7 @@ class Noise:
 
     def _made(self, batch: Batch) -> list[Run]:
         """The runs of a batch, at once where that can be."""
-        if batch.count > 1 and self._scales.numbers * batch.count <= MOST_NUMBERS:
+        if batch.count > 1 and self._numbers * batch.count <= MOST_NUMBERS:
             with contextlib.suppress(Exception):  # whatever a reference does with its tensors
                 return self._at_once(batch)
         return [self.deviations(*stream) for stream in batch.streams]
@@ -153,6 +153,14 @@ class Noise:
         if (name := differs(self.exact, each[0])) is not None:
             raise Apart(f"{name}: without errors it is not what one run gives")
         return [self._off(one, noise) for one in each[1:]]
+
+    @property
+    def _numbers(self) -> int:
+        """How many a run has: in the results of its operations, and in what it is given."""
+        problems = self.passes.problems
+        given = [*problems[0].params.values()]
+        given += [t for p in problems for inputs in p.inputs for t in inputs.values()]
+        return self._scales.numbers + sum(t.numel() for t in given)
 
     @property
     def _arithmetic(self) -> Arithmetic:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tpcheck.tensors.lanes import Lanes
 from tpcheck.tensors.live import local
 from tpcheck.training import Scaling
 
@@ -21,7 +22,8 @@ def scale(tensors: Iterable[Tensor], by: float) -> None:
     if by != 1.0:
         with torch.no_grad(), torch._C._DisableTorchDispatch():
             for tensor in tensors:
-                tensor.mul_(by)
+                # without dispatch `Lanes` are nothing but a size
+                (tensor.each if isinstance(tensor, Lanes) else tensor).mul_(by)
 
 
 def unscaled(gradient: Tensor | None, by: float) -> Tensor | None:

@@ -43,6 +43,13 @@ class Lanes(Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         return f"Lanes({len(self.each)} × {list(self.shape)})"
 
+    def data_ptr(self) -> int:
+        """Nobody reads its memory: it has none of its own."""
+        raise Apart("the memory of several runs is asked for")
+
+    def __dlpack__(self, *given: Any, **named: Any) -> Any:
+        raise Apart("the memory of several runs is asked for")
+
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod

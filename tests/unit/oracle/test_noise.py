@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.unit.oracle.test_expected import CASE, DIMS, Routed
-from tpcheck import Case, Layout, Spec, Training, specs
+from tpcheck import Case, Layout, Scaling, Spec, Training, specs
 from tpcheck.bounds import lanes
 from tpcheck.oracle import noise
-from tpcheck.oracle.effort import CONFIRM
+from tpcheck.oracle.effort import CLOSER, CONFIRM
 from tpcheck.oracle.noise import Batch, Noise
 from tpcheck.oracle.pose import Posed, pose
 
@@ -61,10 +61,12 @@ def adamw(parameters: Any) -> Any:
 
 
 TRAINED = replace(specs.mlp(), training=Training(adamw, steps=2, main=torch.float32))
+SCALED = Training(adamw, steps=2, main=torch.float32, scaling=Scaling(initial=2.0**4))
 SUBJECTS: dict[str, tuple[Spec, dict[str, Any]]] = {
     "mlp": (specs.mlp(), DIMS),
     "attention": (specs.attention(), ATTENTION),
     "trained": (TRAINED, DIMS),
+    "of a loss that is scaled": (replace(TRAINED, training=SCALED), DIMS),
 }
 
 
@@ -174,3 +176,21 @@ def test_what_can_not_be_at_once_is_made_alone(
     assert apart
     for key, right in spread(alone(spec, case, monkeypatch)).items():
         assert torch.equal(found[key], right)
+
+
+def test_large_tensors_are_not_held_several_times(
+    monkeypatch: pytest.MonkeyPatch, apart: Errors
+) -> None:
+    """A table of which few rows are read has many numbers, and its results few."""
+    asked: list[Batch] = []
+    monkeypatch.setattr(Noise, "_at_once", lambda own, batch: asked.append(batch))
+    rows = noise.MOST_NUMBERS // noise.AT_ONCE // 2
+    spec = Spec(
+        name="table",
+        cases=[Case()],
+        reference=lambda case: nn.Embedding(rows, 4),
+        inputs=lambda case, draw: {"ids": torch.tensor([0, 2])},
+        layout=lambda case: Layout(),
+    )
+    pose(spec, replace(CASE, dims={}, microbatches=1, dtype="float64"), CLOSER)
+    assert not asked

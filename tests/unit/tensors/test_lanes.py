@@ -155,6 +155,8 @@ def test_what_every_run_decides_alike_is_decided() -> None:
         lambda x: (x > 0).nonzero(),
         lambda x: x[x > 0],
         lambda x: x.numpy(),
+        lambda x: x.data_ptr(),
+        torch.utils.dlpack.from_dlpack,
         lambda x: torch.zeros(2).add_(x),
         lambda x: torch.zeros(2).index_put_((torch.tensor([0, 1]),), x),
     ],

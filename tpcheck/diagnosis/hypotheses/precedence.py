@@ -136,11 +136,11 @@ def by_values(facts: Facts) -> Diagnosis | None:
     exact = reruns.right_in_float64(facts)
     if exact and reruns.rounding_only(facts, first):
         return reruns.precision_loss(facts, first)
-    differ = evident.replicas(wrong)
-    named = _named(facts, first) or differ
+    named = _named(facts, first) or evident.replicas(wrong)
     if (refuted := reruns.not_between_ranks(facts, first, named)) is not None:
         # what is wrong on one rank, too, does not have ranks with the same part differ
-        named = differ or refuted
+        differ = [m for m in wrong if m.kind is Kind.REPLICA]
+        named = evident.replicas(differ) if differ else refuted
     return reruns.in_this_dtype(facts, first, named) if exact else named
 
 
