@@ -120,16 +120,23 @@ class Noise:
         return self._off(self._walked(passes, self.module, noise), noise)
 
     def _each(self, batches: Sequence[Batch]) -> list[list[Run]]:
-        made = [partial(self._made, batch) for batch in batches]
+        alone = [partial(self._alone, batch) for batch in batches]
+        if batches and self._numbers * max(b.count for b in batches) <= MOST_NUMBERS:
+            made = [partial(self._made, batch) for batch in batches]
+            # in other processes: operators may not survive tensors that are none of torch's own
+            return over_cores(made, _packed, self._unpacked, least=1, instead=alone)
         if sum(batch.count for batch in batches) * self._scales.size < WORTH:
-            return [runs() for runs in made]
-        return over_cores(made, _packed, self._unpacked, least=1)
+            return [runs() for runs in alone]
+        return over_cores(alone, _packed, self._unpacked, least=1)
 
     def _made(self, batch: Batch) -> list[Run]:
         """The runs of a batch, at once where that can be."""
-        if batch.count > 1 and self._numbers * batch.count <= MOST_NUMBERS:
-            with contextlib.suppress(Exception):  # whatever a reference does with its tensors
-                return self._at_once(batch)
+        with contextlib.suppress(Exception):  # whatever a reference does with its tensors
+            return self._at_once(batch)
+        return self._alone(batch)
+
+    def _alone(self, batch: Batch) -> list[Run]:
+        """The same, one after the other."""
         return [self.deviations(*stream) for stream in batch.streams]
 
     def _at_once(self, batch: Batch) -> list[Run]:

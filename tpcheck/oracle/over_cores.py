@@ -3,8 +3,10 @@ it, which hands back what its runs gave and ends."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
+import resource
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -23,6 +25,7 @@ def over_cores(
     unpack: Callable[[Any], T],
     *,
     least: int = SHARE,
+    instead: Sequence[Callable[[], T]] | None = None,
 ) -> list[T]:
     """What each gives, in order. None may depend on what another one changes. Where a child can't
     be used, or does not come to its end, its share is run here.
@@ -30,23 +33,28 @@ def over_cores(
     Args:
         pack, unpack: what a child hands over, which is to be pickled fast, and back.
         least: runs that a child makes, at least.
+        instead: what is run here for each that did not come to its end in a child. All run in
+            children then: they may end the process that they are in.
 
     Raises:
         BaseException: what a run raises.
     """
     count = min(_cores(), len(runs) // least)
-    if count < 2 or not _may_fork():
-        return [run() for run in runs]
+    here = runs if instead is None else instead
+    if count < (2 if instead is None else 1) or not _may_fork():
+        return [run() for run in here]
     shares = [range(k, len(runs), count) for k in range(count)]
     found: dict[int, T] = {}
     children: list[_Child] = []
+    given_away = shares[1:] if instead is None else shares
     try:
-        for own in shares[1:]:
+        for own in given_away:
             children.append(_Child([runs[i] for i in own], pack))
-        found |= {i: runs[i]() for i in shares[0]}
-        for child, own in zip(children, shares[1:], strict=True):
+        if instead is None:
+            found |= {i: runs[i]() for i in shares[0]}
+        for child, own in zip(children, given_away, strict=True):
             given = child.given()
-            of_it = [runs[i]() for i in own] if given is None else map(unpack, given)
+            of_it = [here[i]() for i in own] if given is None else map(unpack, given)
             found |= dict(zip(own, of_it, strict=True))
     finally:
         for child in children:
@@ -77,6 +85,8 @@ class _Child:
         code = 1
         try:
             os.close(reader)
+            faulthandler.disable()  # an end of this kind is told by what does not come
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             data = pickle.dumps([pack(run()) for run in runs], protocol=pickle.HIGHEST_PROTOCOL)
             with os.fdopen(writer, "wb") as to:
                 to.write(data)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tpcheck import Layout, Spec, specs
 from tpcheck.case import Case
+from tpcheck.oracle import noise
 from tpcheck.oracle.effort import CLOSER, CONFIRM, SCREEN
 from tpcheck.oracle.expected import evaluate, expect
 from tpcheck.oracle.noise import Batch, Noise
@@ -128,14 +129,15 @@ def test_closer_bounds_make_the_runs_that_are_not_there_yet(
     batches: list[Batch] = []
     right, at_once = Noise.deviations, Noise._at_once
 
-    def deviations(noise: Noise, k: int, amplitude: float = 1.0) -> Any:
+    def deviations(own: Noise, k: int, amplitude: float = 1.0) -> Any:
         alone.append(k)
-        return right(noise, k, amplitude)
+        return right(own, k, amplitude)
 
-    def several(noise: Noise, batch: Batch) -> Any:
+    def several(own: Noise, batch: Batch) -> Any:
         batches.append(batch)
-        return at_once(noise, batch)
+        return at_once(own, batch)
 
+    monkeypatch.setattr(noise, "over_cores", lambda runs, *_, **__: [run() for run in runs])
     monkeypatch.setattr(Noise, "deviations", deviations)
     monkeypatch.setattr(Noise, "_at_once", several)
     posed = pose(specs.mlp(), replace(CASE, dtype="float32"))

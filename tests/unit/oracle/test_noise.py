@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,10 +28,15 @@ ATTENTION = {
 Errors = list[Exception]
 
 
+def here(runs: Any, *_: Any, **__: Any) -> list[Any]:
+    """As `over_cores`, in this process."""
+    return [run() for run in runs]
+
+
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[Errors]:
     """Why runs were not made at once."""
-    monkeypatch.setattr(noise, "WORTH", math.inf)  # in this process
+    monkeypatch.setattr(noise, "over_cores", here)
     found: Errors = []
     at_once = Noise._at_once
 
@@ -194,3 +201,19 @@ def test_large_tensors_are_not_held_several_times(
     )
     pose(spec, replace(CASE, dims={}, microbatches=1, dtype="float64"), CLOSER)
     assert not asked
+
+
+def test_what_ends_its_process_is_made_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an operator does that reads memory which is not there."""
+    driver = os.getpid()
+
+    def crash(own: Noise, batch: Batch) -> Any:
+        assert os.getpid() != driver
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    spec, dims = SUBJECTS["mlp"]
+    case = Case(dims=dims, dtype="float32", mesh={"tp": 2})
+    right = spread(alone(spec, case, monkeypatch))
+    monkeypatch.setattr(Noise, "_at_once", crash)
+    for key, found in spread(pose(spec, case, CONFIRM)).items():
+        assert torch.equal(found, right[key])
