@@ -138,8 +138,9 @@ def by_values(facts: Facts) -> Diagnosis | None:
         return reruns.precision_loss(facts, first)
     named = _named(facts, first) or evident.replicas(wrong)
     if (refuted := reruns.not_between_ranks(facts, first, named)) is not None:
-        # what is wrong on one rank, too, does not have ranks with the same part differ
-        differ = [m for m in wrong if m.kind is Kind.REPLICA]
+        # what a step leaves wrong on one rank, too, does not have ranks with the same part differ
+        after = not first[0].kind.is_reduced
+        differ = [m for m in wrong if m.kind is Kind.REPLICA] if after else []
         named = evident.replicas(differ) if differ else refuted
     return reruns.in_this_dtype(facts, first, named) if exact else named
 
