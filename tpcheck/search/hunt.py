@@ -17,6 +17,7 @@ from tpcheck.evidence import Stuck
 from tpcheck.search.drawn import strategy_of
 from tpcheck.search.failures import family, size
 from tpcheck.search.options import SHRINK_CASES, Options
+from tpcheck.search.schedule import share
 from tpcheck.search.stream import Stream
 from tpcheck.search.trials import Trials
 from tpcheck.verdict import CaseResult
@@ -80,7 +81,7 @@ class Hunt:
         left = self._shares()
         while turn := [degree for degree in left if left[degree]]:
             for index, degree in enumerate(turn):
-                self._until = _share(deadline, len(turn) - index)
+                self._until = share(deadline, len(turn) - index)
                 count = min(SLICE, left[degree])
                 ran = self._search(self._stream(degree), count)
                 ended = ran < count and not self._late()
@@ -104,8 +105,8 @@ class Hunt:
         degrees = sorted(set(self.check.spec.degrees or self.options.degrees))
         if not callable(self.check.spec.cases):
             degrees = degrees[:1]  # a list of cases says its degrees itself
-        share, more = divmod(self.options.examples, len(degrees))
-        return {degree: share + (index < more) for index, degree in enumerate(degrees)}
+        each, more = divmod(self.options.examples, len(degrees))
+        return {degree: each + (index < more) for index, degree in enumerate(degrees)}
 
     def _stream(self, degree: int) -> Stream:
         if degree not in self._streams:
@@ -220,14 +221,6 @@ class Hunt:
             if self.failing and family(self.failing[0]) == family(first[0]):
                 break
         self.failing = first + [r for r in self.failing if family(r) == family(first[0])]
-
-
-def _share(deadline: float | None, turns: int) -> float | None:
-    """When a turn ends, of those that are left."""
-    if deadline is None:
-        return None
-    now = time.monotonic()
-    return now + max(0.0, deadline - now) / turns
 
 
 def _cost(result: CaseResult) -> int:

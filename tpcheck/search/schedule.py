@@ -60,8 +60,8 @@ class Schedule:
         """The next job; None where there is none, or none yet: failures wait until all checks have
         been given their share."""
         if self._waiting:
-            share = self._share(len(self._waiting))
-            return Job(self._waiting.popleft(), share, find_only=share is not None)
+            until = share(self._end, math.ceil(len(self._waiting) / self._at_once))
+            return Job(self._waiting.popleft(), until, find_only=until is not None)
         if self._failed:
             assert self._end is not None, "without a budget nothing waits to be explained"
             return Job(self._failed.popleft(), shrink=time.monotonic() < self._end)
@@ -83,10 +83,10 @@ class Schedule:
             result.reason = reasons.not_explained(found.reason, result.reason)
         return result
 
-    def _share(self, left: int) -> float | None:
-        """When a check's time is up, where so many share what there is."""
-        if self._end is None:
-            return None
-        now = time.monotonic()
-        turns = math.ceil(left / self._at_once)
-        return now + max(0.0, self._end - now) / turns
+
+def share(deadline: float | None, turns: int) -> float | None:
+    """When a turn ends, of those that are left; None where no time is set."""
+    if deadline is None:
+        return None
+    now = time.monotonic()
+    return now + max(0.0, deadline - now) / turns
