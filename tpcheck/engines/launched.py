@@ -145,12 +145,13 @@ class Launched(ZygoteProcess):
         while relay.data is None:
             dialled = self._accepted(deadline)
             if dialled is None:
-                raise EngineUnavailable(
-                    f"engine 'torchrun': rank {awaited.index} did not start in time"
-                )
+                raise self._not_in_time(awaited)
             wire, about = dialled
             if (other := self._relays.get(about.get("number", 0))) is not None:
                 other.data = wire
+        started = relay.data.waiting or self._comes(relay.data.connection, deadline)
+        if not started:
+            raise self._not_in_time(awaited)
         shared = relay.begin(deadline, self.folder.path)
         connection, log = awaited.connection, awaited.log
         return RemoteHost(awaited.index, awaited.ranks, connection, relay.pid, log, shared=shared)
@@ -177,15 +178,33 @@ class Launched(ZygoteProcess):
         self._listening.close()
         super().close()
 
-    def _accepted(self, deadline: float) -> tuple[Wire, dict[str, Any]] | None:
-        """The next that dials and knows the token; None where none does in time."""
+    def _not_in_time(self, awaited: Awaited) -> EngineUnavailable:
+        return EngineUnavailable(f"engine 'torchrun': rank {awaited.index} did not start in time")
+
+    def _comes(self, connection: socket.socket, deadline: float) -> bool:
+        """Whether something comes there in time; meanwhile the agents are asked whether they are
+        there.
+
+        Raises:
+            EngineUnavailable: one is gone.
+        """
         while (left := deadline - time.monotonic()) > 0:
-            if not readable([self._listening.fileno()], left):
-                return None
+            if readable([connection.fileno()], min(left, PING_LIMIT)):
+                return True
+            self.require(every=True)
+        return False
+
+    def _accepted(self, deadline: float) -> tuple[Wire, dict[str, Any]] | None:
+        """The next that dials and knows the token; None where none does in time.
+
+        Raises:
+            EngineUnavailable: an agent is gone.
+        """
+        while self._comes(self._listening, deadline):
             connection, _ = self._listening.accept()
             wire = Wire(connection)
             with contextlib.suppress(Broken, ValueError):
-                about = json.loads(wire.expect(Parcel.HELLO, left))
+                about = json.loads(wire.expect(Parcel.HELLO, PING_LIMIT))
                 if secrets.compare_digest(str(about.pop("token", "")), self._token):
                     return wire, about
             wire.close()

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,14 +131,26 @@ def processes(folder: Path, count: int) -> list[subprocess.Popen[str]]:
     ]
 
 
-def test_a_process_that_is_gone_leaves_the_rest_unknown(folder: Path) -> None:
+def runs_a_case(folder: Path, _: int) -> bool:
+    return (folder / "ran").exists()
+
+
+def starts_a_rank(_: Path, process: int) -> bool:
+    """Whether the process has asked for one: it has begun what ranks are forked from."""
+    return bool(Path(f"/proc/{process}/task/{process}/children").read_text())
+
+
+@pytest.mark.parametrize("moment", [runs_a_case, starts_a_rank])
+def test_a_process_that_is_gone_leaves_the_rest_unknown(
+    folder: Path, moment: Callable[[Path, int], bool]
+) -> None:
     first, second = processes(folder, 2)
     try:
-        assert first.stdout is not None
         kept = folder / ".tpcheck"
         deadline = time.monotonic() + 120
-        while not (folder / "ran").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        while not moment(folder, second.pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         os.kill(second.pid, signal.SIGSTOP)  # as a machine that is cut off
         said, _ = first.communicate(timeout=120)
         assert first.returncode == 3, said

@@ -20,7 +20,7 @@ from tests import candidates
 from tpcheck import Case, Check, Layout, Spec, specs
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
-from tpcheck.search import hunt
+from tpcheck.search import hunt, schedule
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
@@ -173,8 +173,10 @@ def test_the_time_budget_ends_a_search_without_a_verdict_or_with_what_ran(
     gloo: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = itertools.count()  # at the clock, a fiftieth of a second each
+    clock = SimpleNamespace(monotonic=lambda: next(looks) / 50)
     with monkeypatch.context() as patch:
-        patch.setattr(hunt, "time", SimpleNamespace(monotonic=lambda: next(looks) / 50))
+        for module in (hunt, schedule):
+            patch.setattr(module, "time", clock)
         result = Search(RIGHT, gloo, Options(examples=2000, corpus=None)).run(deadline=1.0)
     assert result.verdict is Verdict.PASS and 0 < result.examples < 50
     result = Search(RIGHT, gloo, Options(corpus=None)).run(deadline=time.monotonic() - 1)
