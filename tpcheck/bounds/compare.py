@@ -141,7 +141,8 @@ def _norm_ratio(error: Tensor, sigma: Tensor, spread: Spread) -> tuple[float, fl
     if scale == 0.0:
         return (math.inf if size > 0 else 0.0), 1.0
     # few elements dominating σ are few independent errors: the participation ratio counts them
-    count = scale**4 / float(sigma.pow(4).sum()) if scale > 1e-60 else sigma.numel()
+    some = scale > 1e-60 and not spread.least
+    count = scale**4 / float(sigma.pow(4).sum()) if some else sigma.numel()
     return size / scale, spread.norm_limit(int(max(1.0, count)))
 
 

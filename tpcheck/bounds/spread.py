@@ -31,7 +31,7 @@ MARGIN = {torch.float64: 16.0}
 #: widens the bounds.
 STRAIN = 8.0
 
-#: With fewer rows or columns than this the rank-one estimate of `_pooled` rests on a handful of
+#: With fewer rows or columns than this the rank-one estimate of `pooled` rests on a handful of
 #: numbers, and the mean of the whole tensor stands in for it. Smaller would underestimate σ in
 #: narrow tensors (false alarms); larger would blur rows of different magnitude (hidden faults).
 FEW = 4
@@ -65,6 +65,7 @@ class Spread:
         runs: how many samples are behind `gain`.
         elements: of the full tensor, to which `gain` belongs.
         independent: how many independent errors the tensor's come from, where that is known.
+        least: whether σ is the least that it can be; limits then are, too.
     """
 
     sigma: Tensor
@@ -75,6 +76,7 @@ class Spread:
     runs: int = 1
     elements: int = 0
     independent: float = math.inf
+    least: bool = False
 
     def elementwise_limit(self, elements: int) -> float:
         """How many σ the worst of `elements` values may be off."""
@@ -120,9 +122,9 @@ def spread(
     squares = torch.where(unsure, 0.0, squares)
     if squares.numel() == 0:
         return Spread(squares, 1, 1, chance)
-    grid = squares.reshape(-1, squares.shape[-1]) if squares.ndim >= 2 else squares.reshape(1, -1)
+    grid = in_rows(squares)
     errors = (own.double() ** 2).reshape(grid.shape)
-    variance = torch.maximum(torch.maximum(grid, _pooled(grid)), _pooled(errors))
+    variance = torch.maximum(torch.maximum(grid, pooled(grid)), pooled(errors))
     sigma = variance.reshape(squares.shape).sqrt()
     if strained:
         sigma = _with_jumps(sigma, [*deviations, *(up + down for up, down in strained)])
@@ -191,7 +193,12 @@ def _with_jumps(sigma: Tensor, deviations: Sequence[Tensor]) -> Tensor:
     return torch.maximum(sigma, worst - JUMP * sigma)
 
 
-def _pooled(grid: Tensor) -> Tensor:
+def in_rows(squares: Tensor) -> Tensor:
+    """[rows, columns]; a vector is one row."""
+    return squares.reshape(-1, squares.shape[-1]) if squares.ndim >= 2 else squares.reshape(1, -1)
+
+
+def pooled(grid: Tensor) -> Tensor:
     """What rows and columns of squared errors [rows, columns] say together of each element.
 
     A few samples say little about one element. The rank-one estimate (row mean × column mean /

@@ -104,7 +104,7 @@ def measure(
         for dtype in dtypes:
             least: dict[str, list[float]] = {fault: [] for fault in FAULTS}
             for case in _cases(subject, tp, dtype, runs, seed):
-                posed = pose(check.spec, case)
+                posed = pose(check.spec, case, None)
                 _must_pass(runner, posed)
                 for fault, known in least.items():
                     known.append(_least(runner, posed, fault, known[-1] if known else 1e-3))

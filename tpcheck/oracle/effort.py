@@ -1,5 +1,6 @@
-"""How closely bounds are measured: `SCREEN` for every case, then for one with suspects `CLOSER`, by
-which most wrong ones are decided, and `CONFIRM`."""
+"""How closely bounds are measured: most cases by the least that they can be, `FLOOR`; one with
+suspects by few noisy runs, `SCREEN`, then by `CLOSER`, which decides most wrong ones, and by
+`CONFIRM`."""
 
 from __future__ import annotations
 
@@ -27,9 +28,14 @@ class Effort:
     patience: int = 1
 
 
-#: Of every case. Each run costs another forward and backward of the reference. Fewer, and the
-#: limits of small tensors grow without bound (Student's t); more, and all cases pay for what few
-#: need. The half precisions have more, since their bounds are the ones that faults hide in.
+#: Without a noisy run: σ is what one run in the case's dtype shows (`bounds/floor`), and limits are
+#: those of a known σ. What is within them is right under any other effort.
+FLOOR = Effort({"float64": 0, "float32": 0, "bfloat16": 0, "float16": 0}, 0, FALSE_ALARM)
+
+#: Of a case with suspects, and of one that can't be looked at so. Each run costs another forward
+#: and backward of the reference. Fewer, and the limits of small tensors grow without bound
+#: (Student's t); more, and all such cases pay for what few need. The half precisions have more,
+#: since their bounds are the ones that faults hide in.
 SCREEN = Effort({"float64": 2, "float32": 3, "bfloat16": 4, "float16": 4}, 0, SUSPICION)
 
 #: Of a case with suspects, first. Its limits are CONFIRM's, wider by what fewer runs leave unknown

@@ -8,25 +8,32 @@ shows the outputs' shapes, of which the cotangents are drawn; all others are giv
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tpcheck.bounds import integers
+from tpcheck.bounds import floor, integers
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
-from tpcheck.oracle.effort import Effort
+from tpcheck.oracle.effort import FLOOR, SCREEN, Effort
 from tpcheck.oracle.noise import Noise, Run, beside
 from tpcheck.oracle.overflow import up_to
 from tpcheck.oracle.passes import Passes
-from tpcheck.oracle.reference import References, ask, build_reference, draw_cotangents
-from tpcheck.oracle.repeats import FEW, check_repeats, check_same
-from tpcheck.oracle.spreads import Errors, Key, spreads_of
+from tpcheck.oracle.reference import References, build_reference
+from tpcheck.oracle.repeats import check_repeats
+from tpcheck.oracle.runs import (
+    first_run,
+    formula_run,
+    low_run,
+    masked_run,
+    own_run,
+    sizes,
+    with_cotangents,
+)
+from tpcheck.oracle.spreads import Errors, Key, least_of, spreads_of
 from tpcheck.oracle.walked import Cotangents
 from tpcheck.protocol.problem import Masks, Problem, Values
 from tpcheck.spec import Spec
@@ -62,7 +69,8 @@ def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
     Args:
         passes: the walk in float64, over problems whose cotangents are still to be drawn.
     """
-    found = study(passes, of, effort)
+    found = study(passes, of)
+    effort = found.begun(effort)
     return found.expected(effort, found.overflowed)
 
 
@@ -83,19 +91,66 @@ class Study:
 
     Args:
         passes: the walk in float64, over problems with their cotangents.
+        of: what is run.
         exact: the values.
-        own: the results in the case's dtype.
         noise: makes runs under rounding errors.
-        sizes: of a case of integers: the sums of the sizes of all terms.
+        drew: whether the reference drew random numbers.
     """
 
     def __init__(
-        self, passes: Passes, exact: Run, own: Run, noise: Noise, sizes: Run | None
+        self, passes: Passes, of: References, exact: Run, noise: Noise, *, drew: bool
     ) -> None:
-        self.passes, self.exact, self.own = passes, exact, own
-        self.noise, self.sizes = noise, sizes
+        self.passes, self.exact, self.noise = passes, exact, noise
+        self._of, self._drew = of, drew
         self.noisy: list[Run] = []  # deviations from the values under rounding errors
         self.strained: list[tuple[Run, Run]] = []  # those of antithetic pairs
+        self._checked = False
+
+    @functools.cached_property
+    def own(self) -> Run:
+        """The results in the case's dtype."""
+        return own_run(self.passes, self._of.low)
+
+    @functools.cached_property
+    def low(self) -> Run | None:
+        """What the least bounds are of."""
+        return low_run(self.passes, self._of)
+
+    @functools.cached_property
+    def sizes(self) -> Run | None:
+        """Of a case of integers: the sums of the sizes of all terms."""
+        return sizes(self.passes, self._of.exact) if self.passes.case.integers else None
+
+    def begun(self, effort: Effort) -> Effort:
+        """Runs what the effort asks for, and sees whether the reference gives the same numbers each
+        time. Returns the effort that can be: FLOOR is for finite numbers.
+
+        Raises:
+            InvalidArgument: it gives other numbers.
+        """
+        if effort is FLOOR and self._is_ordinary():
+            assert self.low is not None, "it is ordinary"
+            self._check_repeats(self.low)
+            return FLOOR
+        effort = SCREEN if effort is FLOOR else effort
+        own, _ = self.own, self.run(effort)
+        if not self._checked:
+            self._check_repeats(own)
+            self._checked = True
+        return effort
+
+    def _is_ordinary(self) -> bool:
+        """Whether all numbers are finite, and none is lost for its size."""
+        if self.low is None:
+            return False
+        runs = zip(self.exact, self.low, strict=True)
+        return all(floor.is_ordinary(a.values, b.values) for a, b in runs)
+
+    def _check_repeats(self, own: Run) -> None:
+        if self._of.formula is self._of.exact:
+            with sdpa_kernel([SDPBackend.MATH]):
+                about = (self.passes, self._of.exact, self.exact, own, self.noisy)
+                check_repeats(*about, drew=self._drew)
 
     @property
     def overflowed(self) -> frozenset[int]:
@@ -108,6 +163,8 @@ class Study:
         Args:
             overflowed: the steps that may, on any dp coordinate.
         """
+        if effort is FLOOR:
+            return [self._at_least(i) for i in range(len(self.exact))]
         noisy, strained = self.run(effort)
         unused = self._unused(noisy, strained)
         found = []
@@ -123,6 +180,17 @@ class Study:
             more = (right.most, right.masks)
             found.append(Expected(right.cotangents, values, spreads, own, unused, *more))
         return found
+
+    def _at_least(self, i: int) -> Expected:
+        """What the reference gives of one problem, under the least bounds."""
+        assert self.low is not None, "else SCREEN is the least"
+        right, low, dtype = self.exact[i], self.low[i].values, torch_dtype(self.passes.case)
+        spreads = least_of(right.values, low, dtype, FLOOR)
+        if self.sizes:
+            spreads = integers.spreads(spreads, self.sizes[i].values, dtype)
+        own = right.values if dtype == torch.float64 else low
+        about = (spreads, own, self._unused([], []), right.most, right.masks)
+        return Expected(right.cotangents, right.values, *about)
 
     def run(self, effort: Effort) -> tuple[list[Run], list[tuple[Run, Run]]]:
         """As many noisy runs, and antithetic pairs of them, as the effort asks for: those that are
@@ -145,86 +213,19 @@ class Study:
         return frozenset[Key]().union(*(one.unused for run in runs for one in run))
 
 
-def study(passes: Passes, of: References, effort: Effort) -> Study:
-    """The runs of a reference, as many as this effort asks for.
+def study(passes: Passes, of: References) -> Study:
+    """The runs of a reference: the first of them.
 
     Args:
         passes: the walk in float64, over problems whose cotangents are still to be drawn.
 
-    Raises:
-        InvalidArgument: it gives other numbers each time.
     """
     with sdpa_kernel([SDPBackend.MATH]):
         before = torch.get_rng_state()
         first = first_run(passes, of.exact)
         drew = not torch.equal(before, torch.get_rng_state())
-        if drew and (masked := _masked_run(passes, of.exact)) is not None:
+        if drew and (masked := masked_run(passes, of.exact)) is not None:
             passes, first = replace(passes, random=True), masked
-        passes = _with_cotangents(passes, first)
-        noise = Noise(passes, of.formula, _formula_run(passes, of, first), torch_dtype(passes.case))
-    sizes = _sizes(passes, of.exact) if passes.case.integers else None
-    found = Study(passes, first, own_run(passes, of.low), noise, sizes)
-    noisy, _ = found.run(effort)
-    if of.formula is of.exact:
-        with sdpa_kernel([SDPBackend.MATH]):
-            check_repeats(passes, of.exact, first, found.own, noisy, drew=drew)
-    return found
-
-
-def first_run(passes: Passes, module: Any) -> Run:
-    """The values, in float64; its cotangents are drawn as soon as an output's shape is known."""
-    draw = partial(draw_cotangents, passes.case)
-    run: Run = ask(passes.spec, "reference's forward or backward", passes, module, draw)
-    return run
-
-
-def _masked_run(passes: Passes, module: Any) -> Run | None:
-    """The values with random masks that all runs have; None where it draws something else."""
-    run = first_run(replace(passes, random=True), module)
-    drawn = any(one.masks for one in run) and not any(one.unread for one in run)
-    return run if drawn else None
-
-
-def _formula_run(passes: Passes, of: References, first: Run) -> Run:
-    """What rounding is studied on, in float64: it must be the reference's function."""
-    if of.formula is of.exact:
-        return first
-    run: Run = ask(passes.spec, "rounding's forward or backward", passes, of.formula)
-    noise = Noise(passes, of.formula, run, torch.float64)
-    check_same(passes, first, run, [noise.deviations(k) for k in range(FEW)])
-    return run
-
-
-def own_run(passes: Passes, low: Any) -> Run:
-    """In the case's dtype, with torch's own choice of kernels: another order of the same
-    computation."""
-    return replace(passes, dtype=torch_dtype(passes.case))(low)
-
-
-def _with_cotangents(passes: Passes, first: Run) -> Passes:
-    """The same walk over problems that have the cotangents of the first run."""
-    pairs = zip(passes.problems, first, strict=True)
-    problems = [
-        replace(problem, cotangents=one.cotangents, most=list(one.most), masks=dict(one.masks))
-        for problem, one in pairs
-    ]
-    return replace(passes, problems=problems)
-
-
-def _sizes(passes: Passes, module: Any) -> Run:
-    """The values of a linear spec over the sizes of all drawn numbers: Σ |term| of each element."""
-
-    def of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {n: t.abs() if t.is_floating_point() else t for n, t in tensors.items()}
-
-    positive = [
-        Problem(
-            p.d,
-            params=of(p.params),
-            inputs=[of(inputs) for inputs in p.inputs],
-            cotangents=[of(cotangents) for cotangents in p.cotangents],
-            masks=p.masks,
-        )
-        for p in passes.problems
-    ]
-    return replace(passes, problems=positive, watch=None)(module)
+        passes = with_cotangents(passes, first)
+        noise = Noise(passes, of.formula, formula_run(passes, of, first), torch_dtype(passes.case))
+    return Study(passes, of, first, noise, drew=drew)

@@ -19,7 +19,7 @@ from tpcheck.case import Case
 from tpcheck.comms import frames
 from tpcheck.errors import CaseError, InvalidArgument, let_through
 from tpcheck.layout import Layout
-from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
+from tpcheck.oracle.effort import CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.expected import Expected, Study, study
 from tpcheck.oracle.limit import TimeUp, one_process, within
 from tpcheck.oracle.overflow import draw_overflow
@@ -91,7 +91,7 @@ def _one_thread() -> Iterator[None]:
 def pose(
     spec: Spec,
     case: Case,
-    effort: Effort = SCREEN,
+    effort: Effort | None = SCREEN,
     *,
     watch: Pass | None = None,
     ones: bool = False,
@@ -100,7 +100,7 @@ def pose(
     """Draws the case and computes what is expected of it.
 
     Args:
-        effort: how closely the bounds are measured.
+        effort: how closely the bounds are measured; None for as little as a first look takes.
         watch: the pass whose tensors at module boundaries are noted, too.
         ones: whether cotangents are ones, as those of a `.sum()` loss are, in place of random.
         limit: seconds that it may take under SCREEN.
@@ -111,9 +111,15 @@ def pose(
         InvalidArgument: one of the spec's callables raises, exits, takes too long, or returns
             something else.
     """
+    effort = _first_look(spec) if effort is None else effort
     with in_time(spec, case, limit * effort.patience):
-        drawn = _draw(spec, case, effort, watch, limit, ones=ones)
+        drawn = _draw(spec, case, watch, limit, ones=ones)
         return drawn.posed(effort)
+
+
+def _first_look(spec: Spec) -> Effort:
+    """How closely a case is looked at first: over many steps errors grow, and few are ordinary."""
+    return FLOOR if spec.training is None else SCREEN
 
 
 @_one_thread()
@@ -179,7 +185,12 @@ class _Drawn:
 
     def posed(self, effort: Effort) -> Posed:
         problems, placed = [], Placed(self.params, {}, {}, {})
-        late = frozenset[int]().union(*(runs.overflowed for _, runs in self.studied))
+        began = [runs.begun(effort) for _, runs in self.studied]
+        if SCREEN in began and effort is FLOOR:
+            return self.posed(SCREEN)
+        late = frozenset[int]()
+        if self.spec.training is not None:
+            late = late.union(*(runs.overflowed for _, runs in self.studied))
         for group, runs in self.studied:
             for problem, expected in zip(group, runs.expected(effort, late), strict=True):
                 placed = placed_tensors(self.layout, self.case, self.params, problem, expected)
@@ -196,9 +207,7 @@ class _Drawn:
             return self.posed(effort)
 
 
-def _draw(
-    spec: Spec, case: Case, effort: Effort, watch: Pass | None, limit: float, *, ones: bool
-) -> _Drawn:
+def _draw(spec: Spec, case: Case, watch: Pass | None, limit: float, *, ones: bool) -> _Drawn:
     layout = _layout(spec, case)
     of = references(spec, case)
     state = draw_state(spec, case, of.exact)
@@ -209,7 +218,7 @@ def _draw(
     check_names("input", drawn[0].inputs[0])
     groups = [drawn] if spec.dp_gradients != "local" else [[problem] for problem in drawn]
     passes = [Passes(spec, case, group, torch.float64, watch) for group in groups]
-    studied = [(group, study(own, of, effort)) for group, own in zip(groups, passes, strict=True)]
+    studied = [(group, study(own, of)) for group, own in zip(groups, passes, strict=True)]
     named = _named(layout, state)
     computed = computed_buffers(of.exact) if isinstance(of.exact, nn.Module) else frozenset[str]()
     frozen = case_mode.frozen_in(of.exact)

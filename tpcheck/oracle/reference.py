@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,23 +51,30 @@ class References:
         exact: the reference, in float64.
         formula: what rounding is studied on, in float64: the spec's `rounding`, or the reference.
         low: the formula in the case's dtype.
+        narrow: makes it in float32.
     """
 
     exact: Any
     formula: Any
     low: Any
+    narrow: Callable[[], Any]
 
 
 def references(spec: Spec, case: Case) -> References:
     """All of a case."""
     exact = build_reference(spec, case)
     formula = exact if spec.rounding is None else _built(spec, case, "rounding")
-    low = formula
-    if isinstance(formula, nn.Module) and case.dtype != "float64":
-        # built anew: one that holds process groups can't be copied; each run copies the state in
-        low = _built(spec, case, "rounding" if spec.rounding else "reference")
-        low = low.to(torch_dtype(case))
-    return References(exact, formula, low)
+    low, narrow = formula, partial(_lower, spec, case, torch.float32)
+    if case.dtype != "float64":
+        low = _lower(spec, case, torch_dtype(case))
+    return References(exact, formula, low, narrow)
+
+
+def _lower(spec: Spec, case: Case, dtype: torch.dtype) -> Any:
+    """The formula in a lower dtype, built anew: a module that holds process groups can't be copied.
+    Each run copies the state in."""
+    module = _built(spec, case, "rounding" if spec.rounding else "reference")
+    return module.to(dtype) if isinstance(module, nn.Module) else module
 
 
 def build_reference(spec: Spec, case: Case) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tpcheck.bounds import projection
+from tpcheck.bounds import floor, projection
 from tpcheck.bounds.spread import MARGIN, Spread, of_integers, spread
 from tpcheck.oracle.effort import Effort
 from tpcheck.oracle.passes import Passes
@@ -55,6 +55,20 @@ def spreads_of(
     }
 
 
+def least_of(values: Values, own: Values, dtype: torch.dtype, effort: Effort) -> dict[Key, Spread]:
+    """How far rounding may move each tensor at least (`bounds/floor`)."""
+    return {
+        key: floor.least(
+            value.double(), own[key], dtype, chance=effort.chance, reduced=_is_reduced(key)
+        )
+        for key, value in values.items()
+    }
+
+
+def _is_reduced(key: Key) -> bool:
+    return key[0] != Shelf.BORDER and Kind(key[0]).is_reduced
+
+
 def _has_not_finite(problem: Problem) -> bool:
     """Whether any number that was drawn, or given by the spec, is infinite or NaN."""
     drawn = [problem.params, *problem.inputs, *problem.cotangents]
@@ -95,7 +109,7 @@ def _spread(
     # equal numbers are rounded alike, which the noise does not know
     independent = min(found.independent, max(1.0, value.numel() / repeats))
     found = replace(found, sigma=sigma, independent=independent)
-    if key[0] == Shelf.BORDER or not Kind(key[0]).is_reduced or not value.numel():
+    if not _is_reduced(key) or not value.numel():
         return found
     scale, samples = projection.scale(value, sigma, noisy, own, strained, repeats=repeats)
     scale *= MARGIN.get(dtype, 1.0)

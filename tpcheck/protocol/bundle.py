@@ -51,7 +51,7 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
                 tensors[f"exact/{d}/{i}"] = target.exact
             dtype = dtype_name(target.dtype)
             counts = [found.samples, found.norm_samples, found.chance]
-            counts += [found.gain, found.runs, found.elements, found.independent]
+            counts += [found.gain, found.runs, found.elements, found.independent, found.least]
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
     unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
     names = [list(inputs) for inputs in problems[0].inputs]  # their order is the call's

@@ -23,7 +23,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.pickled import sent
 from tpcheck.report import reasons
 from tpcheck.runner.asked import Asked
-from tpcheck.runner.files import written
+from tpcheck.runner.files import CaseFiles, written
 from tpcheck.runner.judge import (
     alarms,
     judge,
@@ -39,7 +39,7 @@ from tpcheck.runner.posing import FirstSteps, Posing, first_steps
 from tpcheck.runner.readings import may_be_misread, untried
 from tpcheck.runner.required import require_outputs, require_tensors
 from tpcheck.runner.saving import require_saver, save, saving
-from tpcheck.runner.second_look import doubtful, look_again
+from tpcheck.runner.second_look import doubtful, look_again, of_few_runs, screened
 from tpcheck.runner.sent import noted, of_case, parts_of, taught
 from tpcheck.tensors.names import Pass
 from tpcheck.tensors.readings import Reading
@@ -141,8 +141,8 @@ class Runner:
         """
         about: dict[str, Any] = {"closely": closely, "others": others, "eager": eager}
         about |= {"follow": follow, "configuration": configuration}
-        key = posed.case.canonical()
-        read = self._read.get(key, {})
+        posed = of_few_runs(posed) if others else posed  # rules judge by the reference's own result
+        read = self._read.get(key := posed.case.canonical(), {})
         result = self._once(posed, then=then, dump=dump, watch=watch, readings=read, **about)
         if key in self._read or not may_be_misread(result):
             return result
@@ -200,9 +200,9 @@ class Runner:
             meanwhile = None if then is None else partial(self._posing.prepare, then)
             outcomes = self.engine.run(self._key, work, meanwhile)
             reports = [o for o in outcomes if isinstance(o, RankReport)]
+            posed = screened(posed, reports, files.suspects)
             doubted = len(reports) == len(outcomes) and doubtful(posed, reports)
-            again = partial(look_again, partial(_closely, self, posed), reports, files.suspects)
-            confirmed = again() if doubted and closely else None
+            confirmed = _confirmed(self, posed, reports, files) if doubted and closely else None
         if (result := self._judge(posed, outcomes, allowed)).unknown is not None:
             return result
         result.left = left + result.left
@@ -249,7 +249,7 @@ class Runner:
         return max(LIMIT, 2 * self.engine.time_limit)
 
     def _pose(self, case: Case, *, ones: bool = False) -> Posed:
-        return pose(self.check.spec, case, ones=ones, limit=self.limit)
+        return pose(self.check.spec, case, None, ones=ones, limit=self.limit)
 
 
 def _read_otherwise(
@@ -269,6 +269,10 @@ def _read_otherwise(
         if again.verdict is not Verdict.FAIL:
             return readings, again
     return None
+
+
+def _confirmed(runner: Runner, posed: Posed, reports: list[RankReport], files: CaseFiles) -> Posed:
+    return look_again(partial(_closely, runner, posed), reports, files.suspects)
 
 
 def _closely(runner: Runner, posed: Posed, effort: Effort, steps: int) -> Posed:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from tpcheck import placement
 from tpcheck.bounds.compare import Comparison, compare
-from tpcheck.oracle.effort import CLOSER, CONFIRM, SCREEN, Effort
+from tpcheck.evidence import Absent
+from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol import returned
 from tpcheck.protocol.messages import RankReport
@@ -31,6 +32,30 @@ Found = tuple[list[Mismatch], float]
 #: at first, and with how many runs. With less, right ones that few runs suspect pass for it; with
 #: more, small faults cost as much as right cases.
 FAR = 3.0
+
+
+def of_few_runs(posed: Posed) -> Posed:
+    """The case under the bounds of few noisy runs, if it was posed under the least ones."""
+    if posed.effort is not FLOOR:
+        return posed
+    assert posed.closely is not None, "posed by `pose`"
+    return posed.closely(SCREEN)
+
+
+def screened(posed: Posed, reports: list[RankReport], folder: Path) -> Posed:
+    """Judges what is outside of the least bounds under those of few noisy runs: in place, as ranks
+    would have. Returns the case as it was judged."""
+    if posed.effort is not FLOOR or not any(report.mismatches for report in reports):
+        return posed
+    again = of_few_runs(posed)
+    for report in reports:
+        problem = again.problems[again.case.coordinates(report.rank).get("dp", 0)]
+        unused = {(t.kind, t.name) for t in problem.targets if t.unused}
+        mismatches, report.usage = _looked_at(again, report, folder)
+        report.mismatches = [
+            m for m in mismatches if not (m.detail == Absent() and (m.kind, m.tensor) in unused)
+        ]
+    return again
 
 
 def doubtful(posed: Posed, reports: list[RankReport]) -> bool:

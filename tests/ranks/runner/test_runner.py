@@ -17,7 +17,7 @@ from tests import candidates
 from tpcheck import Check, Layout, Replicate, Spec
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
-from tpcheck.oracle.effort import CONFIRM, SCREEN, Effort
+from tpcheck.oracle.effort import CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.placement import take
 from tpcheck.protocol import returned
@@ -45,22 +45,25 @@ TURNED = Case(
 
 @pytest.fixture
 def efforts(monkeypatch: pytest.MonkeyPatch) -> list[Effort]:
-    """The efforts that were made, where the first suspects everything that rounds."""
+    """The efforts that were made, where the first ones suspect everything that rounds."""
     made: list[Effort] = []
 
     def noted(posed: Posed) -> Posed:
         made.append(posed.effort)
         closely = posed.closely
         assert closely is not None
-        return replace(posed, closely=lambda effort: noted(closely(effort)))
+        return replace(posed, closely=lambda effort: noted(tight(closely(effort))))
 
-    def strict(spec: Any, case: Case, **more: Any) -> Posed:
-        posed = noted(pose(spec, case, **more))
-        assert posed.effort is SCREEN
-        for problem in posed.problems:
+    def strict(spec: Any, case: Case, effort: Effort | None = SCREEN, **more: Any) -> Posed:
+        posed = noted(pose(spec, case, effort, **more))
+        assert posed.effort is (FLOOR if effort is None else SCREEN)
+        return tight(posed)
+
+    def tight(posed: Posed) -> Posed:
+        for problem in posed.problems if posed.effort in (FLOOR, SCREEN) else ():
             for i, target in enumerate(problem.targets):
-                tight = replace(target.spread, sigma=target.spread.sigma / 100)
-                problem.targets[i] = replace(target, spread=tight)
+                spread = replace(target.spread, sigma=target.spread.sigma / 100)
+                problem.targets[i] = replace(target, spread=spread)
         return posed
 
     monkeypatch.setattr("tpcheck.runner.runner.pose", strict)

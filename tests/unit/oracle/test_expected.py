@@ -12,7 +12,7 @@ from torch import Tensor
 from tpcheck import Layout, Spec, specs
 from tpcheck.case import Case
 from tpcheck.oracle import noise
-from tpcheck.oracle.effort import CLOSER, CONFIRM, SCREEN
+from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN
 from tpcheck.oracle.expected import evaluate, expect
 from tpcheck.oracle.noise import Batch, Noise
 from tpcheck.oracle.passes import Passes
@@ -26,6 +26,7 @@ DIMS = {
     "batch": 2, "seq": 3, "hidden": 6, "intermediate": 8, "activation": "swiglu",
     "norm": "layer", "residual": True, "bias": True,
 }  # fmt: skip
+ROW = {"batch": 2, "seq": 3, "in_features": 6, "out_features": 8, "bias": True}
 CASE = Case(dims=DIMS, dtype="bfloat16", microbatches=2, step=True, seed=5)
 
 
@@ -43,6 +44,36 @@ SEVERAL = Spec(
     layout=lambda case: Layout(),
     forward=several,
 )
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("integers", [False, True])
+def test_the_least_bounds_take_no_noisy_run(
+    dtype: str, integers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = replace(CASE, dtype=dtype, integers=integers)
+    if integers:
+        case = replace(case, dims=ROW)
+    spec = specs.row_linear() if integers else specs.mlp()
+    right = pose(spec, case, SCREEN)
+    with monkeypatch.context() as patch:
+        patch.setattr(Noise, "deviations", None)
+        first = pose(spec, case, FLOOR)
+    assert first.effort is FLOOR and first.closely is not None
+    for least, few in zip(first.problems[0].targets, right.problems[0].targets, strict=True):
+        assert torch.equal(least.value, few.value) and least.dtype == few.dtype
+        exact = few.spread.sigma == 0
+        assert not bool(least.spread.sigma[exact].any())
+    again = first.closely(SCREEN)
+    assert again.effort is SCREEN
+    for one, other in zip(again.problems[0].targets, right.problems[0].targets, strict=True):
+        assert torch.equal(one.spread.sigma, other.spread.sigma)
+
+
+def test_numbers_that_are_not_finite_have_few_runs_at_once() -> None:
+    infinite = Case(dims=ROW, family="infinite")
+    assert pose(specs.row_linear(), infinite, FLOOR).effort is SCREEN
+    assert pose(specs.row_linear(), replace(infinite, family="normal"), FLOOR).effort is FLOOR
 
 
 def test_cotangents_are_drawn_by_the_first_run_and_no_problem_is_written_to() -> None:

@@ -15,12 +15,13 @@ from safetensors.torch import save_file
 from tpcheck import Replicate
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
-from tpcheck.oracle.effort import CLOSER, CONFIRM, Effort
+from tpcheck.evidence import Absent
+from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.returned import file_of
-from tpcheck.runner.second_look import CLEAR, doubtful, look_again
+from tpcheck.runner.second_look import CLEAR, doubtful, look_again, screened
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
@@ -117,6 +118,44 @@ def test_many_runs_are_made_only_where_fewer_clear_one(
     right = made[-1] is CONFIRM and confirm
     assert [m.tensor for m in report.mismatches] == ([] if right else ["y"])
     assert (report.usage > 0) is right
+
+
+@pytest.mark.parametrize(("bound", "left"), [(10.0, []), (1e-9, ["y"])])
+def test_what_is_outside_of_the_least_bounds_is_judged_under_those_of_few_runs(
+    tmp_path: Path, bound: float, left: list[str]
+) -> None:
+    posed, report = suspected("float32", integer=False, error=5.0, bound=1.0)
+    save_file({str(Key(Kind.OUTPUT, "y")): NONE.float() + 5}, file_of(tmp_path, report.rank))
+    made: list[Effort] = []
+
+    def closely(effort: Effort) -> Posed:
+        made.append(effort)
+        (target,) = posed.problems[0].targets
+        target = replace(target, spread=Spread(NONE + bound, 100, 100))
+        return replace(posed, problems=[replace(posed.problems[0], targets=[target])])
+
+    first = replace(posed, effort=FLOOR, closely=closely)
+    assert screened(first, [report], tmp_path).effort is SCREEN
+    assert made == [SCREEN] and [m.tensor for m in report.mismatches] == left
+
+
+def test_a_gradient_that_no_noisy_run_has_either_is_no_evidence(tmp_path: Path) -> None:
+    posed, report = suspected("float32", integer=False, error=5.0, bound=1.0)
+    report.suspects, report.mismatches = {}, [Mismatch("y", Kind.OUTPUT, 0, detail=Absent())]
+    for unused in (False, True):
+        (target,) = posed.problems[0].targets
+        problem = replace(posed.problems[0], targets=[replace(target, unused=unused)])
+        again = replace(posed, problems=[problem])
+        first = replace(posed, effort=FLOOR, closely=lambda effort, again=again: again)
+        screened(first, [report], tmp_path)
+        assert bool(report.mismatches) is not unused
+
+
+def test_what_is_within_the_least_bounds_is_not_judged_again(tmp_path: Path) -> None:
+    posed, report = suspected("float32", integer=False, error=5.0, bound=1.0)
+    report.mismatches = []
+    first = replace(posed, effort=FLOOR)  # it can't be posed again
+    assert screened(first, [report], tmp_path) is first
 
 
 def trained(

@@ -1,0 +1,91 @@
+"""The least σ: from one run, and no larger than what noisy runs give."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tpcheck.bounds import floor
+from tpcheck.bounds.compare import compare
+from tpcheck.bounds.limits import FALSE_ALARM
+from tpcheck.bounds.spread import Spread, pooled, spread
+from tpcheck.vocabulary import Kind
+
+F64 = torch.float64
+VALUE = torch.randn((6, 8), generator=torch.Generator().manual_seed(1), dtype=F64)
+
+
+def least(value: Tensor, own: Tensor, dtype: torch.dtype = torch.float32) -> Spread:
+    return floor.least(value, own, dtype, chance=FALSE_ALARM, reduced=True)
+
+
+def test_sigma_is_what_the_run_is_off_and_no_more_than_what_noise_adds_to_it() -> None:
+    own = VALUE.float()
+    off = own.double() - VALUE
+    found = least(VALUE, own)
+    stored = VALUE.abs() * 2.0**-24 / math.sqrt(3)
+    assert torch.allclose(found.sigma, pooled(off.square()).sqrt().maximum(stored))
+    other = spread([stored, -stored], off, dtype=torch.float32)
+    assert bool((found.sigma <= other.sigma * (1 + 1e-12)).all())
+    assert found.elementwise_limit(48) <= other.elementwise_limit(48)
+    assert found.norm_limit(48) <= other.norm_limit(48)
+
+
+def test_what_does_not_round_has_no_sigma() -> None:
+    assert not bool(least(VALUE.float().double(), VALUE.float()).sigma.any())
+
+
+def test_a_common_scale_error_is_held_against_independent_ones() -> None:
+    found = least(VALUE, VALUE.float())
+    assert found.gain == pytest.approx(float((VALUE / found.sigma).square().sum().sqrt()))
+    assert found.gain_limit() == pytest.approx(found.elementwise_limit(1) * found.gain)
+    about = {"chance": FALSE_ALARM, "reduced": False}
+    assert floor.least(VALUE, VALUE.float(), torch.float32, **about).gain == 0.0
+
+
+def test_float64_has_what_float32_is_off_scaled_and_half_of_the_margin() -> None:
+    narrow = least(VALUE, VALUE.float())
+    wide = least(VALUE, VALUE.float(), F64)
+    assert torch.allclose(wide.sigma, narrow.sigma * 2.0**-29 * 8)
+
+
+def test_integers_may_differ_where_rounding_decides() -> None:
+    value, own = torch.tensor([1, 5, 7]).double(), torch.tensor([1, 5, 9])
+    assert least(value, own).sigma.tolist() == [0.0, 0.0, 2.0]
+    flags = least(torch.tensor([0.0, 1.0], dtype=F64), torch.tensor([True, True]))
+    assert flags.sigma.tolist() == [math.inf, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "own", "ordinary"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], True),
+        ([0.0, 0.0], [0.0, 0.0], True),
+        ([1.0, math.inf], [1.0, 2.0], False),
+        ([1.0, 2.0], [1.0, math.nan], False),
+        ([1e-200, 0.0], [0.0, 0.0], False),  # which float32 can't hold
+        ([1.0, 2.0], [1.0], False),
+        ([], [], True),
+    ],
+)
+def test_what_is_not_ordinary(value: list[float], own: list[float], ordinary: bool) -> None:
+    key = ("output", "y")
+    pair = {key: torch.tensor(value, dtype=F64)}, {key: torch.tensor(own, dtype=F64)}
+    assert floor.is_ordinary(*pair) is ordinary
+    assert not floor.is_ordinary(pair[0], {})
+
+
+def test_its_norm_is_that_of_as_many_errors_as_there_are_elements() -> None:
+    # one element has nearly all of σ: by its participation ratio it would count alone
+    sigma = torch.full((400,), 1e-3, dtype=F64)
+    sigma[0] = 1.0
+    actual = torch.zeros(400, dtype=F64)
+    actual[0] = 3.0
+    for known, wrong in ((False, False), (True, True)):
+        of = Spread(sigma, floor.KNOWN, floor.KNOWN, least=known)
+        about = {"name": "y", "kind": Kind.OUTPUT, "rank": 0}
+        found = compare(actual, torch.zeros_like(actual), of, **about)
+        assert (found.mismatch is not None) is wrong
