@@ -12,7 +12,6 @@ from tpcheck.engines.launch import Launch, launch, launched_by
 from tpcheck.errors import EngineUnavailable
 
 
-
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as asking:
         return int(asking.getsockname()[1])
@@ -91,7 +90,7 @@ def test_so_is_what_the_first_process_says(monkeypatch: pytest.MonkeyPatch) -> N
     store.set("word", "hello")
     assert follower.said("word") == b"hello"
     monkeypatch.setattr(of_launches, "MEET", 0.3)
-    with pytest.raises(EngineUnavailable, match="rank 0 did not come within 0.3 s"):
+    with pytest.raises(EngineUnavailable, match=r"rank 0 did not come within 0\.3 s"):
         follower.said("another")
 
 
