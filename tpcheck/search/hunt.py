@@ -202,8 +202,8 @@ class Hunt:
         return self._late()
 
     def _late(self) -> bool:
-        """Whether the share of the time is up. One in which no case has run decides nothing, and may
-        be passed as long as there is time at all: a budget that is too small for all checks is
+        """Whether the share of the time is up. One in which no case has run decides nothing, and
+        may be passed as long as there is time at all: a budget that is too small for all checks is
         then spent on the first ones, and not on none."""
         if self._until is None:
             return False
