@@ -23,6 +23,7 @@ from tpcheck.cli.fuzz import fuzz
 from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
 from tpcheck.cli.verify import verify
+from tpcheck.engines import launch
 from tpcheck.errors import InvalidArgument, NoRoom, Untrusted
 from tpcheck.process import exits
 from tpcheck.verdict import TROUBLE, Verdict
@@ -47,11 +48,14 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def common(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")
     ] = False,
 ) -> None:
     """What stands before any command."""
+    if context.invoked_subcommand != "verify" and (launcher := launch.launched_by()) is not None:
+        raise InvalidArgument(f"{launch.several(launcher)}; run it once, without {launcher}")
 
 
 def main(arguments: list[str] | None = None) -> None:

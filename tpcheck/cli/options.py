@@ -36,7 +36,18 @@ Targets = Annotated[
     list[str] | None,
     typer.Argument(metavar="[FILE_OR_DIR[::NAME] ...]", help="Default: properties/."),
 ]
-Engine = Annotated[str, typer.Option("--engine", help="gloo, nccl, threads or torchrun.")]
+
+
+def _of_this_machine(engine: str) -> str:
+    """Processes of a launch follow `tpcheck verify` alone."""
+    if engine == "torchrun":
+        raise InvalidArgument("--engine torchrun is for tpcheck verify; give gloo here, or threads")
+    return engine
+
+
+Engine = Annotated[
+    str, typer.Option("--engine", help="gloo, nccl or threads.", callback=_of_this_machine)
+]
 Examples = Annotated[
     int, typer.Option("--examples", help="Cases per check, at most.", **whole_number(1))
 ]

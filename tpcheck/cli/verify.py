@@ -19,7 +19,6 @@ from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import (
     PROPERTIES,
     CorpusDir,
-    Engine,
     Examples,
     JsonFile,
     JunitFile,
@@ -44,7 +43,9 @@ if TYPE_CHECKING:
 
 def verify(
     targets: Targets = None,
-    engine: Engine = "gloo",
+    engine: Annotated[
+        str, typer.Option("--engine", help="gloo, nccl, threads or torchrun.")
+    ] = "gloo",
     tp: Annotated[str, typer.Option(help="TP degrees, as in 2,4.")] = "2,4",
     dtype: Annotated[str, typer.Option(help="Dtypes to draw.")] = "float64,float32,bfloat16",
     examples: Examples = 20,
@@ -93,9 +94,9 @@ def _run(run: Run, targets: Sequence[str], options: Options, time_limit: float) 
     from tpcheck.search.session import open_session
     from tpcheck.space import Space
 
-    run.ranks = run.ranks or ranks_for(options.degrees)
     if run.engine == "torchrun":
-        run.ranks = launch().size
+        _require_launch(run, launch().size, options.degrees)
+    run.ranks = run.ranks or ranks_for(options.degrees)
     Space(options.degrees, options.dtypes, run.ranks)
     preload = heavy_imports(targets)
     opened = partial(open_session, run.engine, run.ranks, time_limit=time_limit, confirm=True)
@@ -106,6 +107,23 @@ def _run(run: Run, targets: Sequence[str], options: Options, time_limit: float) 
         run.go(session, targets, options)
 
 
+def _require_launch(run: Run, size: int, degrees: Sequence[int]) -> None:
+    """The world is all processes of a launch, `size` of them, and there is one."""
+    if run.jobs > 1:
+        raise InvalidArgument("--jobs is 1 with --engine torchrun: a launch has one set of ranks")
+    if run.ranks not in (0, size):
+        raise InvalidArgument(
+            f"--ranks {run.ranks}: the launcher has started {size}, and --engine torchrun takes "
+            "all of them"
+        )
+    if degrees and max(degrees) > size:
+        raise InvalidArgument(
+            f"tp degree {max(degrees)} needs {max(degrees)} ranks and the launcher has started "
+            f"{size}; start more, or give --tp {size}"
+        )
+    run.ranks = size
+
+
 def _follows(engine: str) -> bool:
     """Whether this is a process of a launch that does what the first one says; it has done by
     then."""
@@ -114,8 +132,7 @@ def _follows(engine: str) -> bool:
     if engine != "torchrun":
         if (launcher := launch.launched_by()) is not None:
             raise InvalidArgument(
-                f"{launcher} has started several of this, each of which would run everything; give "
-                "--engine torchrun, and they are its ranks"
+                f"{launch.several(launcher)}; give --engine torchrun, and they are its ranks"
             )
         return False
     own = launch.launch()

@@ -65,9 +65,15 @@ def _why_not_launched(ranks: int) -> str | None:
     from tpcheck.engines.launch import launch
 
     try:
-        size = launch().size
+        own = launch()
     except EngineUnavailable as error:
         return str(error).removeprefix("engine 'torchrun' ")
+    size = own.size
+    if own.rank > 0:
+        return (
+            f"this is the process of rank {own.rank}, and rank 0's runs the checks; "
+            "tpcheck verify --engine torchrun does as it says"
+        )
     return None if ranks <= size else f"{ranks} ranks were asked for, and {size} processes started"
 
 

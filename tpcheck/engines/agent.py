@@ -36,7 +36,7 @@ def follow(launch: Launch) -> None:
     Raises:
         EngineUnavailable: there is no driver, or it is gone.
     """
-    told = json.loads(launch.store().get(ADDRESS))
+    told = json.loads(launch.said(ADDRESS))
     control = dialled(told, rank=launch.rank, host=socket.gethostname())
     agent = Agent(launch, told, control)
     try:

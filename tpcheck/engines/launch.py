@@ -7,6 +7,7 @@ import fcntl
 import os
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +17,8 @@ from tpcheck.errors import EngineUnavailable
 
 #: Seconds in which all processes of a launch must have met: a node may still be pulling its image.
 MEET = 600.0
+#: Seconds between two looks at whether somebody is there. Torch's own waits hear of no signal.
+_LOOK = 0.1
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 #: What Slurm calls them.
 _SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS"}
@@ -49,6 +52,8 @@ class Launch:
         """
         from torch._C import _distributed_c10d as c10d
 
+        if self.hosted or self.rank > 0:
+            self._await_store()
         try:
             store = c10d.TCPStore(
                 self.address,
@@ -65,6 +70,45 @@ class Launch:
                 f"engine 'torchrun': no store at {self.address}:{self.port}: {said}"
             ) from None
         return c10d.PrefixStore(f"tpcheck/{self.attempt}", store)
+
+    def said(self, name: str) -> bytes:
+        """What the first process has said under this name; waits for it.
+
+        Raises:
+            EngineUnavailable: it says nothing in time, or is gone.
+        """
+        store, deadline = self.store(), time.monotonic() + MEET
+        try:
+            while not store.check([name]):
+                if time.monotonic() > deadline:
+                    raise EngineUnavailable(
+                        f"engine 'torchrun': rank 0 did not come within {MEET:g} s"
+                    )
+                time.sleep(_LOOK)
+            return bytes(store.get(name))
+        except RuntimeError as error:  # torch's, of a store that is gone
+            raise EngineUnavailable(
+                f"engine 'torchrun': rank 0 is gone: {str(error).splitlines()[0]}"
+            ) from None
+
+    def _await_store(self) -> None:
+        """Waits until somebody listens where the store is to be.
+
+        Raises:
+            EngineUnavailable: nobody does in time.
+        """
+        deadline = time.monotonic() + MEET
+        while True:
+            try:
+                socket.create_connection((self.address, self.port), timeout=MEET).close()
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise EngineUnavailable(
+                        f"engine 'torchrun': no store at {self.address}:{self.port} within "
+                        f"{MEET:g} s: {error}"
+                    ) from None
+            time.sleep(_LOOK)
 
     def store_of(self, world: int) -> str:
         """By which the ranks of the n-th world meet."""
@@ -109,6 +153,8 @@ def launch(environment: Mapping[str, str] = os.environ) -> Launch:
     except ValueError:
         given = ", ".join(f"{name}={told[name]!r}" for name in _NEEDED)
         raise EngineUnavailable(f"engine 'torchrun': {given} are not numbers") from None
+    if not 0 < port < 1 << 16:
+        raise EngineUnavailable(f"engine 'torchrun': MASTER_PORT={port} is not a port")
     if not 0 <= rank < size:
         raise EngineUnavailable(f"engine 'torchrun': RANK={rank} is not one of WORLD_SIZE={size}")
     hosted = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -121,6 +167,11 @@ def launched_by(environment: Mapping[str, str] = os.environ) -> str | None:
     if "TORCHELASTIC_RUN_ID" in environment and several:
         return "torchrun"
     return None
+
+
+def several(launcher: str) -> str:
+    """What is wrong with a command that a launcher has started several times."""
+    return f"{launcher} has started several of this, each of which would run everything"
 
 
 def _of_slurm(name: str, environment: Mapping[str, str]) -> str:

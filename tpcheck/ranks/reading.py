@@ -71,7 +71,7 @@ class Reading(Dispatch):
     ) -> Any:
         if not (func.is_view or _only_asks(func)):
             # what an operator writes into it does not read
-            written = args[0] if func._schema.is_mutable and args else None
+            written = args[0] if args and _only_writes(func) else None
             for tensor in tree_leaves((args, kwargs)):
                 if isinstance(tensor, Tensor) and tensor is not written:
                     self._note(tensor)
@@ -116,6 +116,11 @@ class _Counted(io.FileIO):
         found = super().read(-1 if size is None else size) or b""
         self._reading.through_files += len(found)
         return found
+
+
+def _only_writes(func: Any) -> bool:
+    """Whether the tensor that an operator changes is not read by it; `mul_`, say, reads it."""
+    return func.overloadpacket.__name__ in ("copy_", "fill_", "zero_")
 
 
 def _only_asks(func: Any) -> bool:

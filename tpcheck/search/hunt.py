@@ -66,7 +66,8 @@ class Hunt:
         self.impossible: set[int] = set()  # degrees at which the spec has no case
         self.cut = False  # whether the time was up before all were drawn
         self._streams: dict[int, Stream] = {}  # degree → its cases
-        self._until: float | None = None  # no case is drawn after it
+        self._until: float | None = None  # no case is drawn after it, but for the first one
+        self._begun = False  # whether a case has run
         self._left: int | None = None  # cases that shrinking may still cost; None before a failure
         self._patience = IN_VAIN if check.kernel is None else IN_VAIN_OF_KERNELS
         self._in_vain = 0  # what was spent of them since the failure became smaller
@@ -186,6 +187,7 @@ class Hunt:
         if self._over():
             return None
         result = self.trials.run(case, then, closely=not self.failing or bool(self.check.known))
+        self._begun = True
         if self._left is not None:
             self._left -= _cost(result)
             self._in_vain += _cost(result)
@@ -200,7 +202,13 @@ class Hunt:
         return self._late()
 
     def _late(self) -> bool:
-        return self._until is not None and time.monotonic() > self._until
+        """Whether the share of the time is up. One in which no case has run decides nothing, and
+        may be passed as long as there is time at all: a budget that is too small for all checks is
+        then spent on the first ones, and not on none."""
+        if self._until is None:
+            return False
+        until = self._until if self._begun else max(self._until, self.options.end or 0.0)
+        return time.monotonic() > until
 
     def _note(self, result: CaseResult) -> None:
         """A new failing case. From the first one on, cases are for shrinking."""

@@ -37,6 +37,8 @@ class Options:
         replay: whether saved counterexamples run first.
         find_only: whether a failure ends the search as it is met: not confirmed, nor explained, nor
             kept.
+        end: until when a check may draw its first case, however small its share of the time is, on
+            the clock of `time.monotonic`; None for no longer than its share.
     """
 
     examples: int = 20
@@ -51,6 +53,7 @@ class Options:
     fresh: bool = True
     replay: bool = True
     find_only: bool = False
+    end: float | None = None
 
     def __post_init__(self) -> None:
         demand(self, "examples", is_whole(self.examples, 1), "a whole number of at least 1")
@@ -63,5 +66,11 @@ class Options:
             demand(self, count, is_whole(value), "a whole number of at least 0")
         for flag in ("few_ranks", "fresh", "replay", "find_only"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
+        demand(
+            self,
+            "end",
+            self.end is None or is_amount(self.end),
+            "a time of time.monotonic, or None",
+        )
         kept = self.corpus is None or isinstance(self.corpus, Corpus)
         demand(self, "corpus", kept, "a Corpus, or None")

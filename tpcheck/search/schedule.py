@@ -16,6 +16,9 @@ from tpcheck.report import reasons
 from tpcheck.search.options import Options
 from tpcheck.verdict import CheckResult, Verdict
 
+#: The latest time that `Options` hold: some ages.
+LATEST = 2.0**61
+
 
 @dataclass(frozen=True)
 class Job:
@@ -27,17 +30,20 @@ class Job:
             processes share; None for no limit.
         find_only: a failure is told as it is met, not made smaller, nor explained.
         shrink: a failure is made smaller.
+        end: when the time of all checks is up; until then a first case may be drawn after the
+            deadline, too.
     """
 
     check: int
     deadline: float | None = None
     find_only: bool = False
     shrink: bool = True
+    end: float | None = None
 
     def options(self, of_run: Options) -> Options:
         """Those of the search."""
         shrink = of_run.shrink_cases if self.shrink and not self.find_only else 0
-        return replace(of_run, find_only=self.find_only, shrink_cases=shrink)
+        return replace(of_run, find_only=self.find_only, shrink_cases=shrink, end=self.end)
 
 
 class Schedule:
@@ -45,12 +51,13 @@ class Schedule:
 
     Args:
         count: how many checks there are.
-        budget: seconds for all of them, or None.
+        budget: seconds for all of them from the first job on, or None.
         at_once: how many run side by side.
     """
 
     def __init__(self, count: int, budget: float | None, at_once: int = 1) -> None:
-        self._end = None if budget is None else time.monotonic() + budget
+        self._budget = budget
+        self._end: float | None = None
         self._at_once = at_once
         self._waiting = deque(range(count))
         self._failed: deque[int] = deque()  # those that wait to be explained
@@ -59,13 +66,21 @@ class Schedule:
     def next(self) -> Job | None:
         """The next job; None where there is none, or none yet: failures wait until all checks have
         been given their share."""
+        if self._end is None and self._budget is not None:
+            self._end = min(time.monotonic() + self._budget, LATEST)
         if self._waiting:
             until = share(self._end, math.ceil(len(self._waiting) / self._at_once))
-            return Job(self._waiting.popleft(), until, find_only=until is not None)
+            index = self._waiting.popleft()
+            return Job(index, until, find_only=until is not None, end=self._end)
         if self._failed:
             assert self._end is not None, "without a budget nothing waits to be explained"
             return Job(self._failed.popleft(), shrink=time.monotonic() < self._end)
         return None
+
+    @property
+    def over(self) -> bool:
+        """Whether no job is left but those that were given."""
+        return not (self._waiting or self._failed)
 
     def ended(self, job: Job, result: CheckResult) -> CheckResult | None:
         """What the check came to; None where it failed, and that is yet to be explained."""

@@ -63,6 +63,8 @@ class Lanes(Tensor):
         given = list(_tensors(args, kwargs))
         if how.writes and not isinstance(args[0], Lanes):
             raise Apart(f"{func} writes numbers of several runs into a tensor of all")
+        if how.draws:  # in each run other numbers, which would pass for rounding
+            raise Apart(f"{func} draws random numbers")
         if how.asks:
             return _asked(func, args, kwargs, given)
         dtypes = {tensor.dtype for tensor in given}
@@ -80,6 +82,7 @@ class _Nature:
         tags = func.tags
         self.asks = torch.Tag.data_dependent_output in tags
         self.asks = self.asks or torch.Tag.dynamic_output_shape in tags
+        self.draws = torch.Tag.nondeterministic_seeded in tags
         self.pointwise = torch.Tag.pointwise in tags
 
 

@@ -51,11 +51,12 @@ def verify_side_by_side(
 
 
 def _gives(crew: Crew, schedule: Schedule) -> bool:
-    """Gives every idle worker a job; whether any has one."""
+    """Gives every idle worker a job, once its session is open: until then no budget of time runs.
+    Whether more is to be heard of."""
     for worker in crew.idle():
-        if (job := schedule.next()) is not None:
+        if worker.opened and (job := schedule.next()) is not None:
             worker.give(job)
-    return any(worker.job is not None for worker in crew.workers)
+    return not schedule.over or any(worker.job is not None for worker in crew.workers)
 
 
 def _heard(crew: Crew, checks: Sequence[Check], engine: str) -> Iterator[tuple[Job, CheckResult]]:

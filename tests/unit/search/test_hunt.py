@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 import types
 from collections.abc import Callable
 from dataclasses import replace
@@ -97,6 +98,23 @@ def test_a_failure_is_as_small_whatever_the_clock_says(monkeypatch: pytest.Monke
     monkeypatch.setattr("tpcheck.search.hunt.time", clock)
     racing, again = hunt(both_large)
     assert racing is not None and (racing.case, again) == (calm.case, after)
+
+
+@pytest.mark.parametrize(("left", "ran"), [(60.0, 1), (-1.0, 0)])
+def test_a_share_that_is_up_is_passed_for_a_first_case_while_there_is_time(
+    left: float, ran: int
+) -> None:
+    trials, now = FakeTrials(lambda case: None), time.monotonic()
+    options = Options(examples=20, degrees=(2, 4), corpus=None, end=now + left)
+    of_check = Hunt(NUMBERED, 4, options, trials, lambda result: None)  # type: ignore[arg-type]
+    assert of_check.run(now - 1.0) is None
+    assert (len(trials.results), of_check.cut) == (ran, True)
+
+
+def test_the_first_case_of_a_share_that_is_up_may_fail() -> None:
+    now = time.monotonic()
+    found, after = hunt(lambda case: WRONG, deadline=now, end=now + 60.0, shrink_cases=0)
+    assert found is not None and after == 0
 
 
 def test_while_it_shrinks_cases_are_not_judged_closely_and_the_smallest_is() -> None:

@@ -38,6 +38,8 @@ def test_under_a_budget_failures_are_explained_when_all_had_their_share() -> Non
     assert first is not None and first.find_only
     looked = first.options(OF_RUN)
     assert (looked.find_only, looked.shrink_cases) == (True, 0)
+    assert looked.end is not None and first.deadline is not None
+    assert looked.end > first.deadline  # of all three, and of its share
     assert schedule.ended(first, failed()) is None  # more is to come
     for number in (1, 2):
         job = schedule.next()
@@ -63,6 +65,20 @@ def test_each_has_its_share_of_what_is_left() -> None:
         shares.append(job.deadline - now)
     # nothing was used of it until now
     assert shares == pytest.approx([20.0, 80 / 3, 40.0, 80.0], abs=1.0)
+
+
+def test_time_runs_from_the_first_job_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("tpcheck.search.schedule.time.monotonic", lambda: now)
+    schedule = Schedule(1, 80.0)
+    now += 70.0  # ranks are started
+    assert schedule.next() == Job(0, now + 80.0, find_only=True, end=now + 80.0)
+    assert schedule.over
+
+
+def test_a_budget_beyond_every_clock_is_one() -> None:
+    job = Schedule(1, 2.0**62).next()
+    assert job is not None and job.options(OF_RUN).find_only
 
 
 def test_side_by_side_a_share_is_larger() -> None:

@@ -165,3 +165,20 @@ def test_what_runs_decide_otherwise_is_not(decides: Callable[[Tensor], Any]) -> 
     x = Lanes(torch.tensor([[1.0, -2.0], [-1.0, 2.0]]))
     with pytest.raises((Apart, RuntimeError)):
         decides(x)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        torch.rand_like,
+        torch.randn_like,
+        torch.bernoulli,
+        lambda x: torch.empty_like(x).uniform_(),
+        lambda x: torch.empty_like(x).bernoulli_(0.5),
+        lambda x: F.dropout(x, 0.5),
+    ],
+)
+def test_no_run_has_random_numbers_of_its_own(draw: Callable[[Tensor], Any]) -> None:
+    """They would pass for the rounding of what they decide."""
+    with pytest.raises(Apart, match="draws random numbers"):
+        draw(lanes_of(torch.full((4,), 0.5), COUNT))
