@@ -82,15 +82,16 @@ def _build(case: Case, mesh: Any) -> MLP:
 
 check = Check(specs.mlp(), candidate=_build, name="bench_mlp")
 
+_FIXED: dict[str, Dim] = {"activation": "gelu", "norm": "none", "residual": False, "bias": True}
+
 
 def cases(degree: int, count: int) -> list[Case]:
     """`count` different cases, of the sizes that a search draws, in three dtypes."""
     sizes = itertools.product((1, 2, 3), (1, 4), (8, 12), (16, 24))
     dtypes = itertools.cycle(("float32", "bfloat16", "float64"))
-    fixed: dict[str, Dim] = {"activation": "gelu", "norm": "none", "residual": False, "bias": True}
     return [
         Case(
-            {"batch": b, "seq": s, "hidden": h, "intermediate": i} | fixed,
+            {"batch": b, "seq": s, "hidden": h, "intermediate": i} | _FIXED,
             dtype=dtype,
             mesh={"tp": degree},
             seed=seed,
@@ -99,6 +100,12 @@ def cases(degree: int, count: int) -> list[Case]:
             itertools.islice(zip(itertools.cycle(sizes), dtypes, strict=False), count)
         )
     ]
+
+
+def of_size(hidden: int, degree: int, dtype: str, seed: int = 0) -> Case:
+    """The case of a cell of the table: 32 tokens of this width, four times as wide inside."""
+    dims: dict[str, Dim] = {"batch": 2, "seq": 16, "hidden": hidden, "intermediate": 4 * hidden}
+    return Case(dims | _FIXED, dtype=dtype, mesh={"tp": degree}, seed=seed)
 
 
 def example(case: Case, group: Any) -> None:
