@@ -42,11 +42,7 @@ def bench(
     json: JsonFile = None,
 ) -> None:
     """Throughput against the bare loop and against torch's own test harnesses."""
-    asked: dict[str, Any] = {"laps": laps}
-    asked["sizes"] = None if sizes is None else integers(sizes, "--sizes")
-    asked["degrees"] = None if tp is None else integers(tp, "--tp")
-    asked["dtypes"] = None if dtype is None else tuple(dtype.split(","))
-    asked["engines"] = None if engine is None else tuple(engine.split(","))
+    asked = {"laps": laps, **_asked(sizes, tp, dtype, engine)}
     chosen = parts.split(",")
     if "gate" in chosen and gate != "properties":
         files.look([gate])
@@ -83,3 +79,15 @@ def bench(
     if before is not None:
         wide.print(plot.differences(found))
     reports.end(0)
+
+
+def _asked(
+    sizes: str | None, tp: str | None, dtype: str | None, engine: str | None
+) -> dict[str, Any]:
+    """What the table has, of each dimension; None where nothing is said of it."""
+    return {
+        "sizes": None if sizes is None else integers(sizes, "--sizes"),
+        "degrees": None if tp is None else integers(tp, "--tp"),
+        "dtypes": None if dtype is None else tuple(dtype.split(",")),
+        "engines": None if engine is None else tuple(engine.split(",")),
+    }
