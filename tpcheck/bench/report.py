@@ -102,7 +102,8 @@ def render(report: BenchReport) -> Iterable[Table | str]:
     if report.table:
         yield plot.cells(report.table)
         yield from plot.ratios(report.table)
-        for cell in (report.table[0], max(report.table, key=lambda cell: cell.median)):
+        ends = [report.table[0], max(report.table, key=lambda cell: cell.median)]
+        for cell in ends if ends[0] is not ends[1] else ends[:1]:
             yield ""
             yield from plot.time_line(cell)
     if (gate := report.gate) is not None:
