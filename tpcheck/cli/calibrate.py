@@ -91,7 +91,7 @@ def alarms(
 
     until = None if time_budget is None else time.monotonic() + duration(time_budget)
     grid = Grid(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
-    size = ranks or ranks_for(grid.degrees)
+    size = ranks or ranks_for(grid.degrees, engine)
     Space(grid.degrees, grid.dtypes, size)
     preload = files.heavy_imports(chosen)
     if doubts:

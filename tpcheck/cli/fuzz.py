@@ -122,7 +122,7 @@ def _prepared(
     checks, absent = runnable(collect(targets))
     for name, reason in absent.items():
         console.print(text.skipped(name, reason))
-    size = ranks or max((_ranks(check, options) for check in checks), default=1)
+    size = ranks or max((_ranks(check, options, engine) for check in checks), default=1)
     require(engine, size)
     for check in checks:
         Space(tuple(check.spec.degrees or options.degrees), options.dtypes, size)
@@ -137,12 +137,13 @@ def _prepared(
     return subjects, start, size
 
 
-def _ranks(check: Check, options: Options) -> int:
-    """How many a check needs: two for a kernel, which runs on one, since the canary has two."""
+def _ranks(check: Check, options: Options, engine: str) -> int:
+    """How many a check needs: two for a kernel, which runs on one, since the canary has two; one
+    where there is a GPU for no more."""
     from tpcheck.engines import ranks_for
 
     degrees = check.spec.degrees
-    return 2 if degrees == (1,) else ranks_for(degrees or options.degrees)
+    return ranks_for(degrees or options.degrees, engine)
 
 
 def _hunting(

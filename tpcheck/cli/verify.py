@@ -109,7 +109,7 @@ def _run(
     from tpcheck.search.session import open_session
     from tpcheck.space import Space
 
-    run.ranks = run.ranks or ranks_for(options.degrees)
+    run.ranks = run.ranks or ranks_for(options.degrees, run.engine)
     if run.engine == "torchrun":
         run.ranks = launch().size
     Space(options.degrees, options.dtypes, run.ranks)

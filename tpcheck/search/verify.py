@@ -67,7 +67,8 @@ def verify(
     )
     Space(degrees, dtypes, MOST_RANKS)
     preload = preload_of(checks)
-    with open_session(engine, ranks_for(degrees), preload=preload, confirm=True) as session:
+    ranks = ranks_for(degrees, engine) if isinstance(engine, str) else engine.ranks
+    with open_session(engine, ranks, preload=preload, confirm=True) as session:
         try:
             session.require_trust()
         except Untrusted as error:
