@@ -50,6 +50,10 @@ class CollectiveMismatch(TpcheckError):
         self.refused = refused
 
 
+#: Exit codes: of what the user must fix (bad input, and a check that can't run), and of a run that
+#: decides nothing. They stand here since commands need them before anything else is loaded.
+TROUBLE, UNDECIDED = 2, 3
+
 #: The signals that end a run: Ctrl-C, `timeout` and CI runners, a closed terminal.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

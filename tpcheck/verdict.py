@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
 from tpcheck.causes import Cause
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import TROUBLE, UNDECIDED, InvalidArgument
 from tpcheck.event import Event
 from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
 from tpcheck.evidence.judged import Tensors
@@ -39,11 +39,8 @@ class Verdict(Enum):
 
     @property
     def exit_code(self) -> int:
-        return {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}[self]
+        return {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: UNDECIDED}[self]
 
-
-#: Exit code of what the user must fix: bad input, and a check that can't run.
-TROUBLE = 2
 
 _ORDER = {Verdict.PASS: 0, Verdict.UNKNOWN: 1, Verdict.FAIL: 2}
 

@@ -6,7 +6,6 @@ median over the laps stands for it, so that a busy machine moves the figures lit
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -15,58 +14,75 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from tpcheck.bench import mlp
+from tpcheck.bench import gate, grid, mlp
+from tpcheck.bench.gate import Gate
+from tpcheck.bench.grid import Cell, Grid
 from tpcheck.bench.report import BenchReport, Degree, Start, Suite, Timing
+from tpcheck.bench.spans import PARTS, time_line
+from tpcheck.bench.where import where
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
-from tpcheck.oracle import expected, noise
-from tpcheck.protocol.messages import RankReport
-from tpcheck.runner import files
-from tpcheck.runner import runner as running
+from tpcheck.errors import InvalidArgument, did_you_mean
 from tpcheck.runner.runner import Runner
 
 RANKS = 4
 DEGREES = (2, 4)
+#: The cells that take no time.
+QUICK = Grid(sizes=(16, 64), degrees=(2, 4), laps=grid.LEAST)
 
 #: Seconds that one of torch's test classes may take. They spawn ranks for every test; one that
 #: takes longer hangs, and its row says so.
 SUITE_LIMIT = 300.0
 
-# where an example's time goes; what is left of the whole is "the rest"
-REFERENCE = "reference in float64"
-NOISE = "noisy runs, for the bounds"
-OWN = "reference in the case's dtype"
-POSE = "drawing, layout, spread"
-SAVE = "writing the bundle"
-RANK = "ranks, build to compare"
-WIRE = "to the ranks and back"
-STATE = "the state of the processes"
-REST = "the rest"
-
 Laps = list[list[float]]  # [lap][case]: seconds
 
 
-def bench(*, repeats: int = 5, quick: bool = False) -> BenchReport:
-    """Runs all measurements; about a minute and a half, or half a minute with `quick`.
+#: What can be measured, in this order.
+WHAT = ("start", "examples", "suites", "table", "gate")
+
+
+def bench(
+    what: Sequence[str] = WHAT,
+    *,
+    table: Grid | None = None,
+    repeats: int = 5,
+    quick: bool = False,
+    target: str = gate.PROPERTIES,
+    finished: Callable[[Cell], object] = lambda _: None,
+) -> BenchReport:
+    """Runs the measurements; a quarter of an hour, most of it the largest cells of the table, or
+    two minutes with `quick`.
 
     Args:
+        what: of `WHAT`.
+        table: the cells; by default all, with `quick` the small ones.
         repeats: laps over the cases, and starts of the ranks (at most three cold ones).
         quick: fewer cases and laps, and torch's test classes at one degree only.
+        target: the files of the gate.
+        finished: is told of each cell of the table.
+
+    Raises:
+        InvalidArgument: something else is asked for.
     """
+    for name in what:
+        if name not in WHAT:
+            raise InvalidArgument(f"--parts {name!r} is none{did_you_mean(name, WHAT)}")
     count, repeats = (6, min(repeats, 2)) if quick else (12, repeats)
-    load = os.getloadavg()[0]
-    start = _starts(1 if quick else min(3, repeats))
-    with Engine("gloo", RANKS) as engine:
-        degrees = {d: _degree(engine, mlp.cases(d, count), repeats) for d in DEGREES}
-    suites = [
-        _suite(name, degree, tests)
-        for name, tests in (("MultiProcessTestCase", 2), ("MultiProcContinuousTest", 10))
-        for degree in (DEGREES[-1:] if quick else DEGREES)
-    ]
-    return BenchReport(RANKS, load, start, degrees, suites)
+    about = where()
+    start = _starts(1 if quick else min(3, repeats)) if "start" in what else None
+    degrees: dict[int, Degree] = {}
+    if "examples" in what:
+        with Engine("gloo", RANKS) as engine:
+            degrees = {d: _degree(engine, mlp.cases(d, count), repeats) for d in DEGREES}
+    suites = _suites(DEGREES[-1:] if quick else DEGREES) if "suites" in what else []
+    cells = grid.measure(table or (QUICK if quick else Grid()), finished) if "table" in what else []
+    return BenchReport(about, RANKS, start, degrees, suites, cells, _gate(what, target, quick))
+
+
+def _gate(what: Sequence[str], target: str, quick: bool) -> Gate | None:
+    return gate.run(target, examples=2 if quick else None) if "gate" in what else None
 
 
 # ---- starting
@@ -102,16 +118,16 @@ def _import_torch() -> float:
 
 def _degree(engine: Engine, work: Sequence[Case], repeats: int) -> Degree:
     runner = Runner(mlp.check, engine)
-    _tpcheck(runner, work[:3])  # warm-up: candidate taught, groups made
-    _bare(engine, work[:3])
+    grid.tpcheck(runner, work[:3])  # warm-up: candidate taught, groups made
+    grid.bare(engine, work[:3])
     laps: Laps = []
     bare: Laps = []
-    spans: list[dict[str, list[float]]] = []
+    lines: list[list[dict[str, float]]] = []
     for _ in range(repeats):
-        laps.append(_tpcheck(runner, work))
-        bare.append(_bare(engine, work))
-        spans.append(_spans(runner, work))
-    spent = {what: _timing([one[what] for one in spans]).mean for what in spans[0]}
+        laps.append(grid.tpcheck(runner, work))
+        bare.append(grid.bare(engine, work))
+        lines.append([time_line(runner, case) for case in work])
+    spent = {part: _timing([[one[part] for one in lap] for lap in lines]).mean for part in PARTS}
     return Degree(_timing(laps), _timing(bare), spent)
 
 
@@ -121,91 +137,12 @@ def _timing(laps: Laps) -> Timing:
     return Timing(statistics.median(each), statistics.fmean(each), len(each))
 
 
-def _tpcheck(runner: Runner, work: Sequence[Case]) -> list[float]:
-    out = []
-    for case in work:
-        began = time.perf_counter()
-        result = runner.run(case)
-        out.append(time.perf_counter() - began)
-        assert not result.mismatches, (case.describe(), result.mismatches)
-    return out
-
-
-def _bare(engine: Engine, work: Sequence[Case]) -> list[float]:
-    # rank 0's clock: its collectives wait for the other ranks
-    return engine.call(mlp.loop, list(work), mesh=work[0].mesh)[0]
-
-
-# ---- what it is spent on
-
-
-class _Spans:
-    """Times calls inside one example, by name, by wrapping the functions themselves."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def add(self, what: str, seconds: float) -> None:
-        self.seconds[what] = self.seconds.get(what, 0.0) + seconds
-
-    @contextlib.contextmanager
-    def around(self, owner: Any, attribute: str, name: Any) -> Iterator[None]:
-        """Times `owner.attribute`; `name(args, result)` says what it was."""
-        original = getattr(owner, attribute)
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
-            result = original(*args, **kwargs)
-            self.add(name(args, result), time.perf_counter() - began)
-            return result
-
-        setattr(owner, attribute, timed)
-        try:
-            yield
-        finally:
-            setattr(owner, attribute, original)
-
-
-def _spans(runner: Runner, work: Sequence[Case]) -> dict[str, list[float]]:
-    """What → seconds of each case."""
-    out: dict[str, list[float]] = {}
-    for case in work:
-        for what, seconds in _one(runner, case).items():
-            out.setdefault(what, []).append(seconds)
-    return out
-
-
-def _one(runner: Runner, case: Case) -> dict[str, float]:
-    spans = _Spans()
-
-    def sent(_: Any, outcomes: Any) -> str:
-        reports = [o.seconds for o in outcomes if isinstance(o, RankReport)]
-        spans.add(RANK, max(seconds["rank"] for seconds in reports))
-        spans.add(STATE, max(seconds["state"] for seconds in reports))
-        return "run"
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(spans.around(expected, "first_run", lambda *_: REFERENCE))
-        stack.enter_context(spans.around(noise.Noise, "deviations", lambda *_: NOISE))
-        stack.enter_context(spans.around(expected, "own_run", lambda *_: OWN))
-        stack.enter_context(spans.around(running, "pose", lambda *_: "pose"))
-        stack.enter_context(spans.around(files, "write_bundle", lambda *_: SAVE))
-        stack.enter_context(spans.around(Engine, "run", sent))
-        stack.enter_context(spans.around(running.Runner, "restore", lambda *_: "restore"))
-        began = time.perf_counter()
-        runner.run(case)
-        whole = time.perf_counter() - began
-    found = {what: spans.seconds.get(what, 0.0) for what in (REFERENCE, NOISE, OWN)}
-    pose, run = spans.seconds["pose"], spans.seconds["run"]
-    found[POSE] = pose - sum(found.values())
-    found[SAVE] = spans.seconds[SAVE]
-    found[RANK] = spans.seconds[RANK]
-    found[WIRE] = run - found[RANK] - spans.seconds[STATE]
-    found[STATE] = spans.seconds[STATE] + spans.seconds["restore"]
-    return found | {REST: whole - pose - run - found[SAVE] - spans.seconds["restore"]}
-
-
 # ---- torch's own test classes
+
+
+def _suites(degrees: Sequence[int]) -> list[Suite]:
+    classes = (("MultiProcessTestCase", 2), ("MultiProcContinuousTest", 10))
+    return [_suite(name, degree, tests) for name, tests in classes for degree in degrees]
 
 
 def _suite(name: str, degree: int, tests: int) -> Suite:

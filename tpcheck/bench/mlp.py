@@ -9,6 +9,7 @@ Letters: R = degree, B batch, S sequence, H hidden, I intermediate.
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -82,15 +83,19 @@ def _build(case: Case, mesh: Any) -> MLP:
 
 check = Check(specs.mlp(), candidate=_build, name="bench_mlp")
 
+#: Ranks that are threads draw from one generator.
+_drawing = threading.Lock()
+
+_FIXED: dict[str, Dim] = {"activation": "gelu", "norm": "none", "residual": False, "bias": True}
+
 
 def cases(degree: int, count: int) -> list[Case]:
     """`count` different cases, of the sizes that a search draws, in three dtypes."""
     sizes = itertools.product((1, 2, 3), (1, 4), (8, 12), (16, 24))
     dtypes = itertools.cycle(("float32", "bfloat16", "float64"))
-    fixed: dict[str, Dim] = {"activation": "gelu", "norm": "none", "residual": False, "bias": True}
     return [
         Case(
-            {"batch": b, "seq": s, "hidden": h, "intermediate": i} | fixed,
+            {"batch": b, "seq": s, "hidden": h, "intermediate": i} | _FIXED,
             dtype=dtype,
             mesh={"tp": degree},
             seed=seed,
@@ -101,17 +106,19 @@ def cases(degree: int, count: int) -> list[Case]:
     ]
 
 
+def of_size(hidden: int, degree: int, dtype: str, seed: int = 0) -> Case:
+    """The case of a cell of the table: 32 tokens of this width, four times as wide inside."""
+    dims: dict[str, Dim] = {"batch": 2, "seq": 16, "hidden": hidden, "intermediate": 4 * hidden}
+    return Case(dims | _FIXED, dtype=dtype, mesh={"tp": degree}, seed=seed)
+
+
 def example(case: Case, group: Any) -> None:
     """One case by hand, on one rank; raises `AssertionError` where a tensor is off."""
-    torch.manual_seed(case.seed)
     dtype, rank, degree = torch_dtype(case), group.rank(), group.size()
-    plain = reference.MLP(case["hidden"], case["intermediate"]).to(dtype)
+    plain, candidate, x, cotangent = drawn(case, group)
     state = {name: p.detach().clone() for name, p in plain.named_parameters()}
-    x = torch.randn(case["batch"], case["seq"], case["hidden"]).to(dtype)  # [B, S, H]
-    cotangent = torch.randn(x.shape).to(dtype)
     own = _run(plain, x, cotangent)
     expected = _run(plain.double(), x.double(), cotangent.double())
-    candidate = MLP(case["hidden"], case["intermediate"], group).to(dtype)
     with torch.no_grad():
         for name, p in candidate.named_parameters():
             p.copy_(_shard(name, state[name], rank, degree))
@@ -121,6 +128,18 @@ def example(case: Case, group: Any) -> None:
         limit = 8 * (float((own[name].double() - wanted).abs().max()) + scale)
         wanted = _shard(name, wanted, rank, degree)
         assert torch.allclose(actual.double(), wanted, rtol=0, atol=limit), f"{name}: {case}"
+
+
+def drawn(case: Case, group: Any) -> tuple[nn.Module, MLP, Tensor, Tensor]:
+    """Reference, candidate, x and cotangent [B, S, H], on every rank the same."""
+    dtype = torch_dtype(case)
+    with _drawing:
+        torch.manual_seed(case.seed)
+        plain = reference.MLP(case["hidden"], case["intermediate"]).to(dtype)
+        x = torch.randn(case["batch"], case["seq"], case["hidden"]).to(dtype)
+        cotangent = torch.randn(x.shape).to(dtype)
+        candidate = MLP(case["hidden"], case["intermediate"], group).to(dtype)
+    return plain, candidate, x, cotangent
 
 
 def _run(module: nn.Module, x: Tensor, cotangent: Tensor) -> dict[str, Tensor]:

@@ -1,12 +1,17 @@
-"""`BenchReport`: the figures of one run, and their table."""
+"""`BenchReport`: the figures of one run, and their tables."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.table import Table
+
+from tpcheck.bench import plot
+from tpcheck.bench.compare import SCHEMA_VERSION
+from tpcheck.bench.gate import Gate
+from tpcheck.bench.grid import Cell
 
 START_AIM = 1.5  # seconds
 RATIO_AIM = 1.5  # times the bare loop
@@ -56,36 +61,76 @@ class Suite:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """All figures of one `tpcheck bench`; seconds to start, milliseconds per example."""
+    """All figures of one `tpcheck bench`; seconds to start, milliseconds per example. What was not
+    measured is None or empty.
 
+    Args:
+        about: the commit, the versions, the machine and its load before (`where`).
+        ranks: of the small examples.
+        table: what a case costs, by size, degree, dtype and engine.
+    """
+
+    about: dict[str, Any]
     ranks: int
-    load: float  # the machine's load average when the run began: above 0 others had a share
-    start: Start
-    degrees: dict[int, Degree]
+    start: Start | None = None
+    degrees: dict[int, Degree] = field(default_factory=dict)
     suites: list[Suite] = field(default_factory=list)
+    table: list[Cell] = field(default_factory=list)
+    gate: Gate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ratios and aims included."""
-        ratios = {degree: one.ratio for degree, one in self.degrees.items()}
-        aims = {"start": START_AIM, "ratio": RATIO_AIM}
-        return asdict(self) | {"ratios": ratios, "aims": aims, "cores": _cores()}
+        found = asdict(self) | {"schema_version": SCHEMA_VERSION}
+        found["ratios"] = {degree: one.ratio for degree, one in self.degrees.items()}
+        found["aims"] = {"start": START_AIM, "ratio": RATIO_AIM}
+        for cell, data in zip(self.table, found["table"], strict=True):
+            data |= {"median": cell.median, "ratio": cell.ratio}
+        if self.gate is not None:
+            found["gate"]["rate"] = self.gate.rate
+        return found
 
 
-def render(report: BenchReport) -> Table:
-    """The figures as one table, every time against tpcheck's and the bare loop's."""
-    where = f"{report.ranks} gloo ranks on {_cores()} cores, load {report.load:.1f} before"
-    table = Table(title=f"tpcheck bench: {where}")
+def render(report: BenchReport) -> Iterable[Table | str]:
+    """What was measured, in tables and lines."""
+    about = report.about
+    yield (
+        f"tpcheck {about['tpcheck']} at {about['commit'] or 'no commit'}, torch {about['torch']}, "
+        f"{about['cores']} cores of {about['processor']}, load {about['load']:.1f} before"
+    )
+    if report.start or report.degrees or report.suites:
+        yield _small(report)
+    if report.table:
+        yield plot.cells(report.table)
+        yield from plot.ratios(report.table)
+        ends = [report.table[0], max(report.table, key=lambda cell: cell.median)]
+        for cell in ends if ends[0] is not ends[1] else ends[:1]:
+            yield ""
+            yield from plot.time_line(cell)
+    if (gate := report.gate) is not None:
+        yield (
+            f"\ngate: {gate.cases} cases of {gate.checks} checks in {gate.target}, "
+            f"{gate.seconds:.1f} s ({gate.cpu:.1f} s of processors), "
+            f"{gate.rate:.1f} cases per second"
+        )
+
+
+def _small(report: BenchReport) -> Table:
+    """The start and the small examples, every time against tpcheck's and the bare loop's."""
+    table = Table(title=f"start, and small examples on {report.ranks} gloo ranks")
     table.add_column("what", no_wrap=True)
     for head in ("tp", "start", "× tpcheck", "median ms", "mean ms", "total", "× bare loop"):
         table.add_column(head, justify="right")
     table.add_column("")
-    _starts(table, report.start)
+    cold = None
+    if report.start is not None:
+        cold = report.start.cold
+        _starts(table, report.start)
     for degree, one in report.degrees.items():
         table.add_section()
         _degree(table, degree, one)
-        for suite in report.suites:
-            if suite.degree == degree:
-                _suite(table, suite, report.start.cold, one.bare)
+    for suite in report.suites:
+        of = report.degrees.get(suite.degree)
+        _suite(table, suite, cold, None if of is None else of.bare)
     return table
 
 
@@ -113,12 +158,12 @@ def _degree(table: Table, degree: int, one: Degree) -> None:
     row("bare loop, same ranks", one.bare)
 
 
-def _suite(table: Table, suite: Suite, cold: float, bare: Timing) -> None:
+def _suite(table: Table, suite: Suite, cold: float | None, bare: Timing | None) -> None:
     if suite.timing is None:
         note = f"not measured: {suite.reason}"
         table.add_row(suite.name, str(suite.degree), "", "", "", "", "", "", note)
         return
-    start = (f"{suite.start:.2f} s", f"{suite.start / cold:.2f}")
+    start = (f"{suite.start:.2f} s", "" if cold is None else f"{suite.start / cold:.2f}")
     _examples(table, suite.name, suite.degree, suite.timing, bare, start=start)
 
 
@@ -127,20 +172,16 @@ def _examples(
     what: str,
     degree: int,
     timing: Timing,
-    bare: Timing,
+    bare: Timing | None,
     *,
     start: tuple[str, str] = ("", ""),
     note: str = "",
 ) -> None:
     median, mean = f"{timing.median:.1f}", f"{timing.mean:.1f}"
     total = f"{timing.mean * timing.examples / 1e3:.2f} s / {timing.examples}"
-    ratio = f"{timing.mean / bare.mean:.2f}"
+    ratio = "" if bare is None else f"{timing.mean / bare.mean:.2f}"
     table.add_row(what, str(degree), *start, median, mean, total, ratio, note)
 
 
 def _aim(value: float, limit: float, unit: str) -> str:
     return f"aim ≤ {limit}{unit}: {'met' if value <= limit else 'missed'}"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

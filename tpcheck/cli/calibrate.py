@@ -26,8 +26,8 @@ from tpcheck.cli.options import (
     whole_number,
 )
 from tpcheck.cli.reports import Reports
-from tpcheck.errors import InvalidArgument, let_through, shown
-from tpcheck.verdict import TROUBLE
+from tpcheck.errors import TROUBLE, InvalidArgument, let_through, shown
+from tpcheck.search import files
 
 if TYPE_CHECKING:
     from tpcheck.calibrate.campaign import Campaign
@@ -79,25 +79,27 @@ def alarms(
     Goes on where an earlier run with the same options stopped. A case that fails is kept for
     `tpcheck replay`. Exit code 1 where any did.
     """
+    chosen = targets or PROPERTIES
+    doubts = files.look(chosen)
     with signals.loading():
         from tpcheck.calibrate.state import STATE, Grid, State
         from tpcheck.engines import ranks_for
         from tpcheck.report import calibration, machine
-        from tpcheck.search.collect import heavy_imports
+        from tpcheck.search.collect import collect
         from tpcheck.search.session import open_session
         from tpcheck.space import Space
 
     until = None if time_budget is None else time.monotonic() + duration(time_budget)
     grid = Grid(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
-    size = ranks or ranks_for(grid.degrees)
+    size = ranks or ranks_for(grid.degrees, engine)
     Space(grid.degrees, grid.dtypes, size)
-    preload = heavy_imports(targets or PROPERTIES)
+    preload = files.heavy_imports(chosen)
+    if doubts:
+        collect(chosen)  # what does not import starts no engine
     with open_session(
         engine, size, time_limit=time_limit, preload=preload, confirm=True
     ) as session:
-        campaign = _campaign(
-            session, targets or PROPERTIES, lambda: State(state or STATE, grid), corpus
-        )
+        campaign = _campaign(session, chosen, lambda: State(state or STATE, grid), corpus)
         try:
             with signals.as_interrupt():
                 summary = campaign.run(
@@ -159,19 +161,24 @@ def sensitivity(
     json: JsonFile = None,
 ) -> None:
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
+    if (target is None) != (dims is None):
+        raise InvalidArgument("give a check and its --dims together, or neither")
+    sizes = {} if target is None else parsed(dims)
+    files.look([] if target is None else [target])
     with signals.loading():
         from tpcheck.calibrate.sensitivity import SUBJECTS, Subject
         from tpcheck.report import calibration, machine, text
-        from tpcheck.search.collect import heavy_imports
+        from tpcheck.search.collect import collect
         from tpcheck.search.session import open_session
         from tpcheck.space import Space
 
-    if (target is None) != (dims is None):
-        raise InvalidArgument("give a check and its --dims together, or neither")
-    subjects = SUBJECTS if target is None else (Subject(target, target, parsed(dims)),)
+    subjects = SUBJECTS if target is None else (Subject(target, target, sizes),)
     degrees, dtypes = integers(tp, "--tp"), tuple(dtype.split(","))
     Space(degrees, dtypes, max(degrees))
-    preload = heavy_imports(subject.target for subject in subjects)
+    chosen = [subject.target for subject in subjects]
+    preload = files.heavy_imports(chosen)
+    if files.look(chosen):
+        collect(chosen)  # what does not import starts no engine
     asked = {"degrees": degrees, "dtypes": dtypes, "runs": runs, "seed": seed}
     with open_session(engine, max(degrees), time_limit=time_limit, preload=preload) as session:
         rows, troubled = _measured(subjects, session, asked)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from tpcheck.cli.console import console
 from tpcheck.cli.options import whole_number
 from tpcheck.errors import InvalidArgument
-from tpcheck.report.visible import visible
+from tpcheck.report.visible import one_line
 
 _PACKAGES = {
     "torch": "required",
@@ -27,6 +26,8 @@ _PACKAGES = {
     "pytest-xdist": "extra: tpcheck[test]",
     "triton": "for kernels",
 }
+#: Columns of what was looked at: the longest of them, and a gap.
+_WIDE = max(map(len, _PACKAGES)) + 3
 
 
 def doctor(
@@ -35,10 +36,8 @@ def doctor(
     ] = 4,
 ) -> None:
     """Which engines, devices and optional packages work here, and why not."""
-    table = Table("", "", "", show_header=False, box=None)
     for row in examine(ranks):
-        table.add_row("ok" if row.works else "no", row.subject, visible(row.seen))
-    console.print(table)
+        console.print(row.line())
 
 
 @dataclass(frozen=True)
@@ -49,23 +48,28 @@ class Row:
     works: bool
     seen: str
 
+    def line(self) -> str:
+        """As it is shown."""
+        return f"{'ok' if self.works else 'no'}  {self.subject:{_WIDE}}{one_line(self.seen)}"
 
-def examine(ranks: int = 4) -> list[Row]:
-    """Looks at everything; engines are really started and a canary is run on each."""
+
+def examine(ranks: int = 4) -> Iterator[Row]:
+    """Looks at everything, each when it is asked for: an engine is really started, which takes
+    seconds, and a canary is run on it."""
     from tpcheck import engines
 
-    return [
-        Row("python", True, platform.python_version()),
-        Row("processors", True, f"{os.cpu_count()} for {ranks} ranks"),
-        *(_package(name, why) for name, why in _PACKAGES.items()),
-        *(_engine(name, ranks) for name in engines.KINDS),
-    ]
+    yield Row("python", True, platform.python_version())
+    yield Row("processors", True, f"{os.cpu_count()} for {ranks} ranks")
+    yield from (_package(name, why) for name, why in _PACKAGES.items())
+    yield from (_engine(name, ranks) for name in engines.KINDS)
 
 
 def _package(name: str, why: str) -> Row:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return Row(name, True, importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
+        return Row(name, True, version(name))
+    except PackageNotFoundError:
         return Row(name, False, f"not installed ({why})")
 
 

@@ -30,7 +30,8 @@ from tpcheck.cli.options import (
 )
 from tpcheck.cli.reports import Reports
 from tpcheck.cli.view import View
-from tpcheck.verdict import TROUBLE
+from tpcheck.errors import TROUBLE
+from tpcheck.search import files
 
 if TYPE_CHECKING:
     from tpcheck.check import Check
@@ -78,6 +79,7 @@ def fuzz(
 ) -> None:
     """Looks for counterexamples of many checks on all cores, for as long as one likes."""
     bound = Bound(None if time is None else duration(time, "--for"), turns)
+    files.look(targets or PROPERTIES)
     with signals.loading():
         from tpcheck.search.corpus import Corpus
         from tpcheck.search.options import Options
@@ -113,18 +115,18 @@ def _prepared(
     from tpcheck.fuzz.turn import Subject
     from tpcheck.report import text
     from tpcheck.search.attempt import address
-    from tpcheck.search.collect import collect, heavy_imports, runnable
+    from tpcheck.search.collect import collect, runnable
     from tpcheck.search.session import open_session, preload_of
     from tpcheck.space import Space
 
     checks, absent = runnable(collect(targets))
     for name, reason in absent.items():
         console.print(text.skipped(name, reason))
-    size = ranks or max((_ranks(check, options) for check in checks), default=1)
+    size = ranks or max((_ranks(check, options, engine) for check in checks), default=1)
     require(engine, size)
     for check in checks:
         Space(tuple(check.spec.degrees or options.degrees), options.dtypes, size)
-    preload = {*heavy_imports(targets), *preload_of(checks)}
+    preload = {*files.heavy_imports(targets), *preload_of(checks)}
     start = partial(
         open_session, engine, size, time_limit=time_limit, preload=preload, confirm=True
     )
@@ -135,12 +137,13 @@ def _prepared(
     return subjects, start, size
 
 
-def _ranks(check: Check, options: Options) -> int:
-    """How many a check needs: two for a kernel, which runs on one, since the canary has two."""
+def _ranks(check: Check, options: Options, engine: str) -> int:
+    """How many a check needs: two for a kernel, which runs on one, since the canary has two; one
+    where there is a GPU for no more."""
     from tpcheck.engines import ranks_for
 
     degrees = check.spec.degrees
-    return 2 if degrees == (1,) else ranks_for(degrees or options.degrees)
+    return ranks_for(degrees or options.degrees, engine)
 
 
 def _hunting(

@@ -24,9 +24,8 @@ from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
 from tpcheck.cli.verify import verify
 from tpcheck.engines import launch
-from tpcheck.errors import InvalidArgument, NoRoom, Untrusted
+from tpcheck.errors import TROUBLE, UNDECIDED, InvalidArgument, NoRoom, Untrusted
 from tpcheck.process import exits
-from tpcheck.verdict import TROUBLE, Verdict
 
 app = typer.Typer(
     help="Verifies tensor-parallel PyTorch code against its single-device reference.",
@@ -78,12 +77,12 @@ def _run(arguments: list[str] | None) -> None:
             code: Any = app(args=arguments, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except NoRoom as error:
-        _refuse(str(error), Verdict.UNKNOWN.exit_code)
+        _refuse(str(error), UNDECIDED)
     except InvalidArgument as error:
         _refuse(str(error))
     except Untrusted as error:
-        console.print(f"{Verdict.UNKNOWN.value}  {error}")
-        sys.exit(Verdict.UNKNOWN.exit_code)
+        console.print(f"UNKNOWN  {error}")
+        sys.exit(UNDECIDED)
     except KeyboardInterrupt:
         sys.exit(signals.exit_code())
     except BrokenPipeError:
@@ -99,7 +98,7 @@ def _run(arguments: list[str] | None) -> None:
             _refuse(error.format_message())
         with contextlib.suppress(OSError):
             traceback.print_exc()
-        sys.exit(Verdict.UNKNOWN.exit_code)
+        sys.exit(UNDECIDED)
 
 
 def _refuse(message: str, code: int = TROUBLE) -> NoReturn:

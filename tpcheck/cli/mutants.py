@@ -14,8 +14,8 @@ from tpcheck.cli import signals
 from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import Engine, Examples, JsonFile, Ranks, Seed, TimeLimit, whole_number
 from tpcheck.cli.reports import Reports
-from tpcheck.errors import InvalidArgument
-from tpcheck.verdict import TROUBLE
+from tpcheck.errors import TROUBLE, InvalidArgument
+from tpcheck.search import files
 
 if TYPE_CHECKING:
     from tpcheck.figures.kills import Matrix
@@ -57,6 +57,7 @@ def mutants(
     json: JsonFile = None,
 ) -> None:
     """The kill matrix: what killed each mutant, in how many examples, and the diagnosis."""
+    files.look([*(targets or FIXTURES), *([correct] if against else [])])
     with signals.loading():
         from tpcheck.mutation import matrix
         from tpcheck.report import machine, text

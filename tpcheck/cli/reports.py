@@ -9,7 +9,7 @@ from typing import NoReturn
 import typer
 
 from tpcheck.cli.console import complain
-from tpcheck.verdict import TROUBLE
+from tpcheck.errors import TROUBLE
 
 
 class Reports:

@@ -31,14 +31,16 @@ from tpcheck.cli.options import (
     whole_number,
 )
 from tpcheck.cli.reports import Reports
-from tpcheck.errors import InvalidArgument, Untrusted
-from tpcheck.verdict import TROUBLE, Verdict, exit_code, worst
+from tpcheck.engines.ahead import ahead
+from tpcheck.errors import TROUBLE, InvalidArgument, Untrusted
+from tpcheck.search import files
 
 if TYPE_CHECKING:
     from tpcheck.check import Check
+    from tpcheck.engines.ahead import Ahead
     from tpcheck.search.options import Options
     from tpcheck.search.session import Session
-    from tpcheck.verdict import CheckResult
+    from tpcheck.verdict import CheckResult, Verdict
 
 
 def verify(
@@ -62,23 +64,31 @@ def verify(
     _apart(json, junit)
     if _follows(engine):
         return
+    asked: dict[str, Any] = {"examples": examples, "seed": seed, "degrees": integers(tp, "--tp")}
+    seconds = None if time_budget is None else duration(time_budget)
+    chosen = targets or PROPERTIES
+    doubts, preload = files.look(chosen), files.heavy_imports(chosen)
     run = Run(seed=seed, engine=engine, ranks=ranks or 0, jobs=jobs)
     try:
-        with signals.as_interrupt():
+        with (
+            signals.as_interrupt(),
+            ahead("" if doubts or jobs > 1 else engine, preload) as first,
+        ):
             with signals.loading():
                 from tpcheck.report import machine  # noqa: F401 - what `tell` needs
+                from tpcheck.search.collect import collect
                 from tpcheck.search.corpus import Corpus
                 from tpcheck.search.options import Options
                 from tpcheck.search.session import open_session  # noqa: F401 - torch
             options = Options(
-                examples=examples,
-                seed=seed,
-                degrees=integers(tp, "--tp"),
+                **asked,
                 dtypes=tuple(dtype.split(",")),
-                time_budget=None if time_budget is None else duration(time_budget),
+                time_budget=seconds,
                 corpus=Corpus(corpus),
             )
-            _run(run, targets or PROPERTIES, options, time_limit)
+            if doubts:
+                collect(chosen)  # what does not import starts no engine
+            _run(run, chosen, options, time_limit, preload, first)
     except KeyboardInterrupt:
         run.stop()
     reports = run.report(json, junit)
@@ -86,24 +96,29 @@ def verify(
     reports.end(signals.exit_code() if run.stopped else run.exit_code)
 
 
-def _run(run: Run, targets: Sequence[str], options: Options, time_limit: float) -> None:
+def _run(
+    run: Run,
+    targets: Sequence[str],
+    options: Options,
+    time_limit: float,
+    preload: Sequence[str],
+    first: Ahead | None,
+) -> None:
     """On ranks that are as many as `run` says, or as the degrees need."""
     from tpcheck.engines import ranks_for
     from tpcheck.engines.launch import launch
-    from tpcheck.search.collect import heavy_imports
     from tpcheck.search.session import open_session
     from tpcheck.space import Space
 
     if run.engine == "torchrun":
         _require_launch(run, launch().size, options.degrees)
-    run.ranks = run.ranks or ranks_for(options.degrees)
+    run.ranks = run.ranks or ranks_for(options.degrees, run.engine)
     Space(options.degrees, options.dtypes, run.ranks)
-    preload = heavy_imports(targets)
     opened = partial(open_session, run.engine, run.ranks, time_limit=time_limit, confirm=True)
     if run.jobs > 1:
         run.side_by_side(opened, preload, targets, options)
         return
-    with opened(preload=preload) as session:
+    with opened(preload=preload, ahead=first) as session:
         run.go(session, targets, options)
 
 
@@ -181,11 +196,15 @@ class Run:
 
     @property
     def verdict(self) -> Verdict:
+        from tpcheck.verdict import Verdict, worst
+
         whole = [Verdict.UNKNOWN] if self.undecided else []
         return worst([*(result.verdict for result in self.results), *whole])
 
     @property
     def exit_code(self) -> int:
+        from tpcheck.verdict import exit_code
+
         return exit_code(self.results, undecided=self.undecided is not None)
 
     def go(self, session: Session, targets: Sequence[str], options: Options) -> None:
@@ -256,6 +275,7 @@ class Run:
     def tell(self) -> None:
         """Prints what failed and the sums; a check that can't run is a line on stderr, too."""
         from tpcheck.report import text
+        from tpcheck.verdict import Verdict
 
         for result in self.results:
             if result.verdict is not Verdict.PASS:

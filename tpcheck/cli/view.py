@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.live import Live
-from rich.table import Table
-
 from tpcheck.cli.console import console
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from tpcheck.figures.hunted import Finding, Hunted
 
 #: Seconds between two pictures of the table. It costs milliseconds, and nobody reads faster.
@@ -32,6 +31,8 @@ class View:
 
     def __enter__(self) -> View:
         if console.is_terminal and not console.quiet:
+            from rich.live import Live
+
             # without a thread of its own: the driver forks
             self._live = Live(console=console, auto_refresh=False, transient=True)
             self._live.start()
@@ -75,6 +76,8 @@ class View:
 
 
 def _table(hunted: Hunted, most: int) -> Any:
+    from rich.table import Table
+
     from tpcheck.report import hunted as report
 
     table = Table(title=report.standing(hunted), title_justify="left")

@@ -7,10 +7,12 @@ forked from a zygote that has torch loaded, kept warm, and recovered after a han
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpcheck.errors import EngineUnavailable
+from tpcheck.protocol.ends import SHARED_GPUS
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,10 @@ def why_not(name: str, ranks: int) -> str | None:
         return "no CUDA device is visible to torch; use --engine gloo"
     if not dist.is_nccl_available():
         return "this build of torch has no NCCL; use --engine gloo"
-    if torch.cuda.device_count() < ranks:
-        return f"{ranks} ranks need a GPU each and there are {torch.cuda.device_count()}"
+    there = torch.cuda.device_count()
+    if there < ranks and os.environ.get(SHARED_GPUS) != "1":
+        smaller = "--tp 1 --ranks 1 runs on one" if there == 1 else f"give --ranks {there} at most"
+        return f"{ranks} ranks need a GPU each, of which torch sees {there}: {smaller}"
     return None
 
 
@@ -77,6 +81,14 @@ def _why_not_launched(ranks: int) -> str | None:
     return None if ranks <= size else f"{ranks} ranks were asked for, and {size} processes started"
 
 
-def ranks_for(degrees: Sequence[int]) -> int:
-    """How many ranks serve these degrees: the largest, and room for a dp axis of 2 up to 4."""
-    return max([*degrees, min(4, 2 * min(degrees))])
+def ranks_for(degrees: Sequence[int], engine: str = "gloo") -> int:
+    """How many ranks serve these degrees: the largest, and room for a dp axis of 2 up to 4, as far
+    as there are GPUs for it where each rank needs one."""
+    wanted = max([*degrees, min(4, 2 * min(degrees))])
+    return wanted if engine != "nccl" else max([*degrees, min(wanted, _gpus())])
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()

@@ -31,6 +31,7 @@ from tpcheck.verdict import Mismatch
 
 if TYPE_CHECKING:
     from tpcheck.case import Case
+    from tpcheck.engines.ahead import Ahead
     from tpcheck.protocol.messages import RankReport, Work
 
 
@@ -42,6 +43,7 @@ class Engine:
         ranks: the size of the world, an upper limit on every case's mesh.
         time_limit: seconds that one case may take on the ranks.
         preload: modules that the zygote imports once for all ranks, where installed.
+        ahead: a zygote that was started before torch was loaded here, to be taken if it fits.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Engine:
         *,
         time_limit: float = 30.0,
         preload: Iterable[str] = (),
+        ahead: Ahead | None = None,
     ) -> None:
         if os.environ.get(INSIDE):
             raise EngineUnavailable(
@@ -64,7 +67,7 @@ class Engine:
         self.canary_ran = False
         self.untrusted: str | None = None  # why no verdict on it counts: the canary was not found
         self.epoch = 0
-        self.world = World(self.kind, ranks, preload)
+        self.world = World(self.kind, ranks, preload, ahead)
 
     @property
     def name(self) -> str:

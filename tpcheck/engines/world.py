@@ -12,6 +12,7 @@ from typing import TypeVar
 from tpcheck.comms.board import Board
 from tpcheck.comms.memory import close_to_others
 from tpcheck.engines import Kind
+from tpcheck.engines.ahead import Ahead, taken
 from tpcheck.engines.folder import RunFolder
 from tpcheck.engines.forks import START_LIMIT, Forks
 from tpcheck.engines.hosts import Host, watch
@@ -37,14 +38,16 @@ class World:
         kind: of engine.
         size: how many ranks there may be.
         preload: modules that the zygote imports once for all ranks.
+        ahead: a zygote that was started before, where there is one.
     """
 
-    def __init__(self, kind: Kind, size: int, preload: Iterable[str]) -> None:
+    def __init__(
+        self, kind: Kind, size: int, preload: Iterable[str], ahead: Ahead | None = None
+    ) -> None:
         self.kind, self.size, self.preload = kind, size, sorted(preload)
         self.starts = 0
         self.hosts: list[Host] = []
         self.board: Board | None = None
-        self.folder = RunFolder()
         self.loaded: set[str] = set()  # torch's packages that ranks have imported
         self.ran = 0  # cases on the ranks that are up
         self.templates = Templates(kind)
@@ -52,7 +55,7 @@ class World:
         self._up = size  # how many were started
         self._memory: int | None = None  # the descriptor of their board
         self._store: Path | None = None
-        self._zygote: ZygoteProcess | None = None
+        self.folder, self._zygote = taken(ahead, kind.name, self.preload)
         self.warm_up()
 
     @property

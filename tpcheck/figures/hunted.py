@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tpcheck.verdict import TROUBLE, Verdict
+from tpcheck.errors import TROUBLE
+from tpcheck.verdict import Verdict
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,9 @@ import socket
 
 #: gloo opens no port beyond it.
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
+#: Set to 1, it has NCCL's ranks share GPUs where there are fewer: each says that it is on a host of
+#: its own, since NCCL refuses two ranks of one host on one GPU. Not tried on a GPU so far.
+SHARED_GPUS = "TPCHECK_SHARED_GPUS"
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

@@ -27,7 +27,7 @@ from tpcheck.comms.operands import exchanged_by
 from tpcheck.comms.reduce_ops import name_of
 from tpcheck.comms.trace import Recorder
 from tpcheck.process.aspects import Left
-from tpcheck.protocol.ends import LOOPBACK
+from tpcheck.protocol.ends import LOOPBACK, SHARED_GPUS
 from tpcheck.ranks.stores import is_launched, store_of
 
 # The driver decides when a case takes too long; c10d's own limit must not come first.
@@ -42,7 +42,9 @@ class ProcessWorlds:
         self.rank, self.size = rank, size
         self.device = "cuda" if backend == "nccl" else "cpu"
         if self.device == "cuda":
-            torch.cuda.set_device(rank)
+            torch.cuda.set_device(rank % torch.cuda.device_count())
+            if os.environ.get(SHARED_GPUS) == "1":
+                os.environ["NCCL_HOSTID"] = f"tpcheck-{rank}"
         store = store_of(store_path, size)
         if not is_launched(store_path):
             os.environ.update(LOOPBACK)  # the candidate may have been imported by now

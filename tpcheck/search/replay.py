@@ -63,10 +63,10 @@ def replay(
     kept = Corpus(corpus)
     saved = kept.find(id_or_file)
     found = check_of(saved, check, trust=trust)
-    size = ranks or max(saved.case.world_size, ranks_for([saved.case.tp]))
+    kind, preload = engine or saved.engine, preload_of([found])
+    size = ranks or max(saved.case.world_size, ranks_for([saved.case.tp], kind))
     if dump is not None:
         _make(dump)
-    kind, preload = engine or saved.engine, preload_of([found])
     with open_session(kind, size, time_limit=time_limit, preload=preload) as session:
         command = kept.command(id_or_file, check=check, trust=trust)
         try:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from tpcheck.check import Check
+from tpcheck.engines.ahead import Ahead
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument, Untrusted, shown
 from tpcheck.given import is_amount
@@ -75,11 +77,12 @@ def open_session(
     time_limit: float = 30.0,
     preload: Iterable[str] = (),
     confirm: bool = False,
+    ahead: Ahead | None = None,
 ) -> Iterator[Session]:
     """A session on a warm engine, which stays up, or on one of this kind, started for it.
 
     Args:
-        ranks, time_limit, preload: of the engine to start, as `Engine` takes them.
+        ranks, time_limit, preload, ahead: of the engine to start, as `Engine` takes them.
         confirm: start as many of gloo's ranks beside an engine that simulates its own.
     """
     if not is_amount(time_limit):
@@ -89,8 +92,8 @@ def open_session(
         raise InvalidArgument(f"engine={shown(engine)}: give an Engine, or the name of one")
     with contextlib.ExitStack() as stack:
         if isinstance(engine, str):
-            started = Engine(engine, ranks, time_limit=time_limit, preload=preload)
-            engine = stack.enter_context(started)
+            about: dict[str, Any] = {"time_limit": time_limit, "preload": preload}
+            engine = stack.enter_context(Engine(engine, ranks, **about, ahead=ahead))
         real = stack.enter_context(_real(engine)) if confirm and _simulates(engine) else None
         yield Session(engine, real)
 

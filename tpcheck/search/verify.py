@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tpcheck.case import MOST_RANKS
 from tpcheck.check import Check
 from tpcheck.engines import ranks_for
-from tpcheck.errors import InvalidArgument, Untrusted, shown
+from tpcheck.errors import TROUBLE, InvalidArgument, Untrusted, shown
 from tpcheck.report import reasons
 from tpcheck.report.text import page
 from tpcheck.search.attempt import attempt, not_run
@@ -19,7 +19,7 @@ from tpcheck.search.options import Options
 from tpcheck.search.schedule import Job, Schedule
 from tpcheck.search.session import Session, open_session, preload_of
 from tpcheck.space import Space
-from tpcheck.verdict import TROUBLE, CheckFailed, CheckResult, CheckTroubled, Verdict, exit_code
+from tpcheck.verdict import CheckFailed, CheckResult, CheckTroubled, Verdict, exit_code
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
@@ -67,7 +67,8 @@ def verify(
     )
     Space(degrees, dtypes, MOST_RANKS)
     preload = preload_of(checks)
-    with open_session(engine, ranks_for(degrees), preload=preload, confirm=True) as session:
+    ranks = ranks_for(degrees, engine) if isinstance(engine, str) else engine.ranks
+    with open_session(engine, ranks, preload=preload, confirm=True) as session:
         try:
             session.require_trust()
         except Untrusted as error:

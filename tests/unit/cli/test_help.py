@@ -1,9 +1,10 @@
-"""Help, the version, and what loading them costs: no torch."""
+"""Help, the version, and what loading them and a mistake cost: no torch."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,33 @@ sys.exit(7 if heavy else 0)
         command = [sys.executable, "-c", code.format(imports=text)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == expected, (text, done.stderr)
+
+
+#: What is refused before torch is loaded, and what is said of it.
+EARLY = {
+    ("verify", "--nosuch"): "No such option",
+    ("verify", "gone"): "no such file or folder: gone",
+    ("verify", "empty"): "has no Python file",
+    ("verify", "broken.py"): "broken.py does not import: SyntaxError",
+    ("fuzz", "gone"): "no such file or folder: gone",
+    ("mutants", "broken.py"): "SyntaxError",
+    ("calibrate", "alarms", "gone"): "no such file or folder: gone",
+    ("calibrate", "sensitivity", "gone.py::x", "--dims", "{}"): "no such file or folder: gone.py",
+}
+
+
+def test_a_mistake_that_can_be_seen_without_torch_loads_none(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    code = "import sys\nfrom tpcheck.cli.main import main\n"
+    code += "".join(f"try: main({[*words]})\nexcept SystemExit: pass\n" for words in EARLY)
+    code += "print([name for name in ('torch', 'hypothesis') if name in sys.modules])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.strip() == "[]"
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(EARLY)
+    assert all(said in line for said, line in zip(EARLY.values(), lines, strict=True)), lines
 
 
 def test_rank_processes_import_neither_hypothesis_nor_pytest() -> None:

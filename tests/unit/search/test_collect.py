@@ -13,7 +13,8 @@ import torch
 
 from tpcheck.cli import signals
 from tpcheck.errors import InvalidArgument
-from tpcheck.search.collect import checks_in, collect, heavy_imports, load
+from tpcheck.search.collect import checks_in, collect, load
+from tpcheck.search.files import heavy_imports
 
 SOURCE = """
 from tpcheck import Check, specs
