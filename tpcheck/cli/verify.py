@@ -16,6 +16,7 @@ import typer
 
 from tpcheck.cli import signals
 from tpcheck.cli.console import complain, console
+from tpcheck.cli.github import Github, annotate, summarize
 from tpcheck.cli.options import (
     PROPERTIES,
     CorpusDir,
@@ -56,6 +57,7 @@ def verify(
     json: JsonFile = None,
     junit: JunitFile = None,
     corpus: CorpusDir = None,
+    github: Github = False,
 ) -> None:
     """Collects Check objects, runs them, prints one verdict per check."""
     _apart(json, junit)
@@ -80,8 +82,10 @@ def verify(
             _run(run, targets or PROPERTIES, options, time_limit)
     except KeyboardInterrupt:
         run.stop()
-    reports = run.report(json, junit)
+    reports = run.report(json, junit, github)
     run.tell()
+    if github:
+        annotate(run.results, run.undecided)
     reports.end(signals.exit_code() if run.stopped else run.exit_code)
 
 
@@ -250,7 +254,7 @@ class Run:
         if self.exit_code == TROUBLE:
             complain(text.troubles(self.results))
 
-    def report(self, json: Path | None, junit: Path | None) -> Reports:
+    def report(self, json: Path | None, junit: Path | None, github: bool) -> Reports:
         """Writes the reports, before anything of them is printed."""
         from tpcheck.report import machine
 
@@ -266,4 +270,6 @@ class Run:
             json, lambda: machine.dumps(machine.json_report(self.results, **run, **about))
         )
         reports.write(junit, lambda: machine.as_junit(self.results, **about))
+        if github:
+            summarize(reports, self.verdict, self.results, **about)
         return reports
