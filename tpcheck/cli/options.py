@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tpcheck import given
 from tpcheck.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tpcheck.search.corpus import Corpus
 
 #: Seconds, at most, for a case: a week. Longer ones are more than the system's timers hold.
 LONGEST = 604_800
@@ -118,6 +121,34 @@ CorpusDir = Annotated[
     Path | None,
     typer.Option("--corpus", parser=path, callback=_keeps, help="Folder of saved cases."),
 ]
+
+
+def _shares(place: str | None) -> str | None:
+    """Asked before anything is loaded; it is opened later."""
+    if place is not None:
+        from tpcheck.search.shared import checked
+
+        checked(place)
+    return place
+
+
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        callback=_shares,
+        metavar="PLACE",
+        help="Share cases: FOLDER, redis://HOST or github://OWNER/REPO.",
+    ),
+]
+
+
+def corpus_of(folder: Path | None, database: str | None) -> Corpus:
+    """The corpus of a run, which others share where there is a database."""
+    from tpcheck.search.corpus import Corpus
+    from tpcheck.search.shared import SharedCorpus
+
+    return Corpus(folder) if database is None else SharedCorpus(folder, database)
 
 
 JsonFile = Annotated[

@@ -20,6 +20,7 @@ from tpcheck.cli.github import Github, annotate, summarize
 from tpcheck.cli.options import (
     PROPERTIES,
     CorpusDir,
+    Database,
     Engine,
     Examples,
     JsonFile,
@@ -28,6 +29,7 @@ from tpcheck.cli.options import (
     Seed,
     Targets,
     TimeLimit,
+    corpus_of,
     duration,
     integers,
     whole_number,
@@ -57,6 +59,7 @@ def verify(
     json: JsonFile = None,
     junit: JunitFile = None,
     corpus: CorpusDir = None,
+    database: Database = None,
     github: Github = False,
 ) -> None:
     """Collects Check objects, runs them, prints one verdict per check."""
@@ -68,7 +71,6 @@ def verify(
         with signals.as_interrupt():
             with signals.loading():
                 from tpcheck.report import machine  # noqa: F401 - what `tell` needs
-                from tpcheck.search.corpus import Corpus
                 from tpcheck.search.options import Options
                 from tpcheck.search.session import open_session  # noqa: F401 - torch
             options = Options(
@@ -77,7 +79,7 @@ def verify(
                 degrees=integers(tp, "--tp"),
                 dtypes=tuple(dtype.split(",")),
                 time_budget=None if time_budget is None else duration(time_budget),
-                corpus=Corpus(corpus),
+                corpus=corpus_of(corpus, database),
             )
             _run(run, targets or PROPERTIES, options, time_limit)
     except KeyboardInterrupt:

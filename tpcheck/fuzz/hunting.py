@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tpcheck.figures.hunted import Finding, Hunted
 from tpcheck.fuzz.giving import Giving
 from tpcheck.fuzz.shelf import Shelf
-from tpcheck.fuzz.standing import LOST, Standing, standing
+from tpcheck.fuzz.standing import LOST, Saved, Standing, standing
 from tpcheck.fuzz.state import State
 from tpcheck.fuzz.turn import Came, How, Subject, Turn
 from tpcheck.report import reasons
@@ -21,6 +21,10 @@ from tpcheck.workers.worker import Done, Failed, Message, Opened, Told, Worker
 #: Time limits of a case without a word of a worker, after which it is taken to hang: a failure is
 #: examined in some ten runs, none of which is told of.
 SILENT = 12
+
+#: Seconds until it is asked again what other machines have found. With fewer, a database far away
+#: is asked more often than it has news; with more, machines look for the same fault side by side.
+NEWS = 60.0
 
 #: Seconds, at most, until the time, silent workers and the view are looked at again.
 TICK = 0.5
@@ -66,11 +70,14 @@ class Hunting:
         self.options, self.state, self.listener = options, state, listener
         self.corpus, self.shelf = options.corpus or Corpus(), Shelf(state.choices)
         self.corpus.sweep()
+        for subject in subjects if self.corpus.sharing else ():
+            self.corpus.pull(subject.check.title, subject.check.address())
         self.checks = [
             standing(subject, state.of(subject.name), options, self.shelf, ranks=ranks)
             for subject in subjects
         ]
         self.reason: str | None = None  # why the run is not complete
+        self._ranks, self._asked = ranks, time.monotonic()
         self._silence = SILENT * time_limit
         self._begun = time.monotonic()
         self._heard: dict[Worker, float] = {}  # when each worker last said something
@@ -88,7 +95,19 @@ class Hunting:
             for worker in [worker for worker in crew.workers if worker.job is not None]:
                 if now - self._heard[worker] > self._silence:
                     self._lose(crew, giving, worker)
+            if self.corpus.sharing and now - self._asked > NEWS:
+                self._ask()
             self.listener.moment(self.so_far())
+
+    def _ask(self) -> None:
+        """What other machines have found meanwhile is run next."""
+        for of in self.checks:
+            news = self.corpus.pull(of.subject.check.title, of.subject.check.address())
+            fit = (saved for saved in news if saved.case.world_size <= self._ranks)
+            of.again += [Saved(saved.id, saved.case) for saved in fit]
+        for line in self.corpus.complaints():
+            self.listener.said("the database", line)
+        self._asked = time.monotonic()
 
     def so_far(self) -> Hunted:
         """What the run has come to."""
