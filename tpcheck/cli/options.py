@@ -49,6 +49,25 @@ Ranks = Annotated[
 ]
 
 
+#: Processes, at most, unless `--jobs` says more: each has a driver and as many ranks as the world,
+#: and with more of them a machine of many cores runs out of memory first.
+JOBS = 4
+
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        help="How many at a time; default: one per core, four at most, one on a GPU.",
+        **whole_number(1),
+    ),
+]
+
+
+def at_once(jobs: int | None, engine: str) -> int:
+    """How many processes `--jobs` asks for."""
+    return jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1))
+
+
 def _seconds(text: str | float) -> float:
     try:
         seconds = given.number(str(text))

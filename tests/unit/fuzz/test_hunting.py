@@ -24,6 +24,7 @@ from tpcheck.search.corpus import Corpus
 from tpcheck.search.corpus import Saved as Entry
 from tpcheck.search.options import Options
 from tpcheck.search.shared import SharedCorpus
+from tpcheck.workers import jobs
 from tpcheck.workers.worker import Done, Failed, Message, Told
 
 CASE = Case(dims={"n": 4}, mesh={"tp": 1})
@@ -207,7 +208,7 @@ def test_a_worker_that_says_nothing_is_replaced(
 ) -> None:
     clock = iter(range(0, 10**6, 10))
     stub = SimpleNamespace(monotonic=lambda: float(next(clock)))
-    monkeypatch.setattr(room, "time", stub)
+    monkeypatch.setattr(jobs, "time", stub)
     crew = Crew(lambda turn: Came([frozenset("x")]))
     monkeypatch.setattr(crew, "hear", lambda seconds: iter([]))
     hunting.run(crew, turns=9)  # type: ignore[arg-type]
