@@ -7,6 +7,7 @@ A page's blocks build on each other, in order, in one namespace and one folder:
     ```sh         commands, one per line, that must end with exit code 0
     ```console    commands (`$ …`), each with what it prints; a line `…` stands for any lines
     ```json       is parsed
+    ```yaml       is a file of `docs/examples/ci`, and what it runs is checked (`test_ci.py`)
     ```text       neither: a layout of lines, a part of somebody else's code
 
 A command whose comment says that it takes minutes, or needs what may not be here (a network, a
@@ -27,6 +28,7 @@ FOLLOWED = {
     "README.md": "ranks",
     "docs/adapters.md": "catalogue",
     "docs/checks.md": "ranks",
+    "docs/ci.md": "ranks",
     "docs/cli.md": "ranks",
     "docs/findings/README.md": "unit",
     "docs/findings/megatron-core-attention-sink-norm.md": "catalogue",

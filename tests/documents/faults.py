@@ -11,7 +11,7 @@ from pathlib import Path
 from tests import ROOT
 from tests.documents.blocks import Block, blocks, prose, spans
 
-LANGUAGES = ("python", "sh", "console", "text", "json")
+LANGUAGES = ("python", "sh", "console", "text", "json", "yaml")
 
 
 def bad_blocks(text: str) -> Iterator[str]:

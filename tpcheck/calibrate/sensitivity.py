@@ -8,6 +8,7 @@ the least ε on a grid is sought at which the case fails; the 99th percentile is
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case, Dim
 from tpcheck.check import Check
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.evidence import OfRank
 from tpcheck.figures.thresholds import Threshold
 from tpcheck.oracle.pose import Posed, pose
+from tpcheck.report import reasons
 from tpcheck.report.evidence import reason
 from tpcheck.runner.runner import Runner
 from tpcheck.search import drawing
 from tpcheck.search.failures import decided
+from tpcheck.search.session import Session
+from tpcheck.search.trouble import why
 from tpcheck.verdict import Verdict
+from tpcheck.workers.jobs import InOrder, side_by_side
+from tpcheck.workers.worker import Start
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
@@ -79,18 +85,88 @@ SUBJECTS = (
 )
 
 
-def measure(
-    subject: Subject,
-    check: Check,
-    engine: Engine,
-    *,
-    degrees: Sequence[int],
-    dtypes: Sequence[str],
-    runs: int,
-    seed: int = 0,
-    finished: Callable[[Threshold], None] | None = None,
+Cell = tuple[int, int, str]  # number of the subject, degree, dtype
+
+
+class Measurement:
+    """The thresholds of several subjects, told in their order.
+
+    Args:
+        subjects, checks: what is measured, and the check of each.
+        degrees, dtypes: a cell of the table for each of both.
+        runs, seed: seeds per cell, and the first of them.
+        finished: is told of each threshold.
+        failed: of each subject that can't be measured: its title, and why.
+    """
+
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        checks: Sequence[Check],
+        *,
+        degrees: Sequence[int],
+        dtypes: Sequence[str],
+        runs: int,
+        seed: int = 0,
+        finished: Callable[[Threshold], None] = lambda _: None,
+        failed: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
+        self.subjects, self.checks, self.runs, self.seed = subjects, checks, runs, seed
+        self.finished, self.failed = finished, failed
+        self.rows: list[Threshold] = []
+        self.troubled: dict[str, str] = {}  # subject → why it can't be measured
+        self._left = itertools.product(range(len(subjects)), degrees, dtypes)
+        self._order: InOrder[Cell, list[Threshold] | str] = InOrder(self._tell)
+
+    def run(self, session: Session) -> None:
+        """One cell after the other."""
+        while (cell := self.next()) is not None:
+            self.ended(cell, self.do(session, cell))
+
+    def run_side_by_side(self, start: Start, jobs: int) -> None:
+        """The same in so many processes."""
+        side_by_side(self, start, self.do, count=jobs, what="checks")
+
+    def do(self, session: Session, cell: Cell, told: object = None) -> list[Threshold] | str:
+        """The thresholds of a cell, or why there are none."""
+        number, tp, dtype = cell
+        subject, check = self.subjects[number], self.checks[number]
+        try:
+            return measured(
+                subject, check, session.engine, tp, dtype, runs=self.runs, seed=self.seed
+            )
+        except BaseException as error:  # of one check: the others go on
+            let_through(error)
+            return why(error)
+
+    def next(self) -> Cell | None:
+        left = (cell for cell in self._left if self.subjects[cell[0]].title not in self.troubled)
+        cell = next(left, None)
+        return None if cell is None else self._order.given(cell)
+
+    def ended(self, cell: Cell, came: list[Threshold] | str) -> None:
+        self._order.ended(cell, came)
+
+    def lost(self, cell: Cell, seconds: float) -> None:
+        self.ended(cell, reasons.JOB_LOST)
+
+    def _tell(self, cell: Cell, came: list[Threshold] | str) -> None:
+        title = self.subjects[cell[0]].title
+        if title in self.troubled:  # one after the other, it would not have been measured
+            return
+        if isinstance(came, str):
+            self.troubled[title] = came
+            self.failed(title, came)
+            return
+        self.rows += came
+        for row in came:
+            self.finished(row)
+
+
+def measured(
+    subject: Subject, check: Check, engine: Engine, tp: int, dtype: str, *, runs: int, seed: int
 ) -> list[Threshold]:
-    """Thresholds of one subject.
+    """The thresholds of a subject at one degree in one dtype, one for each fault.
 
     Raises:
         InvalidArgument: the candidate is not a module, has no all-reduce in forward, or is called
@@ -99,22 +175,17 @@ def measure(
     if not engine.kind.processes:
         raise InvalidArgument("sensitivity needs ranks that are processes: --engine gloo or nccl")
     runner = Runner(replace(check, candidate=faulty(check.candidate), overrides={}), engine)
+    least: dict[str, list[float]] = {fault: [] for fault in FAULTS}
+    for case in _cases(subject, tp, dtype, runs, seed):
+        posed = pose(check.spec, case, None)
+        _must_pass(runner, posed)
+        for fault, known in least.items():
+            known.append(_least(runner, posed, fault, known[-1] if known else 1e-3))
     out = []
-    for tp in degrees:
-        for dtype in dtypes:
-            least: dict[str, list[float]] = {fault: [] for fault in FAULTS}
-            for case in _cases(subject, tp, dtype, runs, seed):
-                posed = pose(check.spec, case, None)
-                _must_pass(runner, posed)
-                for fault, known in least.items():
-                    known.append(_least(runner, posed, fault, known[-1] if known else 1e-3))
-            for fault, found in least.items():
-                ordered = sorted(found)
-                quantiles = ordered[(runs - 1) // 2], ordered[math.ceil(0.99 * runs) - 1]
-                row = Threshold(subject.title, tp, dtype, fault, runs, *quantiles)
-                out.append(row)
-                if finished:
-                    finished(row)
+    for fault, found in least.items():
+        ordered = sorted(found)
+        quantiles = ordered[(runs - 1) // 2], ordered[math.ceil(0.99 * runs) - 1]
+        out.append(Threshold(subject.title, tp, dtype, fault, runs, *quantiles))
     return out
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json as json_
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,27 +17,26 @@ from tpcheck.cli.options import (
     PROPERTIES,
     CorpusDir,
     Engine,
+    Jobs,
     JsonFile,
     Ranks,
     Seed,
     TimeLimit,
+    at_once,
     duration,
     integers,
     path,
     whole_number,
 )
 from tpcheck.cli.reports import Reports
-from tpcheck.errors import TROUBLE, InvalidArgument, let_through, shown
+from tpcheck.errors import TROUBLE, InvalidArgument, shown
 from tpcheck.search import files
 
 if TYPE_CHECKING:
-    from tpcheck.calibrate.campaign import Campaign
-    from tpcheck.calibrate.sensitivity import Subject
-    from tpcheck.calibrate.state import State
+    from tpcheck.calibrate.sensitivity import Measurement, Subject
     from tpcheck.check import Check
     from tpcheck.figures.alarms import Summary
-    from tpcheck.figures.thresholds import Threshold
-    from tpcheck.search.session import Session
+    from tpcheck.workers.worker import Start
 
 calibrate = typer.Typer(
     name="calibrate",
@@ -73,6 +73,7 @@ def alarms(
     time_limit: TimeLimit = 30.0,
     json: JsonFile = None,
     corpus: CorpusDir = None,
+    jobs: Jobs = None,
 ) -> None:
     """Random cases of correct candidates: alarms, and how much of the bounds is used.
 
@@ -80,35 +81,53 @@ def alarms(
     `tpcheck replay`. Exit code 1 where any did.
     """
     chosen = targets or PROPERTIES
-    doubts = files.look(chosen)
+    files.look(chosen)
     with signals.loading():
+        from tpcheck.calibrate.campaign import Campaign
         from tpcheck.calibrate.state import STATE, Grid, State
         from tpcheck.engines import ranks_for
         from tpcheck.report import calibration, machine
-        from tpcheck.search.collect import collect
-        from tpcheck.search.session import open_session
+        from tpcheck.search.corpus import Corpus
         from tpcheck.space import Space
 
     until = None if time_budget is None else time.monotonic() + duration(time_budget)
     grid = Grid(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
     size = ranks or ranks_for(grid.degrees, engine)
     Space(grid.degrees, grid.dtypes, size)
-    preload = files.heavy_imports(chosen)
-    if doubts:
-        collect(chosen)  # what does not import starts no engine
-    with open_session(
-        engine, size, time_limit=time_limit, preload=preload, confirm=True
-    ) as session:
-        campaign = _campaign(session, chosen, lambda: State(state or STATE, grid), corpus)
-        try:
-            with signals.as_interrupt():
-                summary = campaign.run(
-                    cases, until=until, finished=lambda unit: console.print(calibration.unit(unit))
-                )
-        except KeyboardInterrupt:  # what was found is not lost
-            Reports().write(json, lambda: machine.dumps(campaign.summary().to_dict()))
-            raise
+    checks, start = _prepared(chosen, engine, size, time_limit)
+    campaign = Campaign(checks, State(state or STATE, grid), Corpus(corpus))
+    asked: dict[str, Any] = {"until": until}
+    asked["finished"] = lambda unit: console.print(calibration.unit(unit))
+    try:
+        with signals.as_interrupt():
+            if (count := at_once(jobs, engine)) > 1:
+                summary = campaign.run_side_by_side(start, count, cases, **asked)
+            else:
+                with start() as session:
+                    session.require_trust()
+                    summary = campaign.run(session, cases, **asked)
+    except KeyboardInterrupt:  # what was found is not lost
+        Reports().write(json, lambda: machine.dumps(campaign.summary().to_dict()))
+        raise
     _tell(summary, campaign.troubled, json)
+
+
+def _prepared(
+    targets: Sequence[str], engine: str, ranks: int, time_limit: float
+) -> tuple[list[Check], Start]:
+    """The checks that can run here (the others are told of), and what opens a session for them."""
+    from tpcheck.engines import require
+    from tpcheck.report import text
+    from tpcheck.search.collect import collect, runnable
+    from tpcheck.search.session import open_session, preload_of
+
+    require(engine, ranks)
+    checks, absent = runnable(collect(targets))
+    for name, reason in absent.items():
+        console.print(text.skipped(name, reason))
+    preload = {*files.heavy_imports(targets), *preload_of(checks)}
+    about: dict[str, Any] = {"time_limit": time_limit, "preload": preload, "confirm": True}
+    return checks, partial(open_session, engine, ranks, **about)
 
 
 def _tell(summary: Summary, troubled: dict[str, str], json: Path | None) -> None:
@@ -123,21 +142,6 @@ def _tell(summary: Summary, troubled: dict[str, str], json: Path | None) -> None
     if troubled and not summary.alarms:
         complain(text.together(troubled))
     reports.end(1 if summary.alarms else TROUBLE if troubled else 0)
-
-
-def _campaign(
-    session: Session, targets: Sequence[str], state: Callable[[], State], corpus: Path | None
-) -> Campaign:
-    """The campaign over the checks that can run here; the others are told of."""
-    from tpcheck.calibrate.campaign import Campaign
-    from tpcheck.report import text
-    from tpcheck.search.corpus import Corpus
-
-    session.require_trust()
-    checks = session.collect(targets)
-    for name, reason in session.skipped.items():
-        console.print(text.skipped(name, reason))
-    return Campaign(checks, session.engine, state(), Corpus(corpus), session.confirm)
 
 
 @calibrate.command()
@@ -159,6 +163,7 @@ def sensitivity(
     seed: Seed = 0,
     time_limit: TimeLimit = 30.0,
     json: JsonFile = None,
+    jobs: Jobs = None,
 ) -> None:
     """The smallest relative error on one rank's partial sum that is found 99 times in 100."""
     if (target is None) != (dims is None):
@@ -166,22 +171,26 @@ def sensitivity(
     sizes = {} if target is None else parsed(dims)
     files.look([] if target is None else [target])
     with signals.loading():
-        from tpcheck.calibrate.sensitivity import SUBJECTS, Subject
+        from tpcheck.calibrate.sensitivity import SUBJECTS, Measurement, Subject
         from tpcheck.report import calibration, machine, text
-        from tpcheck.search.collect import collect
-        from tpcheck.search.session import open_session
         from tpcheck.space import Space
 
     subjects = SUBJECTS if target is None else (Subject(target, target, sizes),)
     degrees, dtypes = integers(tp, "--tp"), tuple(dtype.split(","))
     Space(degrees, dtypes, max(degrees))
-    chosen = [subject.target for subject in subjects]
-    preload = files.heavy_imports(chosen)
-    if files.look(chosen):
-        collect(chosen)  # what does not import starts no engine
-    asked = {"degrees": degrees, "dtypes": dtypes, "runs": runs, "seed": seed}
-    with open_session(engine, max(degrees), time_limit=time_limit, preload=preload) as session:
-        rows, troubled = _measured(subjects, session, asked)
+    checks, start = _those_of(subjects, engine, max(degrees), time_limit)
+    measurement = Measurement(
+        subjects,
+        checks,
+        degrees=degrees,
+        dtypes=dtypes,
+        runs=runs,
+        seed=seed,
+        finished=lambda row: console.print(calibration.threshold(row)),
+        failed=lambda title, why: console.print(text.undecided(title, why)),
+    )
+    _measure(measurement, start, at_once(jobs, engine))
+    rows, troubled = measurement.rows, measurement.troubled
     reports = Reports()
     report = {"runs": runs, "seed": seed, "thresholds": [row.to_dict() for row in rows]}
     reports.write(json, lambda: machine.dumps(report | {"troubled": troubled}))
@@ -191,44 +200,38 @@ def sensitivity(
     reports.end(TROUBLE if troubled else 0)
 
 
-def _measured(
-    subjects: Sequence[Subject], session: Session, asked: dict[str, Any]
-) -> tuple[list[Threshold], dict[str, str]]:
-    """What was measured, and why the others could not be: subject → reason."""
-    from tpcheck.calibrate.sensitivity import measure
-    from tpcheck.report import calibration, text
-    from tpcheck.search.trouble import why
-
-    rows: list[Threshold] = []
-    troubled: dict[str, str] = {}
-
-    def finished(row: Threshold) -> None:
-        rows.append(row)
-        console.print(calibration.threshold(row))
-
-    checks = [_check(subject, session) for subject in subjects]
-    session.require_trust()
-    for subject, check in zip(subjects, checks, strict=True):
-        try:
-            measure(subject, check, session.engine, finished=finished, **asked)
-        except BaseException as error:  # of one check: the others go on
-            let_through(error)
-            troubled[subject.title] = why(error)
-            console.print(text.undecided(subject.title, troubled[subject.title]))
-    return rows, troubled
+def _measure(measurement: Measurement, start: Start, jobs: int) -> None:
+    if jobs > 1:
+        measurement.run_side_by_side(start, jobs)
+        return
+    with start() as session:
+        session.require_trust()
+        measurement.run(session)
 
 
-def _check(subject: Subject, session: Session) -> Check:
-    """The subject's check.
+def _those_of(
+    subjects: Sequence[Subject], engine: str, ranks: int, time_limit: float
+) -> tuple[list[Check], Start]:
+    """The check of each subject, and what opens a session for them.
 
     Raises:
         InvalidArgument: there is none, or it can't run here.
     """
-    checks = session.collect([subject.target])
-    if not checks:
-        reason = "; ".join(session.skipped.values())
-        raise InvalidArgument(f"{subject.target} can't run here: {reason}")
-    return checks[0]
+    from tpcheck.engines import require
+    from tpcheck.search.collect import collect, runnable
+    from tpcheck.search.session import open_session, preload_of
+
+    require(engine, ranks)
+    checks: list[Check] = []
+    for subject in subjects:
+        able, absent = runnable(collect([subject.target]))
+        if not able:
+            reason = "; ".join(absent.values())
+            raise InvalidArgument(f"{subject.target} can't run here: {reason}")
+        checks.append(able[0])
+    preload = {*files.heavy_imports(subject.target for subject in subjects), *preload_of(checks)}
+    start = partial(open_session, engine, ranks, time_limit=time_limit, preload=preload)
+    return checks, start
 
 
 def parsed(text: str | None) -> dict[str, Any]:

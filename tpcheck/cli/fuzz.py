@@ -17,12 +17,14 @@ from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import (
     PROPERTIES,
     CorpusDir,
+    Database,
     Engine,
     JsonFile,
     Ranks,
     Seed,
     Targets,
     TimeLimit,
+    corpus_of,
     duration,
     integers,
     path,
@@ -74,6 +76,7 @@ def fuzz(
     time_limit: TimeLimit = 30.0,
     json: JsonFile = None,
     corpus: CorpusDir = None,
+    database: Database = None,
     state: StateDir = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier runs.")] = False,
 ) -> None:
@@ -81,14 +84,13 @@ def fuzz(
     bound = Bound(None if time is None else duration(time, "--for"), turns)
     files.look(targets or PROPERTIES)
     with signals.loading():
-        from tpcheck.search.corpus import Corpus
         from tpcheck.search.options import Options
 
     options = Options(
         seed=seed,
         degrees=integers(tp, "--tp"),
         dtypes=tuple(dtype.split(",")),
-        corpus=Corpus(corpus),
+        corpus=corpus_of(corpus, database),
     )
     at_once = jobs or (1 if engine == "nccl" else os.cpu_count() or 1)
     view = View()
@@ -179,7 +181,7 @@ def _run(hunting: Hunting, view: View, jobs: int, start: Start, bound: Bound) ->
     from tpcheck.workers.crew import Crew
 
     subjects = [standing.subject for standing in hunting.checks]
-    work = Turns(subjects, hunting.options, hunting.corpus.folder, hunting.state.choices).take
+    work = Turns(subjects, hunting.options, hunting.corpus, hunting.state.choices).take
     crew: Crew | None = None
     try:
         with signals.as_interrupt():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 
 from tpcheck.cli import signals
 from tpcheck.cli.console import complain, console
-from tpcheck.cli.options import Engine, Examples, JsonFile, Ranks, Seed, TimeLimit, whole_number
+from tpcheck.cli.options import Engine, Examples, Jobs, JsonFile, Ranks, Seed, TimeLimit, at_once
 from tpcheck.cli.reports import Reports
 from tpcheck.errors import TROUBLE, InvalidArgument
 from tpcheck.search import files
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 
 FIXTURES = ["fixtures/mutants"]
 
-#: Mutants at a time, at most, unless `--jobs` says more: each has a driver and as many ranks as the
-#: world, and with more of them a machine of many cores runs out of memory first.
-JOBS = 4
-
 
 def mutants(
     targets: Annotated[
@@ -41,13 +36,7 @@ def mutants(
     seed: Seed = 0,
     ranks: Ranks = 4,
     time_limit: TimeLimit = 10.0,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            help="Mutants at a time; default: one per core, four at most, one on a GPU.",
-            **whole_number(1),
-        ),
-    ] = None,
+    jobs: Jobs = None,
     against: Annotated[
         bool, typer.Option("--against", help="Also under the rules of others, side by side.")
     ] = False,
@@ -68,8 +57,7 @@ def mutants(
     options = matrix.options(examples, seed)
     preload = preload_of(mutant.check for mutant in chosen) | homes
     start = partial(open_session, engine, ranks or 4, time_limit=time_limit, preload=preload)
-    at_once = jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1))
-    found = _killed(chosen, start, options, at_once, json)
+    found = _killed(chosen, start, options, at_once(jobs, engine), json)
     reports = Reports()
     data = found.to_dict()
     reports.write(json, lambda: machine.dumps(data))

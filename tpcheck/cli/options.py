@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tpcheck import given
 from tpcheck.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tpcheck.search.corpus import Corpus
 
 #: Seconds, at most, for a case: a week. Longer ones are more than the system's timers hold.
 LONGEST = 604_800
@@ -55,6 +58,25 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of the search.", **whole
 Ranks = Annotated[
     int | None, typer.Option("--ranks", help="Size of the world of ranks.", **whole_number(1))
 ]
+
+
+#: Processes, at most, unless `--jobs` says more: each has a driver and as many ranks as the world,
+#: and with more of them a machine of many cores runs out of memory first.
+JOBS = 4
+
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        help="How many at a time; default: one per core, four at most, one on a GPU.",
+        **whole_number(1),
+    ),
+]
+
+
+def at_once(jobs: int | None, engine: str) -> int:
+    """How many processes `--jobs` asks for."""
+    return jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1))
 
 
 def _seconds(text: str | float) -> float:
@@ -129,6 +151,34 @@ CorpusDir = Annotated[
     Path | None,
     typer.Option("--corpus", parser=path, callback=_keeps, help="Folder of saved cases."),
 ]
+
+
+def _shares(place: str | None) -> str | None:
+    """Asked before anything is loaded; it is opened later."""
+    if place is not None:
+        from tpcheck.search.shared import checked
+
+        checked(place)
+    return place
+
+
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        callback=_shares,
+        metavar="PLACE",
+        help="Share cases: FOLDER, redis://HOST or github://OWNER/REPO.",
+    ),
+]
+
+
+def corpus_of(folder: Path | None, database: str | None) -> Corpus:
+    """The corpus of a run, which others share where there is a database."""
+    from tpcheck.search.corpus import Corpus
+    from tpcheck.search.shared import SharedCorpus
+
+    return Corpus(folder) if database is None else SharedCorpus(folder, database)
 
 
 JsonFile = Annotated[

@@ -21,14 +21,14 @@ class Reports:
     def __init__(self) -> None:
         self.missing = False
 
-    def write(self, path: Path | None, make: Callable[[], str]) -> None:
-        """Writes what `make` gives, where the user named a file."""
+    def write(self, path: Path | None, make: Callable[[], str], *, add: bool = False) -> None:
+        """Writes what `make` gives, where the user named a file; or adds it to what is there."""
         from tpcheck.report import machine
 
         if path is None:
             return
         try:
-            machine.write(path, make())
+            (machine.add if add else machine.write)(path, make())
         except Exception as error:
             self.missing = True
             complain(str(error) or f"can't write the report {path}: {type(error).__name__}")

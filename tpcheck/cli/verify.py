@@ -16,9 +16,11 @@ import typer
 
 from tpcheck.cli import signals
 from tpcheck.cli.console import complain, console
+from tpcheck.cli.github import Github, annotate, summarize
 from tpcheck.cli.options import (
     PROPERTIES,
     CorpusDir,
+    Database,
     Examples,
     JsonFile,
     JunitFile,
@@ -26,6 +28,7 @@ from tpcheck.cli.options import (
     Seed,
     Targets,
     TimeLimit,
+    corpus_of,
     duration,
     integers,
     whole_number,
@@ -59,6 +62,8 @@ def verify(
     json: JsonFile = None,
     junit: JunitFile = None,
     corpus: CorpusDir = None,
+    database: Database = None,
+    github: Github = False,
 ) -> None:
     """Collects Check objects, runs them, prints one verdict per check."""
     _apart(json, junit)
@@ -77,22 +82,23 @@ def verify(
             with signals.loading():
                 from tpcheck.report import machine  # noqa: F401 - what `tell` needs
                 from tpcheck.search.collect import collect
-                from tpcheck.search.corpus import Corpus
                 from tpcheck.search.options import Options
                 from tpcheck.search.session import open_session  # noqa: F401 - torch
             options = Options(
                 **asked,
                 dtypes=tuple(dtype.split(",")),
                 time_budget=seconds,
-                corpus=Corpus(corpus),
+                corpus=corpus_of(corpus, database),
             )
             if doubts:
                 collect(chosen)  # what does not import starts no engine
             _run(run, chosen, options, time_limit, preload, first)
     except KeyboardInterrupt:
         run.stop()
-    reports = run.report(json, junit)
+    reports = run.report(json, junit, github)
     run.tell()
+    if github:
+        annotate(run.results, run.undecided)
     reports.end(signals.exit_code() if run.stopped else run.exit_code)
 
 
@@ -287,7 +293,7 @@ class Run:
         if self.exit_code == TROUBLE:
             complain(text.troubles(self.results))
 
-    def report(self, json: Path | None, junit: Path | None) -> Reports:
+    def report(self, json: Path | None, junit: Path | None, github: bool) -> Reports:
         """Writes the reports, before anything of them is printed."""
         from tpcheck.report import machine
 
@@ -303,4 +309,6 @@ class Run:
             json, lambda: machine.dumps(machine.json_report(self.results, **run, **about))
         )
         reports.write(junit, lambda: machine.as_junit(self.results, **about))
+        if github:
+            summarize(reports, self.verdict, self.results, **about)
         return reports

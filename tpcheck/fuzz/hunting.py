@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tpcheck.figures.hunted import Finding, Hunted
 from tpcheck.fuzz.giving import Giving
 from tpcheck.fuzz.shelf import Shelf
-from tpcheck.fuzz.standing import LOST, Standing, standing
+from tpcheck.fuzz.standing import LOST, Saved, Standing, standing
 from tpcheck.fuzz.state import State
 from tpcheck.fuzz.turn import Came, How, Subject, Turn
 from tpcheck.report import reasons
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
-from tpcheck.workers.crew import Crew, lost
-from tpcheck.workers.worker import Done, Failed, Message, Opened, Told, Worker
+from tpcheck.workers.crew import Crew
+from tpcheck.workers.jobs import Watch, take
 
 #: Time limits of a case without a word of a worker, after which it is taken to hang: a failure is
 #: examined in some ten runs, none of which is told of.
 SILENT = 12
+
+#: Seconds until it is asked again what other machines have found. With fewer, a database far away
+#: is asked more often than it has news; with more, machines look for the same fault side by side.
+NEWS = 60.0
 
 #: Seconds, at most, until the time, silent workers and the view are looked at again.
 TICK = 0.5
@@ -66,29 +71,40 @@ class Hunting:
         self.options, self.state, self.listener = options, state, listener
         self.corpus, self.shelf = options.corpus or Corpus(), Shelf(state.choices)
         self.corpus.sweep()
+        for subject in subjects if self.corpus.sharing else ():
+            self.corpus.pull(subject.check.title, subject.check.address())
         self.checks = [
             standing(subject, state.of(subject.name), options, self.shelf, ranks=ranks)
             for subject in subjects
         ]
         self.reason: str | None = None  # why the run is not complete
+        self._ranks, self._asked = ranks, time.monotonic()
         self._silence = SILENT * time_limit
         self._begun = time.monotonic()
-        self._heard: dict[Worker, float] = {}  # when each worker last said something
-        self._ran: dict[Worker, int] = {}  # cases of the turn that it takes
+        self._ran: Counter[Turn] = Counter()  # cases of turns that are being taken
 
     def run(self, crew: Crew, *, seconds: float | None = None, turns: int | None = None) -> None:
         """Until the time is up, so many turns were given, or no check is left. Turns that are being
         taken then are finished."""
         until = None if seconds is None else self._begun + seconds
         giving = Giving(self.checks, self.options.seed, until=until, turns=turns)
-        while self._busy(crew, giving):
-            for worker, message in crew.hear(TICK):
-                self._take(crew, giving, worker, message)
-            now = time.monotonic()
-            for worker in [worker for worker in crew.workers if worker.job is not None]:
-                if now - self._heard[worker] > self._silence:
-                    self._lose(crew, giving, worker)
-            self.listener.moment(self.so_far())
+        watch = Watch(self._told, self._moment, TICK, self._silence)
+        take(crew, _Turns(self, giving), "checks", watch)
+
+    def _moment(self) -> None:
+        if self.corpus.sharing and time.monotonic() - self._asked > NEWS:
+            self._ask()
+        self.listener.moment(self.so_far())
+
+    def _ask(self) -> None:
+        """What other machines have found meanwhile is run next."""
+        for of in self.checks:
+            news = self.corpus.pull(of.subject.check.title, of.subject.check.address())
+            fit = (saved for saved in news if saved.case.world_size <= self._ranks)
+            of.again += [Saved(saved.id, saved.case) for saved in fit]
+        for line in self.corpus.complaints():
+            self.listener.said("the database", line)
+        self._asked = time.monotonic()
 
     def so_far(self) -> Hunted:
         """What the run has come to."""
@@ -100,47 +116,25 @@ class Hunting:
             reason=self.reason,
         )
 
-    # ---- workers
+    # ---- turns as they are taken
 
-    def _busy(self, crew: Crew, giving: Giving) -> bool:
-        """Gives every worker something to do; whether any has."""
-        for worker in crew.idle():
-            if (turn := giving.next()) is not None:
-                self._heard[worker] = time.monotonic()
-                worker.give(turn)
-        return any(worker.job is not None for worker in crew.workers)
+    def _told(self, turn: Turn, said: object) -> None:
+        """A case of a turn has run."""
+        self.checks[turn.check].running += 1
+        self._ran[turn] += 1
 
-    def _take(self, crew: Crew, giving: Giving, worker: Worker, message: Message | None) -> None:
-        self._heard[worker] = time.monotonic()
-        match message:
-            case None if not worker.opened:
-                raise lost("checks")
-            case None:
-                self._lose(crew, giving, worker)
-            case Failed(error):
-                raise error
-            case Opened():
-                worker.opened = True
-            case Told():
-                self.checks[worker.job.check].running += 1
-                self._ran[worker] = self._ran.get(worker, 0) + 1
-            case Done(came):
-                turn, worker.job = worker.job, None
-                self.checks[turn.check].running -= self._ran.pop(worker, 0)
-                giving.ended(turn, came.seconds)
-                self._note(turn, came)
+    def note(self, turn: Turn, came: Came) -> None:
+        """A turn has ended."""
+        self.checks[turn.check].running -= self._ran.pop(turn, 0)
+        self._note(turn, came)
 
-    def _lose(self, crew: Crew, giving: Giving, worker: Worker) -> None:
-        """A worker has ended, or is taken to hang: what it was at is lost, and told."""
-        if (turn := worker.job) is not None:
-            standing = self.checks[turn.check]
-            standing.lost += 1
-            standing.running -= self._ran.pop(worker, 0)
-            standing.undecided = reasons.turn_lost(standing.lost, aside=standing.lost >= LOST)
-            giving.ended(turn, time.monotonic() - self._heard[worker])
-            self.listener.said(standing.subject.title, standing.undecided)
-        self._heard.pop(worker, None)
-        crew.replace(worker)
+    def lose(self, turn: Turn) -> None:
+        """What a worker was at that has ended, or is taken to hang, is lost, and told."""
+        standing = self.checks[turn.check]
+        standing.lost += 1
+        standing.running -= self._ran.pop(turn, 0)
+        standing.undecided = reasons.turn_lost(standing.lost, aside=standing.lost >= LOST)
+        self.listener.said(standing.subject.title, standing.undecided)
 
     # ---- what a turn came to
 
@@ -217,6 +211,24 @@ class Hunting:
         elif turn.how is How.LOOK:
             standing.undecided = came.reason
             standing.exhausted = not came.shown
+
+
+class _Turns:
+    """The jobs of a run."""
+
+    def __init__(self, hunting: Hunting, giving: Giving) -> None:
+        self.hunting, self.giving = hunting, giving
+
+    def next(self) -> Turn | None:
+        return self.giving.next()
+
+    def ended(self, turn: Turn, came: Came) -> None:
+        self.giving.ended(turn, came.seconds)
+        self.hunting.note(turn, came)
+
+    def lost(self, turn: Turn, seconds: float) -> None:
+        self.giving.ended(turn, seconds)
+        self.hunting.lose(turn)
 
 
 def _passes(turn: Turn, came: Came) -> bool:

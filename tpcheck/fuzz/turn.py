@@ -124,7 +124,7 @@ class Turns:
     """
 
     def __init__(
-        self, subjects: Sequence[Subject], options: Options, corpus: Path | None, choices: Path
+        self, subjects: Sequence[Subject], options: Options, corpus: Corpus, choices: Path
     ) -> None:
         self.subjects, self.options = subjects, options
         self.corpus, self.choices = corpus, choices
@@ -158,7 +158,7 @@ class Turns:
             seed=turn.seed,
             degrees=self.options.degrees,
             dtypes=self.options.dtypes,
-            corpus=Corpus(self.corpus),
+            corpus=self.corpus,
             shrink_cases=SHRINK_CASES if turn.how is How.SHRINK else 0,
             few_ranks=alone,
             replay=False,

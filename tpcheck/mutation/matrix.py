@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,8 @@ from tpcheck.report import reasons
 from tpcheck.search.attempt import attempt
 from tpcheck.search.options import Options
 from tpcheck.search.session import Session
-from tpcheck.workers.crew import Crew, lost
-from tpcheck.workers.worker import Done, Failed, Opened, Start
+from tpcheck.workers.jobs import InOrder, side_by_side
+from tpcheck.workers.worker import Start
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
@@ -73,50 +72,40 @@ def kill_all(
         start: opens a session.
         jobs: how many mutants at a time, each in a process and a session of its own: while one's
             ranks wait for its driver, another's run.
-        finished: is told of each.
+        finished: is told of each, in their order.
 
     Raises:
-        Untrusted: the canary was not found in one of the sessions.
-        InvalidArgument: a session can't be opened, or one of the processes was killed.
+        Untrusted, InvalidArgument: as `jobs.side_by_side`.
     """
     begun = time.monotonic()
-    out = Matrix()
-    waiting = deque(range(len(mutants)))
-    crew = Crew(min(jobs, len(mutants)), start, partial(_kill_nth, mutants, options))
-    try:
-        while len(out.rows) < len(mutants):
-            for worker in crew.idle():
-                if waiting:
-                    worker.give(waiting.popleft())
-            for row in _heard(crew, mutants):
-                out.rows.append(row)
-                if finished:
-                    finished(row)
-        crew.close()
-    except BaseException:
-        crew.kill()  # their ranks end with them
-        raise
-    out.seconds = time.monotonic() - begun
-    return out
+    run, work = _Run(mutants, finished), partial(_kill_nth, mutants, options)
+    side_by_side(run, start, work, count=min(jobs, len(mutants)), what="mutants")
+    return Matrix(run.rows, time.monotonic() - begun)
 
 
-def _heard(crew: Crew, mutants: Sequence[Mutant]) -> Iterator[Row]:
-    """The rows that have come. What was run by a process that was killed is not tried again."""
-    for worker, message in crew.hear():
-        match message:
-            case None if not worker.opened:
-                raise lost("mutants")
-            case None:
-                crew.replace(worker)
-                if worker.job is not None:
-                    yield _lost(mutants[worker.job])
-            case Opened():
-                worker.opened = True
-            case Failed(error):
-                raise error
-            case Done(row):
-                worker.job = None
-                yield row
+class _Run:
+    """The jobs of a matrix: numbers of mutants."""
+
+    def __init__(self, mutants: Sequence[Mutant], finished: Callable[[Row], None] | None) -> None:
+        self.mutants, self.finished = mutants, finished
+        self.rows: list[Row] = []
+        self._left = iter(range(len(mutants)))
+        self._order: InOrder[int, Row] = InOrder(self._tell)
+
+    def next(self) -> int | None:
+        index = next(self._left, None)
+        return None if index is None else self._order.given(index)
+
+    def ended(self, index: int, row: Row) -> None:
+        self._order.ended(index, row)
+
+    def lost(self, index: int, seconds: float) -> None:
+        self.ended(index, _lost(self.mutants[index]))
+
+    def _tell(self, index: int, row: Row) -> None:
+        self.rows.append(row)
+        if self.finished:
+            self.finished(row)
 
 
 def _lost(mutant: Mutant) -> Row:
@@ -129,7 +118,7 @@ def _lost(mutant: Mutant) -> Row:
         case="",
         diagnosis="",
         expected=mutant.diagnosis,
-        trouble=reasons.MUTANT_LOST,
+        trouble=reasons.JOB_LOST,
     )
 
 

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from tpcheck import __version__
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import as_json, files
-from tpcheck.report.text import notes, page, unwritable
+from tpcheck.report.text import notes, page, title, unwritable
 from tpcheck.report.visible import in_json, in_xml
 from tpcheck.verdict import CheckResult, Verdict, worst
 
@@ -71,8 +71,8 @@ def as_junit(
     skipped: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """JUnit XML: one test case per check; FAIL is a failure, UNKNOWN an error. Known findings are
-    properties of their test case; what else stands below a check's line is its output. A check that
-    can't run here is skipped.
+    properties of the suite; what stands below a check's line is its test case's output. A check
+    that can't run here is skipped.
     `unknown`, why the whole run can't be trusted, is an error in a test case of its own."""
     bad = {Verdict.FAIL: "failure", Verdict.UNKNOWN: "error"}
     counts = {v: sum(r.verdict is v for r in results) for v in bad}
@@ -85,6 +85,12 @@ def as_junit(
         errors=str(counts[Verdict.UNKNOWN] + (unknown is not None)),
         time=f"{seconds:.3f}",
     )
+    if rows := [(result, row) for result in results for row in result.findings]:
+        properties = ElementTree.SubElement(suite, "properties")  # the schemas have none of a case
+        for result, row in rows:
+            value = f"{row.state}: {row.code}, {row.package} {row.releases}, {row.page}"
+            about = f"known-finding {title(result)}"
+            ElementTree.SubElement(properties, "property", name=about, value=value)
     for result in results:
         case = ElementTree.SubElement(
             suite,
@@ -93,11 +99,6 @@ def as_junit(
             name=result.name,
             time=f"{result.seconds:.3f}",
         )
-        if result.findings:
-            properties = ElementTree.SubElement(case, "properties")
-            for row in result.findings:
-                value = f"{row.state}: {row.code}, {row.package} {row.releases}, {row.page}"
-                ElementTree.SubElement(properties, "property", name="known-finding", value=value)
         if result.verdict in bad:
             text = page(result)
             head = next(iter(text.splitlines()), "").strip()
@@ -149,6 +150,20 @@ def write(path: Path, text: str) -> None:
         files.replace(path, text)
     except OSError as error:
         raise InvalidArgument(f"can't write the report {path}: {error.strerror}") from None
+
+
+def add(path: Path, text: str) -> None:
+    """Writes at the end of a file that others write to, too.
+
+    Raises:
+        InvalidArgument: it can't be written.
+    """
+    try:
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InvalidArgument(f"can't write the report {path}: {why}") from None
 
 
 def dumps(report: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ CANARY_SURVIVED = "the canary (a row linear without its all-reduce) was not foun
 #: Of one that ran several checks.
 WORKER_LOST = "the process that ran it was killed, perhaps for want of memory"
 NO_TIME = "the time was up before a case could run"
-MUTANT_LOST = f"{WORKER_LOST}; --jobs 1 needs less"
+JOB_LOST = f"{WORKER_LOST}; --jobs 1 needs less"
 
 
 def nothing_judged(tensors: Tensors) -> str:

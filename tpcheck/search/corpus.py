@@ -45,9 +45,12 @@ class Saved:
 class Corpus:
     """The counterexamples below one folder (default: `.tpcheck/corpus` of the working folder)."""
 
+    #: Whether others have a part in it (`shared.SharedCorpus`).
+    sharing = False
+
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(FOLDER) / "corpus"
-        self._bad: dict[str, str] = {}  # file → what is wrong with it
+        self._bad: dict[str, str] = {}  # file → what is to be said of it
         self._told: set[str] = set()
 
     def save(self, entry: Saved) -> Path:
@@ -83,6 +86,11 @@ class Corpus:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
+    def pull(self, check: str, address: tuple[str, str] | None) -> list[Saved]:
+        """What others have found of a check, which is in the folder from now on: of this corpus,
+        nothing."""
+        return []
+
     def sweep(self) -> None:
         """Removes what runs that were killed while they saved have left."""
         files.sweep(self.folder)
@@ -90,7 +98,7 @@ class Corpus:
     def of(self, check: str, address: tuple[str, str] | None) -> list[Saved]:
         """The readable counterexamples of one check: of this place or, where one of both has none,
         of this name."""
-        here = (_portable(address[0]), address[1]) if address else None
+        here = (portable(address[0]), address[1]) if address else None
         return [
             entry
             for entry in self._readable()
@@ -99,7 +107,7 @@ class Corpus:
 
     def orphans(self, file: str, variables: Collection[str]) -> list[Saved]:
         """The readable counterexamples of checks that the file no longer has."""
-        place = _portable(file)
+        place = portable(file)
         return [
             entry
             for entry in self._readable()
@@ -110,7 +118,7 @@ class Corpus:
         """What a case is called: by its check's name, unless a check of the same name elsewhere has
         the same case saved."""
         plain = case.id(check)
-        here = (_portable(address[0]), address[1]) if address else None
+        here = (portable(address[0]), address[1]) if address else None
         with contextlib.suppress(CaseError):
             there = read(self.folder / f"{plain}.json").address
             if here and there and here != there:
@@ -119,20 +127,25 @@ class Corpus:
 
     def set_aside(self, identity: str, reason: str) -> None:
         """Notes that a case can't be replayed; its file stays."""
-        self._bad.setdefault(f"{identity}.json", f"{self.folder / identity}.json: {reason}")
+        told = f"set aside: {self.folder / identity}.json: {reason}"
+        self.complain(f"{identity}.json", told)
+
+    def complain(self, of: str, line: str) -> None:
+        """Notes what is to be said of something, once."""
+        self._bad.setdefault(of, line)
 
     def complaints(self) -> list[str]:
-        """A line for each bad file that was met since this was asked last."""
+        """What is to be said since this was asked last: a line for each bad file."""
         fresh = [name for name in self._bad if name not in self._told]
         self._told |= set(fresh)
-        return [f"set aside: {self._bad[name]}" for name in fresh]
+        return [self._bad[name] for name in fresh]
 
     def _readable(self) -> Iterator[Saved]:
         for path in self._paths():
             try:
                 yield read(path)
             except CaseError as error:
-                self._bad.setdefault(path.name, str(error))
+                self.complain(path.name, f"set aside: {error}")
 
     def _paths(self) -> list[Path]:
         with contextlib.suppress(OSError):
@@ -179,7 +192,7 @@ def _written(entry: Saved) -> dict[str, Any]:
         "schema_version": _VERSION,
         "id": entry.id,
         "check": entry.check,
-        "address": [_portable(entry.address[0]), entry.address[1]] if entry.address else None,
+        "address": [portable(entry.address[0]), entry.address[1]] if entry.address else None,
         "engine": entry.engine,
         "case": entry.case.to_dict(),
         "mismatches": [as_json.mismatch(m) for m in entry.mismatches],
@@ -191,18 +204,30 @@ def read(path: Path) -> Saved:
     """Reads one file, whose name is the case's id; `CaseError` names the file and what is wrong
     with it. Nothing in it is trusted."""
     try:
-        return _saved(path.stem, json.loads(files.read(path, LARGEST)))
+        return parsed(path.stem, files.read(path, LARGEST))
     except _Report:
         raise CaseError(
             f"{path} is a report, not a saved case: give the `id` of a counterexample in it"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
-        raise CaseError(f"corrupt case file {path}: {' '.join(reason.split())}") from None
+    except (OSError, ValueError) as error:
+        raise CaseError(f"corrupt case file {path}: {' '.join(str(error).split())}") from None
 
 
-class _Report(Exception):
+def parsed(identity: str, text: str | bytes) -> Saved:
+    """A case as it is written; `CaseError` says what is wrong with it. Nothing in it is trusted."""
+    try:
+        return _saved(identity, json.loads(text))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, CaseError):
+            raise
+        raise CaseError(f"missing {error}" if isinstance(error, KeyError) else str(error)) from None
+
+
+class _Report(CaseError):
     """What was read is a report of `verify`."""
+
+    def __init__(self) -> None:
+        super().__init__("a report, not a saved case")
 
 
 def _saved(identity: str, given: Any) -> Saved:
@@ -254,7 +279,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def _portable(file: str) -> str:
+def portable(file: str) -> str:
     """A path below the working folder is kept relative, so that the corpus can be shared."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

@@ -77,11 +77,6 @@ class Schedule:
             return Job(self._failed.popleft(), shrink=time.monotonic() < self._end)
         return None
 
-    @property
-    def over(self) -> bool:
-        """Whether no job is left but those that were given."""
-        return not (self._waiting or self._failed)
-
     def ended(self, job: Job, result: CheckResult) -> CheckResult | None:
         """What the check came to; None where it failed, and that is yet to be explained."""
         if job.find_only and result.verdict is Verdict.FAIL:

@@ -141,6 +141,9 @@ class Telling:
         self._heard: set[int] = set()
         if self.corpus is not None:
             self.corpus.sweep()
+        if self.corpus is not None and self.corpus.sharing:
+            for check in checks:
+                self.corpus.pull(check.title, check.address())
 
     def add(self, index: int, result: CheckResult | None) -> None:
         """What a check came to; None where more is to come."""

@@ -3,7 +3,7 @@ after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from tpcheck.check import Check
 from tpcheck.report import reasons
@@ -12,8 +12,8 @@ from tpcheck.search.options import Options
 from tpcheck.search.schedule import Job, Schedule
 from tpcheck.search.verify import Checking, Telling
 from tpcheck.verdict import CheckResult, Verdict
-from tpcheck.workers.crew import Crew, lost
-from tpcheck.workers.worker import Done, Failed, Opened, Start
+from tpcheck.workers.jobs import side_by_side
+from tpcheck.workers.worker import Start
 
 
 def verify_side_by_side(
@@ -32,54 +32,38 @@ def verify_side_by_side(
         engine: its name.
 
     Raises:
-        Untrusted: the canary was not found in one of the sessions.
-        InvalidArgument: a session can't be opened, or a process was killed before it was.
+        Untrusted, InvalidArgument: as `jobs.side_by_side`.
     """
-    at_once = min(jobs, len(checks))
-    schedule = Schedule(len(checks), options.time_budget, at_once)
-    telling = Telling(checks, options, finished)
-    crew = Crew(at_once, start, Checking(checks, options))
-    try:
-        while _gives(crew, schedule):
-            for job, result in _heard(crew, checks, engine):
-                telling.add(job.check, schedule.ended(job, result))
-        crew.close()
-    except BaseException:
-        crew.kill()  # their ranks end with them
-        raise
-    return telling.results()
+    run = _Run(checks, options, engine, min(jobs, len(checks)), finished)
+    work = Checking(checks, options)
+    side_by_side(run, start, work, count=min(jobs, len(checks)), what="checks")
+    return run.telling.results()
 
 
-def _gives(crew: Crew, schedule: Schedule) -> bool:
-    """Gives every idle worker a job, once its session is open: until then no budget of time runs.
-    Whether more is to be heard of."""
-    for worker in crew.idle():
-        if worker.opened and (job := schedule.next()) is not None:
-            worker.give(job)
-    return not schedule.over or any(worker.job is not None for worker in crew.workers)
+class _Run:
+    """The jobs of a run of checks."""
 
+    def __init__(
+        self,
+        checks: Sequence[Check],
+        options: Options,
+        engine: str,
+        at_once: int,
+        finished: Callable[[CheckResult], None] | None,
+    ) -> None:
+        self.checks, self.engine = checks, engine
+        self.schedule = Schedule(len(checks), options.time_budget, at_once)
+        self.telling = Telling(checks, options, finished)
 
-def _heard(crew: Crew, checks: Sequence[Check], engine: str) -> Iterator[tuple[Job, CheckResult]]:
-    """What jobs came to. What was run by a process that was killed is not tried again."""
-    for worker, message in crew.hear():
-        match message:
-            case None if not worker.opened:
-                raise lost("checks")
-            case None:
-                crew.replace(worker)
-                if worker.job is not None:
-                    yield worker.job, _lost(checks[worker.job.check], engine)
-            case Opened():
-                worker.opened = True
-            case Failed(error):
-                raise error
-            case Done(result):
-                job, worker.job = worker.job, None
-                yield job, result
+    def next(self) -> Job | None:
+        return self.schedule.next()
 
+    def ended(self, job: Job, result: CheckResult) -> None:
+        self.telling.add(job.check, self.schedule.ended(job, result))
 
-def _lost(check: Check, engine: str) -> CheckResult:
-    reason = reasons.WORKER_LOST
-    result = CheckResult(check.title, Verdict.UNKNOWN, engine, reason=reason, trouble=True)
-    result.address = address(check)
-    return result
+    def lost(self, job: Job, seconds: float) -> None:
+        """The check is UNKNOWN."""
+        check, reason = self.checks[job.check], reasons.WORKER_LOST
+        result = CheckResult(check.title, Verdict.UNKNOWN, self.engine, reason=reason, trouble=True)
+        result.address = address(check)
+        self.ended(job, result)

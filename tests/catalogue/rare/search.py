@@ -80,7 +80,7 @@ def search(name: str, seed: int, most: int, mode: str) -> dict[str, Any]:
             open_session, "gloo", RANKS, time_limit=LIMIT, preload=preload_of([check]), confirm=True
         )
         subjects = [standing.subject for standing in hunting.checks]
-        turns = Turns(subjects, options, hunting.corpus.folder, state.choices)
+        turns = Turns(subjects, options, hunting.corpus, state.choices)
         crew = Crew(1, start, turns.take)
         try:
             hunting.run(crew)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 from properties.linear import column_linear, row_linear
 from tests import candidates
 from tpcheck import Check
-from tpcheck.calibrate.sensitivity import HIGHEST, STEPS, Subject, measure
+from tpcheck.calibrate.sensitivity import HIGHEST, STEPS, Measurement, Subject, measured
 from tpcheck.cli.main import main
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
 from tpcheck.figures.thresholds import Threshold
+from tpcheck.search.session import Session, open_session
 
 ROW = Subject(
     "row",
@@ -25,15 +27,19 @@ ROW = Subject(
 )
 
 
-def thresholds(gloo: Engine, check: Check, subject: Subject, **given: Any) -> list[Threshold]:
-    asked = {"degrees": (2,), "dtypes": ("float64", "bfloat16"), "runs": 3, **given}
-    return measure(subject, check, gloo, **asked)
+def thresholds(
+    gloo: Engine, check: Check, subject: Subject, dtype: str = "float64", runs: int = 3
+) -> list[Threshold]:
+    return measured(subject, check, gloo, 2, dtype, runs=runs, seed=0)
 
 
 def test_a_row_linear(gloo: Engine) -> None:
     told: list[Threshold] = []
-    rows = thresholds(gloo, row_linear, ROW, finished=told.append)
-    assert told == rows
+    asked: dict[str, Any] = {"degrees": (2,), "dtypes": ("float64", "bfloat16"), "runs": 3}
+    measurement = Measurement([ROW], [row_linear], **asked, finished=told.append)
+    measurement.run(Session(gloo))
+    rows = measurement.rows
+    assert told == rows and not measurement.troubled
     found = {(row.dtype, row.fault): row for row in rows}
     assert len(found) == 4
     for row in rows:
@@ -47,11 +53,33 @@ def test_a_row_linear(gloo: Engine) -> None:
         assert found[dtype, "whole"].p99 <= found[dtype, "row"].p99
 
 
+def test_side_by_side_the_same_rows_come_in_the_same_order(gloo: Engine) -> None:
+    without = Subject("without", "properties/linear.py::column_linear", ROW.dims)
+    asked: dict[str, Any] = {"degrees": (2,), "dtypes": ("float64", "float32"), "runs": 1}
+    told: list[list[Threshold | str]] = []
+    for jobs in (1, 3):
+        lines: list[Threshold | str] = []
+        measurement = Measurement(
+            [without, ROW],
+            [column_linear, row_linear],
+            **asked,
+            finished=lines.append,
+            failed=lambda title, why, lines=lines: lines.append(f"{title}: {why}"),
+        )
+        if jobs == 1:
+            measurement.run(Session(gloo))
+        else:
+            measurement.run_side_by_side(partial(open_session, "gloo", 2), jobs)
+        told.append(lines)
+    assert told[0] == told[1] and len(told[0]) == 5
+    assert str(told[0][0]).startswith("without: ")
+
+
 def test_what_is_never_found_is_infinite(gloo: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     from tpcheck.calibrate import sensitivity
 
     monkeypatch.setattr(sensitivity, "HIGHEST", round(math.log10(1e-16) * STEPS))
-    rows = thresholds(gloo, row_linear, ROW, dtypes=("float64",), runs=1)
+    rows = thresholds(gloo, row_linear, ROW, runs=1)
     assert [row.p99 for row in rows] == [math.inf, math.inf]
     json.dumps([row.to_dict() for row in rows], allow_nan=False)
     assert 10 ** (HIGHEST / STEPS) == 100

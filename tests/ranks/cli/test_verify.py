@@ -45,6 +45,30 @@ def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixtur
     assert f"{found['mismatches'][0]['expected']:.17g}" in again.stdout
 
 
+def test_github_is_told_of_what_does_not_pass_and_the_exit_code_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "summary.md").write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(folder.parent))
+    targets = ["checks.py::right", "checks.py::wrong", "checks.py::missing"]
+    assert run("verify", *targets, "--tp", "2", "--examples", "1", "--github") == 1
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
+    file = f"file={folder.name}/checks.py"
+    lines = {n: i for i, line in enumerate(CHECKS.splitlines(), 1) for n in [line.split(" = ")[0]]}
+    assert [line.partition("::FAIL ")[0].partition("::UNKNOWN ")[0] for line in said] == [
+        f"::error {file},line={lines['wrong']},title=FAIL wrong",
+        f"::warning {file},line={lines['missing']},title=UNKNOWN missing",
+    ]
+    text = (folder / "summary.md").read_text()
+    assert text.startswith("before\n## tpcheck: FAIL\n") and "missing-all-reduce" in text
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "gone" / "summary.md"))
+    assert run("verify", targets[0], "--tp", "2", "--examples", "1", "--github") == 2
+    shown = capsys.readouterr()
+    assert "::" not in shown.out.replace("checks.py::right", "")
+    assert shown.err.startswith("tpcheck: can't write the report ")
+
+
 @pytest.mark.parametrize("shown", ["--json", "--junit"])
 def test_a_report_may_go_to_a_device_or_a_pipe(folder: Path, shown: str) -> None:
     command = [sys.executable, "-m", "tpcheck", "verify", "checks.py::right", "--examples", "2"]

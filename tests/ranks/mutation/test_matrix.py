@@ -61,10 +61,11 @@ def test_two_mutants_at_a_time_come_to_what_one_does() -> None:
     options = Options(examples=5, degrees=(2,), corpus=None, shrink_cases=0)
     found = kill_all(THREE, start, options, jobs=2, finished=told.append)
     alone = kill_all(THREE, start, options)
-    assert {row.mutant for row in told} == {mutant.name for mutant in THREE}
+    assert [row.mutant for row in told] == [mutant.name for mutant in THREE], "in their order"
+    assert told == found.rows
 
     def fates(of: Matrix) -> Any:
-        return {row.mutant: (row.killed, row.kinds, row.examples, row.diagnosis) for row in of.rows}
+        return [(row.mutant, row.killed, row.kinds, row.examples, row.diagnosis) for row in of.rows]
 
     assert fates(found) == fates(alone)
     assert all(row.killed for row in found.rows), fates(found)

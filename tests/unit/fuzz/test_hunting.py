@@ -23,6 +23,8 @@ from tpcheck.fuzz.turn import Came, How, Subject, Turn
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.corpus import Saved as Entry
 from tpcheck.search.options import Options
+from tpcheck.search.shared import SharedCorpus
+from tpcheck.workers import jobs
 from tpcheck.workers.worker import Done, Failed, Message, Told
 
 CASE = Case(dims={"n": 4}, mesh={"tp": 1})
@@ -206,7 +208,7 @@ def test_a_worker_that_says_nothing_is_replaced(
 ) -> None:
     clock = iter(range(0, 10**6, 10))
     stub = SimpleNamespace(monotonic=lambda: float(next(clock)))
-    monkeypatch.setattr(room, "time", stub)
+    monkeypatch.setattr(jobs, "time", stub)
     crew = Crew(lambda turn: Came([frozenset("x")]))
     monkeypatch.setattr(crew, "hear", lambda seconds: iter([]))
     hunting.run(crew, turns=9)  # type: ignore[arg-type]
@@ -264,6 +266,28 @@ def test_cases_that_showed_something_are_near_what_is_drawn_next(hunting: Huntin
     run(hunting, answer, turns=30)
     near = [turn for turn in given if turn.how is How.NEAR]
     assert near and near[0].parents == (b"drawn",) and near[0].degree == 1
+
+
+def test_what_another_machine_finds_meanwhile_is_run_next(
+    hunting: Hunting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = SharedCorpus(tmp_path / "other", str(tmp_path / "db"))
+    hunting.corpus = SharedCorpus(tmp_path / "corpus", str(tmp_path / "db"))
+    monkeypatch.setattr(room, "NEWS", -1.0)  # at each look
+    check = hunting.checks[0].subject.check
+    mine, large = (Case(dims={"n": 4}, mesh={"tp": tp}) for tp in (1, 64))
+    given: list[Turn] = []
+
+    def answer(turn: Turn) -> Came:
+        given.append(turn)
+        if len(given) == 2:
+            other.save(Entry("abcdef", check.title, check.address(), mine, "gloo", [], {}))
+            other.save(Entry("123456", check.title, check.address(), large, "gloo", [], {}))
+        return Came([frozenset(str(len(given)))], saved=True if turn.saved else None)
+
+    run(hunting, answer, turns=5)
+    again = [(number, turn.saved) for number, turn in enumerate(given) if turn.how is How.AGAIN]
+    assert again == [(2, mine)], "the other needs more ranks than there are"
 
 
 def test_what_a_killed_run_left_of_a_save_is_removed(tmp_path: Path) -> None:

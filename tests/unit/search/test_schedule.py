@@ -73,7 +73,7 @@ def test_time_runs_from_the_first_job_on(monkeypatch: pytest.MonkeyPatch) -> Non
     schedule = Schedule(1, 80.0)
     now += 70.0  # ranks are started
     assert schedule.next() == Job(0, now + 80.0, find_only=True, end=now + 80.0)
-    assert schedule.over
+    assert schedule.next() is None
 
 
 def test_a_budget_beyond_every_clock_is_one() -> None:

@@ -1,0 +1,114 @@
+"""The line that a result points to: the cause's own, that of a rank, else that of the check."""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.report.test_machine import FAILED, UNDECIDED
+from tpcheck.case import Case
+from tpcheck.causes.reruns import RoundingOnly
+from tpcheck.causes.several import Overwritten
+from tpcheck.causes.where import Subject
+from tpcheck.evidence import Race, Raised, Scene, Stuck
+from tpcheck.report.places import place
+from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch
+from tpcheck.vocabulary import Access, Code, Impasse, Kind, Phase
+
+MODEL = """
+def forward(x):
+    raise ValueError
+
+@kernel
+def scale(x):
+    x += 1
+
+wrong, right = checks()
+for made in [1]:
+    globals()["looped"] = made
+"""
+VALUES = Mismatch("y", Kind.OUTPUT, 0)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of a checkout that was imported."""
+    file = tmp_path / "code" / "model.py"
+    file.parent.mkdir()
+    file.write_text(MODEL)
+    imported = types.ModuleType("model_of_a_test")
+    imported.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, "model_of_a_test", imported)
+    return file
+
+
+def failed(model: Path, *mismatches: Mismatch, cause: object = None) -> CheckResult:
+    cause = cause or RoundingOnly(Subject(Kind.OUTPUT, "y"), 2.0)
+    diagnosis = Diagnosis(Code.UNCLASSIFIED, cause)  # type: ignore[arg-type]
+    found = Counterexample("7f3a91", Case(), list(mismatches or [VALUES]), diagnosis, "gloo")
+    return replace(FAILED, counterexample=found, address=f"{model}::wrong")
+
+
+def test_wrong_values_point_to_where_the_check_is_defined(model: Path) -> None:
+    result = failed(model)
+    assert place(result, model.parents[1]) == ("code/model.py", 9)
+    assert place(replace(result, address=f"{model}::looped"), model.parent) == ("model.py", None)
+    assert place(replace(result, address=None), model.parent) is None
+    assert place(replace(UNDECIDED, address=f"{model}::right"), model.parent) == ("model.py", 9)
+    assert place(result, model.parent / "other") is None
+
+
+def raised(stack: str, **more: bool) -> Mismatch:
+    scene = Scene(stack=stack, phase=Phase.FORWARD, **more)
+    return Mismatch("exception", Kind.EXCEPTION, 0, detail=Raised("ValueError", "no", scene))
+
+
+def test_an_exception_points_to_its_innermost_line_in_the_checkout(model: Path) -> None:
+    other = model.parent / "site-packages" / "lib.py"
+    stack = f'  File "{model}", line 7, in f\n  File "{model}", line 3, in forward\n'
+    stack += f'  File "{other}", line 1, in g\n  File "/elsewhere/x.py", line 8, in h\n'
+    assert place(failed(model, raised(stack)), model.parent) == ("model.py", 3)
+    assert place(failed(model, raised(stack, consequence=True)), model.parent) == ("model.py", 9)
+    assert place(failed(model, raised("no frames")), model.parent) == ("model.py", 9)
+
+
+def test_a_rank_that_waits_points_to_where_it_is(model: Path) -> None:
+    stack = "Thread 1 (most recent call first):\n"
+    stack += f'  File "{model}", line 3 in forward\n  File "{model}", line 7 in f\n'
+    stuck = Stuck(Impasse.TOO_LONG, scene=Scene(stack=stack))
+    waits = Mismatch("rank", Kind.HANG, 0, detail=stuck)
+    assert place(failed(model, waits), model.parent) == ("model.py", 3)
+
+
+def test_a_cause_that_names_its_line_comes_first(model: Path) -> None:
+    stack = f'  File "{model}", line 3, in forward\n'
+    cause = Overwritten("model.py:7", "all_reduce")
+    assert place(failed(model, raised(stack), cause=cause), model.parent) == ("model.py", 7)
+    elsewhere = Overwritten("other.py:7")
+    assert place(failed(model, raised(stack), cause=elsewhere), model.parent) == ("model.py", 3)
+
+
+def test_of_two_files_of_one_name_neither_is_taken(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = model.parent / "twin" / "model.py"
+    twin.parent.mkdir()
+    twin.write_text("")
+    imported = types.ModuleType("twin_of_a_test")
+    imported.__file__ = str(twin)
+    monkeypatch.setitem(sys.modules, "twin_of_a_test", imported)
+    result = failed(model, cause=Overwritten("model.py:7"))
+    assert place(result, model.parent) == ("model.py", 9)
+
+
+def test_a_kernels_race_points_to_its_line(model: Path) -> None:
+    race = Race("scale", 7, "x", 0, ((0, 0, 0), (1, 0, 0)), Access.STORE)
+    result = failed(model, Mismatch("x", Kind.RACE, 0, detail=race))
+    assert place(result, model.parent) == ("model.py", 7)
+    unknown = replace(race, kernel="another")
+    result = failed(model, Mismatch("x", Kind.RACE, 0, detail=unknown))
+    assert place(result, model.parent) == ("model.py", 9)
