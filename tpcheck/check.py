@@ -15,6 +15,7 @@ from tpcheck.known import KnownFinding
 from tpcheck.spec import Spec
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from torch import Tensor
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     Schedule = Callable[[Any, Passes, Passes], Sequence[Any]]
     Clip = Callable[[Any, DeviceMesh, float], Any]
     OwnOptimizer = Callable[[Any, DeviceMesh], Any]
+    Context = Callable[[], AbstractContextManager[Any]]
     Witness = Callable[[Case], Mapping[tuple[str, str], int]]
 
 
@@ -63,6 +65,10 @@ class Check:
         optimizer: (module, mesh) → the candidate's own optimizer, where the spec trains: torch's,
             or an object with `step()`, `zero_grad()` and `state`, parameter → key → tensor. By
             default the spec's (`Training(optimizer=…)`), of the module's parameters.
+        context: () → a context manager, in which each microbatch runs forward and backward on the
+            ranks (`torch.distributed.tensor.parallel.loss_parallel`, `sdpa_kernel`); under a
+            schedule all of them together. The reference runs outside of it.
+        forward_context: the same of forwards alone, as `torch.autocast` is meant to be used.
         communication: hold the candidate to the spec's communication budget: more than it is a
             FAIL, though every value is right. Off by default, since correct code may well send
             more (one gather per projection, recomputed collectives under checkpointing).
@@ -91,6 +97,8 @@ class Check:
     schedule: Schedule | None = None
     clip: Clip | None = None
     optimizer: OwnOptimizer | None = None
+    context: Context | None = None
+    forward_context: Context | None = None
     communication: bool = False
     plan: Any = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -109,7 +117,7 @@ class Check:
                 f"Check(candidate=…) is a {given}; pass a function build(case, mesh) -> module"
             )
         demand(self, "name", self.name == "" or is_name(self.name), A_NAME)
-        optional = "load save schedule clip optimizer witness"
+        optional = "load save schedule clip optimizer witness context forward_context"
         demand_callables(self, *optional.split(), optional=True)
         for flag in ("communication", "processes"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
@@ -134,6 +142,7 @@ class Check:
                 "Relation, which has another candidate in its place"
             )
         self._require_checkpoint()
+        self._require_place_of_contexts()
         if self.clip is not None and self.spec.norm is None:
             raise InvalidArgument(
                 f"Check(clip=…): spec {self.spec.name!r} asks for no norm; give Spec(norm=Norm())"
@@ -165,6 +174,14 @@ class Check:
         # on threads, what one rank reads can't be told from what others do
         object.__setattr__(self, "processes", True)
 
+    def _require_place_of_contexts(self) -> None:
+        if self.kernel is not None and (self.context or self.forward_context):
+            raise InvalidArgument("Check(context=…): a kernel is called in none: let it open one")
+        if self.schedule is not None and self.forward_context is not None:
+            raise InvalidArgument(
+                "Check(forward_context=…): a schedule calls forwards itself: let it open one"
+            )
+
     def named(self, name: str) -> Check:
         """The same check under another name."""
         return replace(self, name=name, overrides={})
@@ -190,8 +207,8 @@ class Check:
 
     def _is(self, other: Check) -> bool:
         """Whether `other` is this check, whatever its name."""
-        parts = ["spec", "candidate", "load", "save", "plan", "schedule", "clip", "optimizer"]
-        return all(getattr(other, part) is getattr(self, part) for part in parts)
+        parts = "spec candidate load save plan schedule clip optimizer context forward_context"
+        return all(getattr(other, part) is getattr(self, part) for part in parts.split())
 
 
 def _with_subclasses(kind: type) -> set[type]:

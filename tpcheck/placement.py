@@ -92,27 +92,39 @@ class Blocks:
 
     Args:
         dim: the dim.
-        parts: (size of the block, how it is split: a `Shard` or `Heads` of the same dim) pairs.
+        parts: (size of the block, how it is split: a `Shard` or `Heads` of the same dim) pairs; or
+            a number of blocks of one size, each split as `Shard` does it.
     """
 
     dim: int
-    parts: tuple[tuple[int, Shard | Heads], ...]
+    parts: tuple[tuple[int, Shard | Heads], ...] | int
 
     def __post_init__(self) -> None:
         _check_number(self, "dim")
-        parts = isinstance(self.parts, (tuple, list)) and all(map(_is_part, self.parts))
-        demand(self, "parts", parts, "(size, Shard or Heads) pairs", kind=LayoutError)
+        given = self.parts
+        if isinstance(given, (tuple, list)) and all(map(_is_part, given)):
+            parts = [(n, Shard(own.dim) if of_torch(own) else own) for n, own in given]
+            object.__setattr__(self, "parts", tuple(parts))
+        else:
+            what = "(size, Shard or Heads) pairs, or a number of blocks"
+            demand(self, "parts", is_whole(given, least=1), what, kind=LayoutError)
+
+    def blocks(self, size: int) -> tuple[tuple[int, Shard | Heads], ...]:
+        """The pairs for a dim of `size`; `LayoutError` where the sizes don't add up."""
+        if isinstance(self.parts, int):
+            if size % self.parts:
+                raise LayoutError(f"{self.parts} blocks of one size don't add up to {size}")
+            return ((size // self.parts, Shard(self.dim)),) * self.parts
+        widths = [width for width, _ in self.parts]
+        if sum(widths) != size:
+            raise LayoutError(f"Blocks of sizes {widths} don't add up to {size}")
+        return self.parts
 
     def indices(self, size: int, degree: int, rank: int) -> list[int]:
         """As `Shard.indices`, block by block; `LayoutError` where the sizes don't add up."""
-        total = sum(width for width, _ in self.parts)
-        if total != size:
-            raise LayoutError(
-                f"Blocks of sizes {[w for w, _ in self.parts]} don't add up to {size}"
-            )
         out: list[int] = []
         offset = 0
-        for width, part in self.parts:
+        for width, part in self.blocks(size):
             out += [offset + i for i in part.indices(width, degree, rank)]
             offset += width
         return out
@@ -135,8 +147,15 @@ def _check_number(placement: object, field: str) -> None:
 
 
 def _is_part(part: Any) -> bool:
-    pair = isinstance(part, (tuple, list)) and len(part) == 2
-    return pair and is_whole(part[0]) and isinstance(part[1], (Shard, Heads))
+    if not (isinstance(part, (tuple, list)) and len(part) == 2 and is_whole(part[0])):
+        return False
+    return isinstance(part[1], (Shard, Heads)) or of_torch(part[1]) == "Shard"
+
+
+def of_torch(own: object) -> str | None:
+    """What a placement of torch's DTensor is called, `_StridedShard` say; None of all else."""
+    kind = type(own)
+    return kind.__name__ if kind.__module__.startswith("torch.distributed.") else None
 
 
 Sharded = Shard | Heads | Blocks
@@ -255,6 +274,16 @@ def replicas(
                 held.append(tuple(placement.indices(shape[placement.dim], degree, coordinate)))
         groups.setdefault(tuple(held), []).append(rank)
     return [ranks for ranks in groups.values() if len(ranks) > 1]
+
+
+def is_same_part(one: Placement, other: Placement, shape: tuple[int, ...], degree: int) -> bool:
+    """Whether two placements of a tensor of this shape put the same elements on each rank."""
+    if not (isinstance(one, Sharded) and isinstance(other, Sharded)):
+        return one == other
+    n, same = shape[one.dim], one.dim % len(shape) == other.dim % len(shape)
+    return same and all(
+        one.indices(n, degree, r) == other.indices(n, degree, r) for r in range(degree)
+    )
 
 
 def is_sharded(entry: Entry, case: Case, *, axis: str | None = None) -> bool:

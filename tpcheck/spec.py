@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.case import MODES, Case
+from tpcheck.case import MODEL_FORMATS, MODES, Case
 from tpcheck.errors import InvalidArgument, let_through, shown
 from tpcheck.given import A_NAME, are_modules, demand, demand_callables, is_name, is_whole
 from tpcheck.layout import Layout
@@ -78,6 +78,12 @@ class Spec:
             place of the single one of plain SGD that part of the cases have. None: that one.
         overwrites: inputs, outputs and upstream gradients ("d output") that a candidate may change.
             Such an input is handed to it as a tensor that is not a leaf.
+        constants: inputs that are given as `inputs` returns them, in the case's dtype: a mask of
+            floats, a table. They take no gradient, are contiguous, and not made larger or smaller
+            with `Case.magnitude`.
+        memory: the memory formats that inputs and upstream gradients may have, of
+            `tpcheck.case.MODEL_FORMATS`; a case that is drawn in another one has the first of
+            them. Empty for all that `cases` draws.
         modes: what half of the cases have, besides training of everything: any of
             `tpcheck.case.MODES`.
     """
@@ -102,6 +108,8 @@ class Spec:
     training: Training | None = None
     overwrites: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         demand(self, "name", is_name(self.name), A_NAME)
@@ -120,11 +128,20 @@ class Spec:
         demand(self, "norm", norm, "a Norm, as in Norm(order=2.0), or None")
         training = self.training is None or isinstance(self.training, Training)
         demand(self, "training", training, "a Training, as in Training(adamw, steps=2), or None")
-        names = isinstance(self.overwrites, tuple) and all(map(is_name, self.overwrites))
-        demand(self, "overwrites", names, "a tuple of names of tensors")
-        known = isinstance(self.modes, tuple) and all(mode in MODES[1:] for mode in self.modes)
-        known = known and len(set(self.modes)) == len(self.modes)
-        demand(self, "modes", known, f"a tuple of {', '.join(MODES[1:])}")
+        for field in ("overwrites", "constants"):
+            names = isinstance(given := getattr(self, field), tuple) and all(map(is_name, given))
+            demand(self, field, names, "a tuple of names of tensors")
+        for field, known in (("modes", MODES[1:]), ("memory", MODEL_FORMATS)):
+            some = isinstance(given := getattr(self, field), tuple) and all(
+                one in known for one in given
+            )
+            some = some and len(set(given)) == len(given)
+            demand(self, field, some, f"a tuple of {', '.join(known)}")
+        if self.linear and self.constants:
+            raise InvalidArgument(
+                f"Spec(constants=…) of {self.name!r}: with linear=True every factor is drawn, "
+                "small integers in part of the cases; leave one of them out"
+            )
         if self.dp_gradients not in DP_GRADIENTS:
             given = shown(self.dp_gradients)
             allowed = ", ".join(DP_GRADIENTS)

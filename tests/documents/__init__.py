@@ -42,6 +42,7 @@ FOLLOWED = {
     "docs/findings/transformers-gradient-accumulation.md": "catalogue",
     "docs/findings/transformers-hrm-text-loading.md": "catalogue",
     "docs/fuzz.md": "ranks",
+    "docs/init.md": "ranks",
     "docs/kernels.md": "ranks",
     "docs/orders.md": "ranks",
     "docs/plans.md": "ranks",

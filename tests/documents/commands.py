@@ -22,7 +22,7 @@ from tpcheck.cli.main import app
 from tpcheck.errors import InvalidArgument
 
 #: Options whose value is a file or folder that the command makes.
-WRITES = ("--database", "--json", "--junit", "--dump", "--corpus", "--state", "--outdir")
+WRITES = ("--database", "--json", "--junit", "--dump", "--corpus", "--state", "--outdir", "--out")
 
 
 #: What starts `python -m tpcheck …` several times.

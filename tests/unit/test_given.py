@@ -121,6 +121,7 @@ FINE: dict[tuple[type, str], set[str]] = {
     (Heads, "dim"): {"negative", "long"},
     (Heads, "heads"): {"negative", "long"},
     (Blocks, "dim"): {"negative", "long"},
+    (Blocks, "parts"): {"long"},
     (Only, "coordinate"): {"negative", "long"},
     (Case, "magnitude"): {"negative"},
     (Space, "ranks"): {"long"},

@@ -61,6 +61,7 @@ ORDER = {
     "diagnosis": DRIVER,
     "search": DRIVER,
     "script": DRIVER,
+    "first": DRIVER,
     "workers": DRIVER,
     "mutation": DRIVER,
     "fuzz": DRIVER,

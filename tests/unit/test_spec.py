@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
+import torch
 
-from tpcheck import specs
+from tpcheck import Argument, kernel_check, specs
 from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
@@ -67,6 +69,22 @@ def test_what_saves_must_load() -> None:
 def test_a_candidate_that_cannot_be_called_is_refused_by_type(given: Any) -> None:
     with pytest.raises(InvalidArgument, match=rf"candidate=…\) is a {type(given).__name__}"):
         Check(SPEC, given)
+
+
+def test_a_context_has_no_place_where_the_candidate_calls_by_itself() -> None:
+    kernel = kernel_check(torch.sin, reference=torch.sin, arguments={"x": Argument(3)})
+    with pytest.raises(InvalidArgument, match="a kernel is called in none"):
+        replace(kernel, context=nullcontext)
+    schedule = lambda module, inputs, cotangents: []  # noqa: E731
+    with pytest.raises(InvalidArgument, match="a schedule calls forwards itself"):
+        Check(SPEC, build, schedule=schedule, forward_context=nullcontext)
+    both = Check(SPEC, build, context=nullcontext, forward_context=nullcontext)
+    assert both.named("other").context is nullcontext
+
+
+def test_where_every_factor_is_drawn_there_are_no_constants() -> None:
+    with pytest.raises(InvalidArgument, match="with linear=True every factor is drawn"):
+        replace(SPEC, linear=True, constants=("x",))
 
 
 def test_an_override_replaces_the_specs_for_this_check_only() -> None:

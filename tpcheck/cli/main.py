@@ -20,6 +20,7 @@ from tpcheck.cli.calibrate import calibrate
 from tpcheck.cli.console import can_write_anything, complain, console, leave
 from tpcheck.cli.doctor import doctor
 from tpcheck.cli.fuzz import fuzz
+from tpcheck.cli.init import init
 from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
 from tpcheck.cli.verify import verify
@@ -34,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (verify, fuzz, replay, audit, mutants, doctor, bench):
+for verb in (init, verify, fuzz, replay, audit, mutants, doctor, bench):
     app.command()(verb)
 app.add_typer(calibrate)
 

@@ -79,7 +79,7 @@ def _pieces(dim: int, sizes: Mapping[int, int]) -> Cut:
 def _as_parameter(hint: Sharded, dim: int, case: Case) -> Cut:
     """As the layout shards some parameter, along `dim` here: activations follow their weights."""
     own = replace(hint, dim=dim)
-    if isinstance(own, placement.Blocks):
+    if isinstance(own, placement.Blocks) and not isinstance(own.parts, int):
         own = replace(own, parts=tuple((n, replace(p, dim=dim)) for n, p in own.parts))
     return lambda full, rank: take(full, own, case=case, rank=rank)
 

@@ -262,7 +262,9 @@ class Passes:
     def _leaf(self, name: str, tensor: Tensor, asked: bool) -> Tensor:
         if not tensor.is_floating_point():
             return tensor.clone()
-        return self.lift(tensor.to(self.dtype, copy=True)).requires_grad_(asked)
+        return self.lift(tensor.to(self.dtype, copy=True)).requires_grad_(
+            asked and name not in self.spec.constants
+        )
 
     def _after_step(self, module: Any, problem: Problem, walked: Walked) -> Values:
         """One more forward, of the first microbatch; its masks join those of the walk."""

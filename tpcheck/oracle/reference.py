@@ -141,7 +141,12 @@ def draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
         if not isinstance(tensor, Tensor):
             raise InvalidArgument(f"inputs()[{name!r}] is a {type(tensor).__name__}, not a tensor")
         check_form(spec, "input", name, tensor)
-    drawn = {name: _as_drawn(case, draw, name, tensor) for name, tensor in given.items()}
+    drawn = {
+        name: _in_dtype_of(case, tensor)
+        if name in spec.constants
+        else _as_drawn(case, draw, name, tensor)
+        for name, tensor in given.items()
+    }
     return leaves.aliased(case, drawn)
 
 

@@ -207,6 +207,10 @@ class Loader:
             return entry
         live = sharded_by_hand(tensor, full, entry, self.case, self.rank) | by_axis(live)
         has, wants = effective(by_axis(live)), effective(by_axis(entry))
+        for axis in has.keys() & wants.keys():
+            degree = self.case.mesh.get(axis, 1)
+            if placement.is_same_part(has[axis], wants[axis], tuple(full.shape), degree):
+                has[axis] = wants[axis]  # in other words: Shard(-1), Heads, blocks of one size
         if name in self.work.named and has != wants:
             # all that it has is right, and some axis is missing: not sharded along that one
             whole = has.items() <= wants.items()

@@ -27,6 +27,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.protocol.returned import file_of
 from tpcheck.ranks import compiled, poison
+from tpcheck.ranks.contexts import around, around_forward
 from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.drawing import Masks
 from tpcheck.ranks.habits import Habits
@@ -59,7 +60,7 @@ class RankRun:
         self.problem = self._load_problem()
         self.kept: dict[str, Tensor] = {}  # what a dump asks for
         self.apart: set[str] = set()  # buffers that are not compared
-        self.share = Share(work, self.problem, self.rank)
+        self.share = Share(work, self.problem, self.rank, parts.get("constants", ()))
         self.judge = Judging(work, self.problem, mesh, self.report, self.kept)
         self.habits = Habits(parts.get("overwrites", ()), self.report)
         self.masks = Masks(work, self.problem, recorder, self.report)
@@ -156,7 +157,8 @@ class RankRun:
             self.recorder.phase = Phase.FORWARD
             leaves, at = self.share.leaves(self.problem.inputs[i]), self._pass(i)
             self.masks.begin(at)
-            with self.habits.in_pass(module, at, leaves), self.watching(module, at):
+            in_pass = self.habits.in_pass(module, at, leaves)
+            with in_pass, self.watching(module, at), around(self):
                 outputs = self.forward(module, leaves)
                 if not self.judge.outputs(outputs, at):
                     return False
@@ -170,7 +172,7 @@ class RankRun:
     def _infer(self, module: Any, i: int) -> None:
         """A forward of a microbatch, whose results nobody needs."""
         self.recorder.phase = Phase.INFERENCE
-        with case_mode.inference(module):
+        with case_mode.inference(module), around(self):
             self.forward(module, self.share.leaves(self.problem.inputs[i]))
 
     def _pass(self, i: int) -> Pass:
@@ -182,7 +184,7 @@ class RankRun:
         passes = [self.share.leaves(self.problem.inputs[i]) for i in of_step]
         seeds = [self.share.seeds(i) for i in of_step]
         self.recorder.phase = Phase.SCHEDULE
-        with self.recorder, self._noting_saved():
+        with self.recorder, self._noting_saved(), around(self):
             results = self.parts["schedule"](module, passes, seeds)
         if not isinstance(results, (list, tuple)) or len(results) != len(passes):
             given = f"a {type(results).__name__}"
@@ -222,7 +224,7 @@ class RankRun:
         custom = self.parts.get("forward")
         self.report.left += poison.spread()
         inputs = in_place.given(inputs, self.habits.overwrites)
-        with self.recorder, self._noting_saved():
+        with self.recorder, self._noting_saved(), around_forward(self):
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:
             self.report.saved = _saved_elements(module, self.recorder)

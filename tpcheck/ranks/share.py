@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from torch import Tensor
 
@@ -16,10 +16,16 @@ from tpcheck.tensors.strides import format_of, lay_out
 
 
 class Share:
-    """What one rank computes with. Tensors that the layout has on other ranks are left out."""
+    """What one rank computes with. Tensors that the layout has on other ranks are left out.
 
-    def __init__(self, work: Work, problem: Problem, rank: int) -> None:
-        self.work, self.case = work, work.case
+    Args:
+        constants: inputs that are contiguous and take no gradient.
+    """
+
+    def __init__(
+        self, work: Work, problem: Problem, rank: int, constants: Collection[str] = ()
+    ) -> None:
+        self.work, self.case, self.constants = work, work.case, constants
         self.problem, self.rank = problem, rank
         self.scale = 1.0  # of the loss, in this step: a power of two
 
@@ -58,10 +64,10 @@ class Share:
         return drawn if self.scale == 1.0 else {n: t * self.scale for n, t in drawn.items()}
 
     def _leaf(self, name: str, full: Tensor, asked: bool) -> Tensor:
-        floats = full.is_floating_point()
+        drawn = full.is_floating_point() and name not in self.constants
         entry = self.work.inputs[name]
-        part = self._laid_out(name, full, entry) if floats else self._part(full, entry).clone()
-        return part.detach().requires_grad_(asked)
+        part = self._laid_out(name, full, entry) if drawn else self._part(full, entry).clone()
+        return part.detach().requires_grad_(asked and drawn)
 
     def _laid_out(self, name: str, full: Tensor, entry: Entry) -> Tensor:
         return self._in_memory(name, self._part(full, entry))

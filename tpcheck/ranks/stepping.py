@@ -17,6 +17,7 @@ from tpcheck.evidence import Undisciplined
 from tpcheck.protocol.conventions import sgd_step
 from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
 from tpcheck.protocol.scaling import Scaler, unscaled
+from tpcheck.ranks.contexts import around
 from tpcheck.ranks.holding import Holding
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import is_dtensor, local
@@ -191,7 +192,7 @@ def _step(run: Any, module: Any, params: Mapping[str, nn.Parameter]) -> None:
     with torch.no_grad():
         leaves = run.share.leaves(run.problem.inputs[0])
         run.masks.begin(STEP)
-        with run.watching(module, STEP):
+        with run.watching(module, STEP), around(run):
             outputs = run.forward(module, leaves)
         run.masks.end()
         run.judge.outputs(outputs, STEP)

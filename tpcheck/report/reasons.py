@@ -89,6 +89,12 @@ def never_ran(degrees: Iterable[int]) -> str:
     return f"the time was up before tp={','.join(map(str, degrees))} could run"
 
 
+def no_case(degrees: Iterable[int]) -> str:
+    """The spec has cases at other degrees alone."""
+    which = ",".join(map(str, degrees))
+    return f"its spec has no case at tp={which}: the examples meant for that went to other degrees"
+
+
 def wrong_after_others(case: Case, after: int) -> str:
     """A kernel was wrong once, and none of the cases before makes it so alone."""
     return (

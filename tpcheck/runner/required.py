@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpcheck.discipline import Kernel
-from tpcheck.errors import InvalidArgument, listed, shown
+from tpcheck.errors import InvalidArgument, did_you_mean, listed, shown
 from tpcheck.oracle.pose import Posed
 from tpcheck.spec import Spec
 from tpcheck.tensors.names import UPSTREAM
@@ -27,4 +27,10 @@ def require_tensors(spec: Spec, posed: Posed) -> None:
             raise InvalidArgument(
                 f"spec {spec.name!r}: overwrites= names {shown(name)}: give names of "
                 f"{listed(known)}"
+            )
+    for name in spec.constants:
+        if name not in posed.inputs:
+            raise InvalidArgument(
+                f"spec {spec.name!r}: constants= names {shown(name)}, which is no input"
+                f"{did_you_mean(name, posed.inputs)}"
             )

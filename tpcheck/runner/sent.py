@@ -69,4 +69,7 @@ def parts_of(check: Check) -> dict[str, Any]:
         "training": spec.training,
         "optimizer": check.optimizer,
         "overwrites": spec.overwrites,
+        "constants": spec.constants,
+        "context": check.context,
+        "forward_context": check.forward_context,
     }

@@ -77,6 +77,10 @@ def _beyond(saved: Saved, check: Check) -> str | None:
         return "a checkpoint that it saves"
     if check.schedule is not None:
         return "a schedule of its own"
+    if check.context is not None or check.forward_context is not None:
+        return "a context of its own"
+    if check.spec.constants:
+        return "inputs that take no gradient"
     if check.spec.training is not None:
         return "steps of an optimizer"
     if check.spec.norm is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -29,17 +30,28 @@ def strategy_of(
     Raises:
         InvalidArgument: as of `strategies.of`.
     """
-    own = strategies.of(check.spec, Space((degree,), dtypes, ranks))
+    own = _drawn(check, Space((degree,), dtypes, ranks))
     if check.save is None or not callable(check.spec.cases):
         return own
     elsewhere = []
     for other in sorted({*degrees} - {degree}):
         smaller, larger = sorted((degree, other))
         if larger % smaller == 0:
-            fitting = strategies.of(check.spec, Space((larger,), dtypes, ranks))
+            fitting = _drawn(check, Space((larger,), dtypes, ranks))
             saved = st.builds(_saved_at, fitting, st.just(degree), st.just(other))
             elsewhere.append(saved.filter(lambda case: _can_be(check, case)))
     return st.one_of(own, st.one_of(elsewhere)) if elsewhere else own
+
+
+def _drawn(check: Check, space: Space) -> SearchStrategy[Case]:
+    """Those of the spec; what it draws, and not what it lists, is in its memory formats."""
+    own, formats = strategies.of(check.spec, space), check.spec.memory
+    return own.map(partial(_laid_out, formats)) if formats and callable(check.spec.cases) else own
+
+
+def _laid_out(formats: tuple[str, ...], drawn: Case) -> Case:
+    case = strategies.required(drawn)
+    return case if case.memory in formats else replace(case, memory=formats[0])
 
 
 def _can_be(check: Check, case: Case) -> bool:

@@ -66,6 +66,7 @@ class Hunt:
         self.impossible: set[int] = set()  # degrees at which the spec has no case
         self.cut = False  # whether the time was up before all were drawn
         self._streams: dict[int, Stream] = {}  # degree → its cases
+        self._ended: set[int] = set()  # degrees that have no more
         self._until: float | None = None  # no case is drawn after it, but for the first one
         self._begun = False  # whether a case has run
         self._left: int | None = None  # cases that shrinking may still cost; None before a failure
@@ -73,8 +74,9 @@ class Hunt:
         self._in_vain = 0  # what was spent of them since the failure became smaller
 
     def run(self, deadline: float | None) -> CaseResult | None:
-        """The dullest failing case, or None. Each degree gets its share of the examples; they take
-        turns, the smallest first, and each turn may take its share of the time that is left.
+        """The dullest failing case, or None. Each degree gets its share of the examples, and what
+        others have no cases for; they take turns, the smallest first, and each turn may take its
+        share of the time that is left.
 
         Raises:
             InvalidArgument: the spec has no case at any of the degrees.
@@ -86,7 +88,9 @@ class Hunt:
                 count = min(SLICE, left[degree])
                 ran = self._search(self._stream(degree), count)
                 ended = ran < count and not self._late()
-                left[degree] = 0 if ended else left[degree] - ran
+                left[degree] -= ran
+                if ended:
+                    self._hand_on(left, degree)
                 if self.failing:
                     self._look_lower([s for d, s in self._streams.items() if d < degree])
                     return self._dullest()
@@ -95,6 +99,15 @@ class Hunt:
                 break
         self._note_impossible()
         return None
+
+    def _hand_on(self, left: dict[int, int], degree: int) -> None:
+        """A degree has no more cases: what is left of its share goes to those that may have."""
+        self._ended.add(degree)
+        spare, left[degree] = left[degree], 0
+        if others := [other for other in left if other not in self._ended]:
+            each, more = divmod(spare, len(others))
+            for index, other in enumerate(reversed(others)):  # the first ones began with more
+                left[other] += each + (index < more)
 
     def choices(self, case: Case) -> bytes | None:
         """Those that draw it again, as Hypothesis writes them; None where it was not drawn."""

@@ -54,11 +54,13 @@ def listed(hunt: Hunt) -> Sequence[Case]:
 
 
 def left_out(trials: Trials, hunt: Hunt) -> list[str]:
-    """What is to be said of listed cases that were not run: one line."""
+    """What is to be said of listed cases that were not run, and of degrees without a case: a line
+    each."""
     cases = listed(hunt)
     left = [case for case in cases if trials.result(case) is None]
     few = hunt.options.examples < len(cases)
-    return [reasons.listed_not_run(left, len(cases), few=few)] if left else []
+    notes = [reasons.listed_not_run(left, len(cases), few=few)] if left else []
+    return notes + ([reasons.no_case(sorted(hunt.impossible))] if hunt.impossible else [])
 
 
 def left_behind(results: Iterable[CaseResult], effect: LeftBehind | None) -> list[LeftBehind]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
-from tpcheck import Case
+from tpcheck import Case, Layout
 from tpcheck.adapters import dtensor
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
@@ -59,6 +61,19 @@ def test_a_wrong_plan_is_named(gloo: Engine, plan: Any, code: str) -> None:
     result = runner.run(CASE)
     assert result.verdict is Verdict.FAIL
     assert examine_failure(runner, result).diagnosis.code == code
+
+
+@pytest.mark.parametrize(
+    ("down", "verdict"), [(Shard(-1), Verdict.PASS), (Shard(0), Verdict.FAIL)], ids=str
+)
+def test_a_layout_in_torchs_words_holds_a_plan_to_them(
+    gloo: Engine, down: Any, verdict: Verdict
+) -> None:
+    layout = Layout(params={"up.weight": Shard(-2), "down.weight": down})
+    held = replace(check(RIGHT), overrides={"layout": lambda case: layout})
+    result = Runner(held, gloo).run(CASE)
+    assert result.verdict is verdict
+    assert {found.tensor for found in result.mismatches} <= {"down.weight"}
 
 
 def test_what_is_no_plan_is_refused_in_one_line(gloo: Engine) -> None:

@@ -33,7 +33,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 HELP = "from tpcheck.cli.main import main\ntry: main({words})\nexcept SystemExit: pass"
 
 
-VERBS = ("verify", "fuzz", "replay", "audit", "mutants", "calibrate", "doctor", "bench")
+VERBS = ("init", "verify", "fuzz", "replay", "audit", "mutants", "calibrate", "doctor", "bench")
 
 
 def test_help_and_the_plugin_load_without_torch_or_hypothesis() -> None:

@@ -1,4 +1,5 @@
-"""Cases of a check that saves: at which degrees, and of sizes that fit both."""
+"""Cases as a check has them: in memory formats that its spec takes; of one that saves, at which
+degrees, and of sizes that fit both."""
 
 from __future__ import annotations
 
@@ -21,6 +22,17 @@ SAVING = Check(
 
 def drawn(check: Check, degree: int, degrees: tuple[int, ...], ranks: int = 4) -> list[Case]:
     return sample(strategy_of(check, degree, degrees, ("float64",), ranks), 60, "drawn")
+
+
+def test_only_memory_formats_that_the_spec_takes_are_drawn() -> None:
+    few = replace(PLAIN, overrides={"memory": ("sliced", "contiguous")})
+    assert {case.memory for case in drawn(few, 2, (2,))} == {"sliced", "contiguous"}
+    assert len({case.memory for case in drawn(PLAIN, 2, (2,))}) == 5
+    saving = replace(SAVING, overrides={"memory": ("offset",)})
+    assert {case.memory for case in drawn(saving, 2, (2, 4))} == {"offset"}
+    listed = replace(few.spec, cases=[Case(dims={"n": 4}, memory="expanded")])
+    strategy = strategy_of(replace(few, spec=listed, overrides={}), 2, (2,), ("float64",), 4)
+    assert [case.memory for case in sample(strategy, 1, "listed")] == ["expanded"]
 
 
 def test_half_of_them_are_saved_at_another_degree() -> None:

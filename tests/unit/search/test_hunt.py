@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import types
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -138,6 +139,30 @@ def test_of_a_check_with_known_findings_every_failure_is_judged_closely() -> Non
     finding = KnownFinding("torch", "<1", "wrong-group", Case({"a": 1, "b": 1}), "a page")
     assert of_numbers(trials, replace(NUMBERED, known=(finding,))) is not None
     assert not any(result.suspected for result in trials.results.values())
+
+
+@pytest.mark.parametrize(
+    ("most", "ran"),
+    [
+        ({2: 99, 3: 0, 4: 99}, {2: 10, 4: 10}),
+        ({2: 99, 3: 2, 4: 99}, {2: 9, 3: 2, 4: 9}),
+        ({2: 0, 3: 0, 4: 99}, {4: 20}),
+        ({2: 3, 3: 1, 4: 0}, {2: 3, 3: 1}),
+    ],
+    ids=str,
+)
+def test_what_a_degree_has_no_cases_for_goes_to_the_others(
+    most: dict[int, int], ran: dict[int, int]
+) -> None:
+    def cases(space: Any) -> Any:
+        (degree,) = space.degrees
+        few = [Case(dims={"a": n}, mesh={"tp": degree}) for n in range(most[degree])]
+        return st.sampled_from(few) if few else st.nothing()
+
+    trials: Any = FakeTrials(lambda case: None)
+    check = replace(NUMBERED, overrides={"cases": cases, "linear": False})
+    assert of_numbers(trials, check, degrees=(2, 3, 4)) is None
+    assert Counter(result.case.tp for result in trials.results.values()) == ran
 
 
 @pytest.mark.parametrize("cases", [0, 1, 7])

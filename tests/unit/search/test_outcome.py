@@ -51,6 +51,13 @@ def test_where_all_have_run_nothing_is_said() -> None:
     assert left_out(trials, hunt) == []
 
 
+def test_a_degree_without_a_case_is_told() -> None:
+    trials, hunt, _ = run_of(CASES, 4)
+    hunt.impossible = {8, 4}
+    (line,) = left_out(trials, hunt)
+    assert line.startswith("its spec has no case at tp=4,8: the examples")
+
+
 def test_where_no_case_counts_the_first_one_s_reason_is_told() -> None:
     trials, hunt, _ = run_of([], 4)
     assert undecided(trials, hunt, [], {}) == (Verdict.UNKNOWN, reasons.NO_TIME)

@@ -1,0 +1,126 @@
+"""Modules of a user, as `tpcheck init` meets them: plain ones with a plan, some that are built on
+each rank, and wrong ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
+
+from fixtures.parallel.linear import ColumnLinear, RowLinear
+
+
+class MLP(nn.Module):
+    """x [..., 8] → [..., 8]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 16)
+        self.down = nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(torch.relu(self.up(x)))
+
+
+class Normed(MLP):
+    """With a norm in front."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.norm(x))
+
+
+PLAN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+MISSPELT = {"up": ColwiseParallel(), "dwn": RowwiseParallel()}
+SEQUENCE = {
+    "norm": SequenceParallel(),
+    "up": ColwiseParallel(input_layouts=Shard(1)),
+    "down": RowwiseParallel(output_layouts=Shard(1)),
+}
+
+
+class Parallel(nn.Module):
+    """The MLP of layers that communicate by themselves."""
+
+    row: type[nn.Module] = RowLinear
+
+    def __init__(self, group: Any) -> None:
+        super().__init__()
+        self.up = ColumnLinear(8, 16, group=group, bias=True)
+        self.down = self.row(16, 8, group=group, bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(torch.relu(self.up(x)))
+
+
+class Alone(RowLinear):
+    """Without the all-reduce."""
+
+    bias: nn.Parameter
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias / self.degree)
+
+
+class Wrong(Parallel):
+    row = Alone
+
+
+def by_mesh(mesh: Any) -> nn.Module:
+    return Parallel(mesh.get_group())
+
+
+class Tokens(nn.Module):
+    """ids [B, S] → [B, S, 12]: an embedding and a layer that takes what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 12)
+        self.layers = nn.ModuleList([nn.Linear(12, 12) for _ in range(2)])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embedding(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+GATHERED = {"layers.*": ColwiseParallel()}
+
+
+class Odd(nn.Module):
+    """What nobody guesses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x[:3, :7] @ y
+
+
+def sized(hidden: int, inner: int) -> nn.Module:
+    return nn.Linear(hidden, inner)
+
+
+def number() -> int:
+    return 3
+
+
+def raises(group: Any) -> nn.Module:
+    raise ValueError("heads=3 do not divide")
+
+
+def llama() -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=4, vocab_size=32,
+    )  # fmt: skip

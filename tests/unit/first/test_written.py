@@ -1,0 +1,136 @@
+"""A first check as text, and what can't be made one, in a line. No ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+from tpcheck.cli.start import write
+from tpcheck.errors import InvalidArgument
+
+HERE = "tests.first_modules"
+GIVEN = {"plan": None, "reference": None, "inputs": (), "out": None}
+
+
+def written(folder: Path, target: str, **given: object) -> tuple[str, tuple[str, ...]]:
+    """The file's text and the notes."""
+    named = {k: f"{HERE}:{v}" if k in ("plan", "reference") else v for k, v in given.items()}
+    options: Any = GIVEN | {"out": folder / "check.py"} | named
+    file, notes = write(f"{HERE}:{target}", **options)
+    return file.read_text(), notes
+
+
+UP_DOWN = """\
+        params={
+            "up.weight": Shard(0),
+            "up.bias": Shard(0),
+            "down.weight": Shard(1),
+        },
+"""
+
+
+def test_a_plan_is_read_from_its_dtensors(tmp_path: Path) -> None:
+    text, notes = written(tmp_path, "MLP", plan="PLAN")
+    assert UP_DOWN in text and "inputs={" not in text and "outputs={" not in text
+    assert 'draw("x", case["batch"], case["seq"], 8)' in text and "degrees" not in text
+    assert notes == ()
+
+
+def test_under_sequence_parallelism_the_sequence_is_sharded(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, "Normed", plan="SEQUENCE")
+    assert UP_DOWN in text and '"seq": strategies.multiples("tp")' in text
+    assert '        inputs={\n            "x": Shard(1),' in text
+    assert '        outputs={\n            "output": Shard(1),' in text
+
+
+def test_what_a_plan_leaves_whole_is_declared_and_told(tmp_path: Path) -> None:
+    text, notes = written(tmp_path, "Normed", plan="PLAN")
+    assert 'WHOLE = ("norm.weight", "norm.bias",)' in text
+    assert "tpcheck.Plan(PLAN, whole=WHOLE)" in text
+    assert len(notes) == 1 and "norm.weight, norm.bias" in notes[0]
+
+
+def test_ids_are_integers_and_layers_one_pattern(tmp_path: Path) -> None:
+    text, notes = written(tmp_path, "Tokens", plan="GATHERED")
+    assert 'draw.integers("ids", 0, 10, case["batch"], case["seq"])' in text
+    assert '"layers.*.weight": Shard(0),' in text and "layers.0" not in text
+    assert "its forward does not run on ranks that are not there" in notes[0]
+
+
+@pytest.mark.parametrize("target", ["Parallel", "by_mesh"])
+def test_a_module_of_its_own_is_read_by_its_shapes(tmp_path: Path, target: str) -> None:
+    text, notes = written(tmp_path, target)
+    assert UP_DOWN in text and "tpcheck.Relation(spec, candidate=candidate)" in text
+    given = 'mesh["tp"]' if target == "by_mesh" else 'mesh["tp"].get_group()'
+    assert f"return {target}({given})" in text
+    assert [note.partition(":")[0] for note in notes] == ["its reference is itself on one rank"]
+    (tmp_path / "check.py").unlink()
+    held, notes = written(tmp_path, target, reference="MLP")
+    assert "tpcheck.Check(spec, candidate=candidate)" in held and "lambda case: MLP()" in held
+    assert notes == ()
+
+
+def test_a_model_of_transformers_is_read_from_its_own_plan(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, "llama")
+    assert '"model.layers.*.self_attn.o_proj.weight": Shard(1),' in text
+    assert '"model.layers.*.mlp.up_proj.weight": Shard(0),' in text and "norm" not in text
+    assert '"vocab": 32' in text and "degrees=(2,)" in text  # two K/V heads
+
+
+def test_inputs_can_be_told(tmp_path: Path) -> None:
+    told = ("x=batch,3,8", "y=8:5")
+    text, _ = written(tmp_path, "MLP", plan="PLAN", inputs=told[:1])
+    assert 'draw("x", case["batch"], 3, 8)' in text
+    with pytest.raises(InvalidArgument, match=r"forward of tests.*:Odd takes .*--input x=batch,8"):
+        written(tmp_path, "Odd", plan="PLAN", out=tmp_path / "odd.py")
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "words"),
+    [
+        ("MLP", {}, "nothing says how it is sharded: give --plan"),
+        ("MLP", {"reference": "MLP"}, "MLP takes nothing: it is the reference"),
+        ("Parallel", {"plan": "PLAN"}, "Parallel takes a group: leave one of them out"),
+        ("Parallel", {"reference": "by_mesh"}, "by_mesh takes a mesh"),
+        ("Parallel", {"reference": "Normed"}, "has no 'norm.weight', which the reference has"),
+        ("sized", {}, "needs hidden, inner: name a function without arguments"),
+        ("number", {}, "number makes a int, and nothing says"),
+        ("number", {"plan": "PLAN"}, "number returned a int, not an nn.Module"),
+        ("raises", {}, "raises at tp=1 raised ValueError: heads=3 do not divide"),
+        ("PLAN", {}, "PLAN is a dict: name a function or class"),
+        ("llama", {"inputs": ("x=8",)}, "takes token ids; leave it out"),
+        ("MLP", {"plan": "PLAN", "inputs": ("x",)}, "'x' is not NAME=SIZES"),
+        ("MLP", {"plan": "PLAN", "inputs": ("x=8:0",)}, "'x=8:0' is not NAME=SIZES"),
+        ("MLP", {"plan": "number"}, "plan"),
+        ("nothing", {}, "has no 'nothing'"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_one_is_a_line(
+    tmp_path: Path, target: str, given: dict[str, object], words: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=words) as caught:
+        written(tmp_path, target, **given)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not (tmp_path / "check.py").exists()
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "check_mlp.py").write_text("mine")
+    with pytest.raises(InvalidArgument, match=r"check_mlp\.py is there already: move it away"):
+        write(f"{HERE}:MLP", f"{HERE}:PLAN", None, (), None)
+    assert (tmp_path / "check_mlp.py").read_text() == "mine"
+    for out, words in (("check.txt", "is not a Python file"), ("no/check.py", "can't write no/")):
+        with pytest.raises(InvalidArgument, match=words):
+            write(f"{HERE}:MLP", f"{HERE}:PLAN", None, (), Path(out))
+
+
+def test_a_file_with_a_name_of_its_own_is_imported_by_that(tmp_path: Path) -> None:
+    source = (ROOT / "tests" / "first_modules.py").read_text()
+    (tmp_path / "mine.py").write_text(source)
+    mine = f"{tmp_path}/mine.py"
+    file, _ = write(f"{mine}:MLP", f"{mine}:PLAN", None, (), tmp_path / "c.py")
+    assert "\nfrom mine import MLP, PLAN\n" in file.read_text()

@@ -1,0 +1,50 @@
+"""`tpcheck init`: a first check of a module or a plan, written to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tpcheck.cli import signals
+from tpcheck.cli.console import console
+from tpcheck.cli.options import path
+
+
+def init(
+    factory: Annotated[str, typer.Argument(metavar="MODULE:FACTORY")],
+    plan: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A plan of parallelize_module for the module."),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FACTORY",
+            help="The unsharded module. Default: a factory that takes a mesh or a group, on one "
+            "rank.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=SIZES",
+            help="What forward takes: x=batch,8, or ids=batch,seq:100 of integers below 100; may "
+            "be repeated. Default: guessed.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", parser=path, help="The file. Default: check_FACTORY.py."),
+    ] = None,
+) -> None:
+    """Writes a first check for a module, or for a module and a plan, to run with verify."""
+    with signals.loading():
+        from tpcheck.cli import start
+
+    file, notes = start.write(factory, plan, reference, inputs or (), out)
+    for note in notes:
+        console.print(f"note: {note}")
+    console.print(f"wrote {file}; run it: tpcheck verify {file}")

@@ -1,0 +1,234 @@
+"""The layout of a candidate, read from it as it is on ranks that are not there: shapes, marks,
+placements. Its forward runs there, too, whose collectives do nothing, so shapes are right and
+numbers are not."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tpcheck.errors import InvalidArgument, did_you_mean, let_through
+from tpcheck.first.inputs import Given
+from tpcheck.placement import Blocks, Placement, Replicate, Shard, by_axis
+from tpcheck.plan.unknown_style import fake_mesh, quiet
+from tpcheck.protocol.conventions import named_outputs
+from tpcheck.tensors.live import is_dtensor, live_entry, local, partition_entry
+from tpcheck.tensors.names import tensors_of
+
+#: The degrees that `verify` asks for.
+DEGREES = (2, 4)
+Build = Callable[[Any], nn.Module]
+#: How inputs and outputs are placed.
+Walk = tuple[dict[str, Placement], dict[str, Placement]]
+
+
+@dataclass
+class Read:
+    """What a candidate says of itself.
+
+    Args:
+        params, inputs, outputs: name → placement of what is not whole.
+        degrees: those of `DEGREES` at which it can be built, and runs.
+        notes: what a reader should know.
+    """
+
+    params: dict[str, Placement] = field(default_factory=dict)
+    inputs: dict[str, Placement] = field(default_factory=dict)
+    outputs: dict[str, Placement] = field(default_factory=dict)
+    degrees: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The module that a candidate is held to.
+
+    Args:
+        full: its parameters and buffers.
+        outputs: name → shape.
+    """
+
+    full: dict[str, Tensor]
+    outputs: dict[str, tuple[int, ...]]
+
+
+def whole(module: nn.Module, given: Sequence[Tensor]) -> Whole:
+    """Of a module that is not sharded, with what its forward gives."""
+    with torch.no_grad():
+        outputs = named_outputs(module(*given)) if given else {}
+    return Whole(tensors_of(module), {name: tuple(y.shape) for name, y in outputs.items()})
+
+
+def read(of: Whole, build: Build, inputs: Sequence[Given], *, sequence: bool = False) -> Read:
+    """Of the candidate that `build(mesh)` makes of it.
+
+    Args:
+        inputs: where there are none, its forward is not run.
+        sequence: whether inputs are rather sharded along the sequence than whole.
+
+    Raises:
+        InvalidArgument: it can be built at no degree, or has other parameters.
+    """
+    found, why = Read(), ""
+    walks: dict[int, Walk | None] = {}
+    for tp in DEGREES:
+        try:
+            with fake_mesh(tp) as mesh, silent():
+                built = build(mesh)
+                params = _params(built, of.full, tp)
+                walks[tp] = _walked(built, inputs, of, tp, sequence=sequence) if inputs else None
+        except InvalidArgument as error:
+            why = why or str(error)
+            continue
+        found.params = found.params or params
+    if not walks:
+        raise InvalidArgument(why)
+    ran = [tp for tp, walk in walks.items() if walk is not None]
+    found.degrees = ran or list(walks)
+    if ran:
+        found.inputs, found.outputs = walks[ran[0]] or ({}, {})
+    elif inputs:
+        found.notes.append(
+            "its forward does not run on ranks that are not there, or gives other shapes: say in "
+            "layout() which inputs and outputs are sharded"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Without what torch says of guesses that are wrong."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _params(built: nn.Module, full: Mapping[str, Tensor], tp: int) -> dict[str, Placement]:
+    found: dict[str, Placement] = {}
+    own = tensors_of(built)
+    for name in full:
+        if name not in own and isinstance(full[name], nn.Parameter):
+            raise InvalidArgument(
+                f"the candidate has no {name!r}, which the reference has{did_you_mean(name, own)}: "
+                "give a --reference with the same names"
+            )
+    for name, tensor in own.items():
+        if name not in full:
+            raise InvalidArgument(
+                f"the candidate has {name!r}, which the reference has not"
+                f"{did_you_mean(name, full)}: give a --reference with the same names"
+            )
+        placed = _placed(tensor, full[name], tp)
+        if placed is None:
+            shapes = f"{list(local(tensor).shape)} at tp={tp}, of {list(full[name].shape)}"
+            raise InvalidArgument(f"{name} is {shapes}: no placement explains that")
+        if not isinstance(placed, Replicate):
+            found[name] = placed
+    return found
+
+
+def _placed(tensor: Tensor, full: Tensor, tp: int) -> Placement | None:
+    """As it says itself, or by its shape."""
+    if is_dtensor(tensor):
+        return live_entry(tensor).get("tp", Replicate())
+    marked = partition_entry(tensor, full)
+    by_shape = _by_shape(tuple(tensor.shape), tuple(full.shape), tp)
+    if marked is not None and isinstance(marked["tp"], Blocks) and isinstance(by_shape, Shard):
+        return marked["tp"]  # what no shape says
+    return by_shape
+
+
+def _by_shape(own: tuple[int, ...], full: tuple[int, ...], tp: int) -> Placement | None:
+    if own == full:
+        return Replicate()
+    if len(own) != len(full):
+        return None
+    dims = [dim for dim, (part, size) in enumerate(zip(own, full, strict=True)) if part != size]
+    if len(dims) == 1 and own[dims[0]] == -(-full[dims[0]] // tp):
+        return Shard(dims[0])
+    return None
+
+
+def _walked(
+    built: nn.Module,
+    inputs: Sequence[Given],
+    of: Whole,
+    tp: int,
+    *,
+    sequence: bool,
+) -> Walk | None:
+    """How inputs and outputs are placed in the first forward that runs and whose shapes can be."""
+    ways: list[int | None] = [1, None, 0, -1] if sequence else [None, 1, 0, -1]
+    for way in ways:
+        with contextlib.suppress(_Unfit):
+            return _one_way(built, inputs, of.outputs, tp, way)
+    return None
+
+
+class _Unfit(Exception):
+    """A way to shard the inputs that can't be meant."""
+
+
+def _one_way(
+    built: nn.Module,
+    inputs: Sequence[Given],
+    expected: Mapping[str, tuple[int, ...]],
+    tp: int,
+    dim: int | None,
+) -> Walk:
+    given, placed = [], dict[str, Placement]()
+    for one in inputs:
+        sizes = one.sizes()
+        if dim is not None and -len(sizes) <= dim < len(sizes) and not sizes[dim] % tp:
+            sizes[dim] //= tp
+            placed[one.name] = Shard(dim)
+        given.append(one.tensor(sizes))
+    try:
+        with torch.no_grad():
+            outputs = named_outputs(built(*given))
+            for output in outputs.values():
+                local(output).clone()  # else torch complains of a collective that nobody waits for
+    except BaseException as error:
+        let_through(error)
+        raise _Unfit from error
+    if outputs.keys() != expected.keys():
+        raise _Unfit
+    found = dict[str, Placement]()
+    for name, output in outputs.items():
+        own = by_axis(live_entry(output)).get("tp") if is_dtensor(output) else None
+        own = own or _by_shape(tuple(output.shape), expected[name], tp)
+        if own is None:
+            raise _Unfit
+        if not isinstance(own, Replicate):
+            found[name] = own
+    return placed, found
+
+
+def patterned(placed: Mapping[str, Placement], names: Sequence[str]) -> dict[str, Placement]:
+    """The same with the numbers of layers as `*`, where all names that then fit are placed so."""
+    found: dict[str, Placement] = {}
+    for name, own in placed.items():
+        pattern = re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "*", name)
+        fits = list(_fitting(pattern, names))
+        alike = all(placed.get(one) == own for one in fits)
+        found[pattern if alike and len(fits) > 1 else name] = own
+    return found
+
+
+def _fitting(pattern: str, names: Sequence[str]) -> Iterator[str]:
+    return (name for name in names if fnmatchcase(name, pattern))
