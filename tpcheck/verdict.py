@@ -271,11 +271,12 @@ class CheckResult:
     namesake: bool = False  # whether another check of the run has the same name
     notes: list[str] = field(default_factory=list)  # what else is to be said, in a line each
     asked: int | None = None  # how many cases there were to be, where the time was up before
+    smaller: int = 0  # cases beside `examples`, that made a failure smaller
 
     @property
     def only_known(self) -> bool:
         """Whether every case failed as a known finding says: nothing was seen to be right."""
-        return 0 < self.examples <= sum(finding.failed for finding in self.findings)
+        return 0 < self.examples + self.smaller <= sum(found.failed for found in self.findings)
 
 
 def exit_code(results: Iterable[CheckResult], *, undecided: bool = False) -> int:
@@ -296,5 +297,4 @@ class CheckFailed(AssertionError):
 
 
 class CheckTroubled(CheckFailed, InvalidArgument):
-    """No check FAILs, and one can't run: its spec's callable or its reference raises, say. The
-    user's to fix, as every `InvalidArgument` is."""
+    """No check FAILs, and one can't run: the user's to fix, as every `InvalidArgument` is."""

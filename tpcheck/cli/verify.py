@@ -173,13 +173,16 @@ class Run:
 
     def go(self, session: Session, targets: Sequence[str], options: Options) -> None:
         """Collects the checks and runs them; each is told of when it is finished."""
+        from tpcheck.cli.running import Running
         from tpcheck.search.verify import verify_all
 
         checks = session.collect(targets)
         self._collected(checks, session.skipped)
         self._distrust(session.untrusted)
-        with signals.as_interrupt():
-            found = verify_all(checks, session, options, finished=self._finished)
+        with signals.as_interrupt(), Running(checks) as follower:
+            told: dict[str, Any] = {"finished": self._finished, "follower": follower}
+            session.on_moment(follower.moment)
+            found = verify_all(checks, session, options, **told)
         self.results, self.seconds = found, time.monotonic() - self.begun
 
     def side_by_side(
@@ -190,6 +193,7 @@ class Run:
         options: Options,
     ) -> None:
         """The same in several processes, each of which opens a session."""
+        from tpcheck.cli.running import Running
         from tpcheck.engines import require
         from tpcheck.search.collect import collect, runnable
         from tpcheck.search.session import preload_of
@@ -201,10 +205,9 @@ class Run:
         start = partial(opened, preload={*preload, *preload_of(checks)})
         about: dict[str, Any] = {"engine": self.engine, "jobs": self.jobs}
         try:
-            with signals.as_interrupt():
-                found = verify_side_by_side(
-                    checks, start, options, **about, finished=self._finished
-                )
+            with signals.as_interrupt(), Running(checks) as follower:
+                about |= {"finished": self._finished, "follower": follower}
+                found = verify_side_by_side(checks, start, options, **about)
             self.results = found
         except Untrusted as error:
             self._distrust(str(error))
@@ -235,18 +238,15 @@ class Run:
 
         self.results.append(result)
         console.print("\n".join([text.line(result), *text.notes(result)]))
+        if result.verdict is not Verdict.PASS:
+            console.print(f"\n{text.page(result)}\n")
 
     def tell(self) -> None:
-        """Prints what failed and the sums; a check that can't run is a line on stderr, too."""
-        from tpcheck.report import text
+        """Prints the sums; a check that can't run is a line on stderr, too."""
+        from tpcheck.report import summary, text
 
-        for result in self.results:
-            if result.verdict is not Verdict.PASS:
-                console.print("\n" + text.page(result))
-        total = text.total(
-            self.verdict, self.results, skipped=len(self.skipped), seconds=self.seconds
-        )
-        console.print(f"\n{total}")
+        about: dict[str, Any] = {"skipped": len(self.skipped), "seconds": self.seconds}
+        console.print("\n" + summary.summary(self.verdict, self.results, **about))
         if self.exit_code == TROUBLE:
             complain(text.troubles(self.results))
 

@@ -64,6 +64,7 @@ class Engine:
         self.canary_ran = False
         self.untrusted: str | None = None  # why no verdict on it counts: the canary was not found
         self.epoch = 0
+        self.moment: Callable[[], None] = lambda: None  # called while a case is waited for
         self.world = World(self.kind, ranks, preload)
 
     @property
@@ -196,6 +197,7 @@ class Engine:
             time_limit=self.time_limit,
             status_of=self.world.status_of,
             require=partial(_require_agents, self),
+            moment=self.moment,
         )
         outcomes = wait.outcomes()
         self.world.loaded.update(*(o.loaded for o in outcomes if not isinstance(o, Mismatch)))

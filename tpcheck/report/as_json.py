@@ -45,6 +45,7 @@ def check(result: CheckResult) -> dict[str, Any]:
         "engine": result.engine,
         "examples": result.examples,
         "asked": result.asked,
+        "made_smaller_in": result.smaller,
         "seconds": round(result.seconds, 3),
         "dtypes": result.dtypes,
         "tp_degrees": result.tp_degrees,

@@ -26,16 +26,14 @@ _SHOWN = 4
 
 def line(result: CheckResult) -> str:
     """`PASS  row_linear   24 cases  tp 2,4  float64,float32  1.3 s`; `KNOWN` in place of PASS where
-    every case failed as a known finding says. Of a run that was cut short it ends with `time was up
-    (24 of 60)`."""
+    every case failed as a known finding says."""
     degrees = ",".join(map(str, result.tp_degrees)) or "–"
     dtypes = ",".join(result.dtypes) or "–"
     verdict = "KNOWN" if result.verdict is Verdict.PASS and result.only_known else None
     head = f"{verdict or result.verdict.value:<8}{title(result):<25} "
-    cut = "" if result.asked is None else f", time was up ({result.examples} of {result.asked})"
     return (
         f"{head}{result.examples:>4} cases  tp {degrees:<7} {dtypes:<26} "
-        f"{result.engine:<8}{result.seconds:6.1f} s{cut}"
+        f"{result.engine:<8}{result.seconds:6.1f} s"
     )
 
 
@@ -55,21 +53,22 @@ def undecided(title: str, reason: str) -> str:
     return f"{'UNKNOWN':<8}{name(title):<25} {one_line(reason)}"
 
 
-def total(verdict: Verdict, results: Sequence[CheckResult], *, skipped: int, seconds: float) -> str:
-    """The last line of a run: `PASS  12 checks, 240 cases, 1 known findings, 31.5 s`."""
-    cases = sum(result.examples for result in results)
-    known = sum(row.failed > 0 for result in results for row in result.findings)
-    also = f", {known} known findings" if known else ""
-    also += f", {skipped} checks skipped" if skipped else ""
-    return f"{verdict.value}  {len(results)} checks, {cases} cases{also}, {seconds:.1f} s"
-
-
 def notes(result: CheckResult) -> list[str]:
-    """What stands below a check's line: its known findings, what was not judged of it, and what
-    its cases left behind."""
+    """What stands below a check's line: what cut it short, its known findings, what was not judged
+    of it, and what its cases left behind."""
     left_out = judged.line(result.judged) if result.verdict is Verdict.PASS else None
     also = [*([left_out] if left_out else []), *left.lines(result.left)]
-    return findings(result) + [f"{'':8}{text}" for text in also]
+    first = [cut] if (cut := cut_short(result)) else []
+    if result.smaller:
+        first.append(f"{result.smaller} more cases to make the failure smaller")
+    return [f"{'':8}{text}" for text in first] + findings(result) + [f"{'':8}{t}" for t in also]
+
+
+def cut_short(result: CheckResult) -> str | None:
+    """Why fewer cases ran than were asked for: `time was up (24 of 60 cases)`."""
+    if result.asked is None:
+        return None
+    return f"time was up ({result.examples} of {result.asked} cases)"
 
 
 def findings(result: CheckResult) -> list[str]:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from tpcheck.check import Check
 from tpcheck.report import reasons
 from tpcheck.search.attempt import address
+from tpcheck.search.news import Follower
 from tpcheck.search.options import Options
 from tpcheck.search.schedule import Job, Schedule
 from tpcheck.search.verify import Checking, Telling
 from tpcheck.verdict import CheckResult, Verdict
 from tpcheck.workers.crew import Crew, lost
-from tpcheck.workers.worker import Done, Failed, Opened, Start
+from tpcheck.workers.worker import Done, Failed, Opened, Start, Told
 
 
 def verify_side_by_side(
@@ -24,8 +25,10 @@ def verify_side_by_side(
     engine: str,
     jobs: int,
     finished: Callable[[CheckResult], None] | None = None,
+    follower: Follower | None = None,
 ) -> list[CheckResult]:
-    """Runs checks in so many processes; `finished` is told of each, in the order of the checks.
+    """Runs checks in so many processes; `finished` is told of each as soon as it has ended,
+    `follower` of what happens meanwhile.
 
     Args:
         start: opens a session.
@@ -37,11 +40,12 @@ def verify_side_by_side(
     """
     at_once = min(jobs, len(checks))
     schedule = Schedule(len(checks), options.time_budget, at_once)
-    telling = Telling(checks, options, finished)
+    telling, follower = Telling(checks, options, finished), follower or Follower()
     crew = Crew(at_once, start, Checking(checks, options))
     try:
-        while _gives(crew, schedule):
-            for job, result in _heard(crew, checks, engine):
+        while _gives(crew, schedule, follower):
+            for job, result in _heard(crew, checks, engine, follower):
+                follower.ended(job)
                 telling.add(job.check, schedule.ended(job, result))
         crew.close()
     except BaseException:
@@ -50,17 +54,21 @@ def verify_side_by_side(
     return telling.results()
 
 
-def _gives(crew: Crew, schedule: Schedule) -> bool:
+def _gives(crew: Crew, schedule: Schedule, follower: Follower) -> bool:
     """Gives every idle worker a job; whether any has one."""
     for worker in crew.idle():
         if (job := schedule.next()) is not None:
             worker.give(job)
+            follower.begun(job)
     return any(worker.job is not None for worker in crew.workers)
 
 
-def _heard(crew: Crew, checks: Sequence[Check], engine: str) -> Iterator[tuple[Job, CheckResult]]:
+def _heard(
+    crew: Crew, checks: Sequence[Check], engine: str, follower: Follower
+) -> Iterator[tuple[Job, CheckResult]]:
     """What jobs came to. What was run by a process that was killed is not tried again."""
-    for worker, message in crew.hear():
+    follower.moment()
+    for worker, message in crew.hear(follower.every):
         match message:
             case None if not worker.opened:
                 raise lost("checks")
@@ -72,6 +80,8 @@ def _heard(crew: Crew, checks: Sequence[Check], engine: str) -> Iterator[tuple[J
                 worker.opened = True
             case Failed(error):
                 raise error
+            case Told(news):
+                follower.told(worker.job, news)
             case Done(result):
                 job, worker.job = worker.job, None
                 yield job, result
