@@ -27,6 +27,7 @@ from tpcheck.cli.options import (
     Seed,
     Targets,
     TimeLimit,
+    Verbose,
     duration,
     integers,
     whole_number,
@@ -56,12 +57,13 @@ def verify(
     json: JsonFile = None,
     junit: JunitFile = None,
     corpus: CorpusDir = None,
+    verbose: Verbose = False,
 ) -> None:
     """Collects Check objects, runs them, prints one verdict per check."""
     _apart(json, junit)
     if _follows(engine):
         return
-    run = Run(seed=seed, engine=engine, ranks=ranks or 0, jobs=jobs)
+    run = Run(seed=seed, engine=engine, ranks=ranks or 0, jobs=jobs, verbose=verbose)
     try:
         with signals.as_interrupt():
             with signals.loading():
@@ -148,6 +150,7 @@ class Run:
     engine: str
     ranks: int
     jobs: int = 1
+    verbose: bool = False
     checks: int | None = None
     results: list[CheckResult] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -239,14 +242,16 @@ class Run:
         self.results.append(result)
         console.print("\n".join([text.line(result), *text.notes(result)]))
         if result.verdict is not Verdict.PASS:
-            console.print(f"\n{text.page(result)}\n")
+            console.print(f"\n{text.page(result, verbose=self.verbose)}\n")
 
     def tell(self) -> None:
         """Prints the sums; a check that can't run is a line on stderr, too."""
         from tpcheck.report import summary, text
 
         about: dict[str, Any] = {"skipped": len(self.skipped), "seconds": self.seconds}
-        console.print("\n" + summary.summary(self.verdict, self.results, **about))
+        after_page = self.results and self.results[-1].verdict is not Verdict.PASS
+        gap = "" if after_page else "\n"
+        console.print(gap + summary.summary(self.verdict, self.results, **about))
         if self.exit_code == TROUBLE:
             complain(text.troubles(self.results))
 

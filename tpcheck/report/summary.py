@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tpcheck.report.folded import cut
 from tpcheck.report.text import cut_short, title
-from tpcheck.report.visible import one_line, visible
+from tpcheck.report.visible import one_line
 from tpcheck.verdict import CheckResult, Verdict
 
 
@@ -35,15 +36,16 @@ def _rows(result: CheckResult) -> list[str]:
     says = []
     if result.verdict is not Verdict.PASS:
         says.append((result.verdict.value, _why(result)))
-    if (cut := cut_short(result)) is not None:
-        says.append(("CUT", cut))
-    return [f"{word:<8}{title(result):<25} {visible(what)}" for word, what in says]
+    if (short := cut_short(result)) is not None:
+        says.append(("CUT", short))
+    return [f"{word:<8}{title(result):<25} {what}" for word, what in says]
 
 
 def _why(result: CheckResult) -> str:
-    """The diagnosis and the command that shows it again, or why nothing was decided."""
+    """The diagnosis and the command that shows it again, or why nothing was decided: its page has
+    all of it."""
     found = result.counterexample
     if found is None:
-        return one_line(result.reason or "")
+        return cut(one_line(result.reason or ""), 34)
     again = f": {found.reproduce}" if found.reproduce else ""
     return f"{found.diagnosis.code}{again}"
