@@ -109,8 +109,7 @@ class Mismatch:
         return bool(self.scene.consequence)
 
     def same_as(self, other: Mismatch) -> bool:
-        """Equal to the last bit, NaN being equal to NaN; what the numbers don't say is not
-        compared."""
+        """Whether what was measured is equal to the last bit, NaN being equal to NaN."""
         return self._measured() == other._measured()
 
     def _measured(self) -> tuple[Any, ...]:
@@ -139,7 +138,8 @@ class CaseResult:
     engine: str
     mismatches: list[Mismatch] = field(default_factory=list)
     unknown: str | None = None  # why nothing could be decided
-    trace: list[list[Event]] = field(default_factory=list)  # [rank][collective]
+    trace: list[list[Event]] = field(default_factory=list)  # [one of `ended`][collective]
+    ended: list[int] = field(default_factory=list)  # the ranks that did, in order
     usage: float = 0.0  # the largest error / bound seen among values that agree
     bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # on one rank: held, due
     saved: int = 0  # elements that autograd kept on one rank, where they were counted
@@ -153,8 +153,7 @@ class CaseResult:
     saving: Case | None = None  # that of the ranks that were to save, where it went no further
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was
     masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
-    #: Other ways to read the random masks that ranks drew, by the line that draws them.
-    readings: list[Mapping[str, Reading]] = field(default_factory=list)
+    readings: list[Mapping[str, Reading]] = field(default_factory=list)  # of masks, by line
 
     @property
     def counts(self) -> bool:
@@ -203,6 +202,7 @@ class Counterexample:
     first_divergence: str | None = None
     reproduce: str = ""
     found_after: int = 0  # cases drawn up to the first failing one (0: one not drawn)
+    trace: Mapping[int, list[Event]] = field(default_factory=dict)  # rank that ended → collectives
 
 
 @dataclass

@@ -18,6 +18,7 @@ from tpcheck.report import judged, left
 from tpcheck.report.evidence import place, reason
 from tpcheck.report.folded import fold
 from tpcheck.report.numbers import numbers
+from tpcheck.report.traces import side_by_side
 from tpcheck.report.visible import name, one_line, visible
 from tpcheck.verdict import CheckResult, Counterexample, FindingResult, Mismatch, Verdict
 from tpcheck.vocabulary import Kind
@@ -118,6 +119,8 @@ def failure(result: CheckResult, *, verbose: bool = False) -> str:
         if what:
             text = f"  {label:<15}{what}"
             lines += [text] if label == "reproduce" else fold(text, by=15)
+    if verbose and (rows := side_by_side(found.trace)):
+        lines += ["  collectives, each rank in its order; > where they part first:", *rows]
     return "\n".join(lines)
 
 

@@ -207,6 +207,7 @@ class Search:
             first_divergence=examined.first_divergence,
             reproduce=self.keeper.reproduce(identity),
             found_after=self.tally.found_after(first),
+            trace=dict(zip(found.ended, found.trace, strict=True)),
         )
 
     def _summary(self) -> CheckResult:
