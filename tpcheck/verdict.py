@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
 from tpcheck.causes import Cause
-from tpcheck.errors import InvalidArgument
 from tpcheck.event import Event
 from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
 from tpcheck.evidence.judged import Tensors
+from tpcheck.evidence.kinds import Kinds
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import InPass, Pass
 from tpcheck.vocabulary import Code, Impasse, Kind, Rule
@@ -272,6 +272,7 @@ class CheckResult:
     notes: list[str] = field(default_factory=list)  # what else is to be said, in a line each
     asked: int | None = None  # how many cases there were to be, where the time was up before
     smaller: int = 0  # cases beside `examples`, that made a failure smaller
+    kinds: Kinds | None = None  # what kinds of case ran, where that was asked for
 
     @property
     def only_known(self) -> bool:
@@ -286,15 +287,3 @@ def exit_code(results: Iterable[CheckResult], *, undecided: bool = False) -> int
     verdict = worst([*(result.verdict for result in found), *[Verdict.UNKNOWN] * undecided])
     troubled = any(result.trouble for result in found)
     return TROUBLE if troubled and verdict is not Verdict.FAIL else verdict.exit_code
-
-
-class CheckFailed(AssertionError):
-    """A check ended in FAIL or UNKNOWN; the message is the report, `.results` the data."""
-
-    def __init__(self, report: str, results: list[CheckResult]) -> None:
-        super().__init__(report)
-        self.results = results
-
-
-class CheckTroubled(CheckFailed, InvalidArgument):
-    """No check FAILs, and one can't run: the user's to fix, as every `InvalidArgument` is."""

@@ -78,6 +78,7 @@ def verify(
                 dtypes=tuple(dtype.split(",")),
                 time_budget=None if time_budget is None else duration(time_budget),
                 corpus=Corpus(corpus),
+                kinds=verbose,
             )
             _run(run, targets or PROPERTIES, options, time_limit)
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from tpcheck.evidence import (
     TracesDiffer,
     WrongShape,
 )
-from tpcheck.report import judged, left
+from tpcheck.report import judged, kinds, left
 from tpcheck.report.evidence import place, reason
 from tpcheck.report.folded import fold
 from tpcheck.report.numbers import numbers
@@ -63,7 +63,14 @@ def notes(result: CheckResult) -> list[str]:
     first = [cut] if (cut := cut_short(result)) else []
     if result.smaller:
         first.append(f"{result.smaller} more cases to make the failure smaller")
-    return [f"{'':8}{text}" for text in first] + findings(result) + [f"{'':8}{t}" for t in also]
+    told = result.kinds if result.verdict is not Verdict.FAIL else None  # one that fails ends early
+    of_kinds = [] if told is None else kinds.lines(told)
+    return [
+        *(f"{'':8}{text}" for text in first),
+        *findings(result),
+        *(f"{'':8}{text}" for text in also),
+        *(part for text in of_kinds for part in fold(f"{'':8}{text}")),
+    ]
 
 
 def cut_short(result: CheckResult) -> str | None:
@@ -184,8 +191,8 @@ def _evidence(mismatches: list[Mismatch], *, verbose: bool) -> list[str]:
 
 
 def _is_code(text: str) -> bool:
-    """Whether it is a line of a stack, which is deeper than what is said of ranks."""
-    return text.startswith(("    ", '  File "'))
+    """Whether it is a line of a stack: `File …` and, deeper, the source."""
+    return 2 < len(text) - len(text.lstrip(" ")) < 8
 
 
 def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:

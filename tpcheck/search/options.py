@@ -37,6 +37,7 @@ class Options:
         replay: whether saved counterexamples run first.
         find_only: whether a failure ends the search as it is met: not confirmed, nor explained, nor
             kept.
+        kinds: whether it is told what kinds of case ran, and which could have.
     """
 
     examples: int = 20
@@ -51,6 +52,7 @@ class Options:
     fresh: bool = True
     replay: bool = True
     find_only: bool = False
+    kinds: bool = False
 
     def __post_init__(self) -> None:
         demand(self, "examples", is_whole(self.examples, 1), "a whole number of at least 1")
@@ -61,7 +63,7 @@ class Options:
         for count in ("shrink_cases", "lower_cases"):
             value = getattr(self, count)
             demand(self, count, is_whole(value), "a whole number of at least 0")
-        for flag in ("few_ranks", "fresh", "replay", "find_only"):
+        for flag in ("few_ranks", "fresh", "replay", "find_only", "kinds"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         kept = self.corpus is None or isinstance(self.corpus, Corpus)
         demand(self, "corpus", kept, "a Corpus, or None")

@@ -24,6 +24,7 @@ from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.kept import between_calls
+from tpcheck.search.kinds import kinds
 from tpcheck.search.news import Begun, Explains
 from tpcheck.search.options import Options
 from tpcheck.search.outcome import left_behind, left_out, undecided
@@ -101,6 +102,8 @@ class Search:
                 _keeps_something(self.runner, self.options, result, left)
         finally:
             self.runner.restore()
+        if self.options.kinds:
+            result.kinds = kinds(self.hunt, self.trials, draw=deadline is None)
         result.seconds = time.monotonic() - start
         return result
 

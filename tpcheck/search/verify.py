@@ -11,6 +11,7 @@ from tpcheck.case import MOST_RANKS
 from tpcheck.check import Check
 from tpcheck.engines import ranks_for
 from tpcheck.errors import InvalidArgument, Untrusted, shown
+from tpcheck.failed import CheckFailed, CheckTroubled
 from tpcheck.report import reasons
 from tpcheck.report.text import page
 from tpcheck.search.attempt import attempt, file_of, not_run
@@ -23,7 +24,7 @@ from tpcheck.search.search import Search
 from tpcheck.search.session import Session, open_session, preload_of
 from tpcheck.search.trials import Onlooker
 from tpcheck.space import Space
-from tpcheck.verdict import TROUBLE, CheckFailed, CheckResult, CheckTroubled, Verdict, exit_code
+from tpcheck.verdict import TROUBLE, CheckResult, Verdict, exit_code
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
