@@ -73,6 +73,7 @@ def counterexample(found: Counterexample) -> dict[str, Any]:
         "reproduce": found.reproduce,
         "engine": found.engine,
         "found_after": found.found_after,
+        "printed": {str(rank): text for rank, text in found.printed.items()},
     }
 
 

@@ -14,7 +14,7 @@ from tpcheck.evidence import (
     TracesDiffer,
     WrongShape,
 )
-from tpcheck.report import judged, kinds, left
+from tpcheck.report import judged, kinds, left, printed
 from tpcheck.report.evidence import place, reason
 from tpcheck.report.folded import fold
 from tpcheck.report.numbers import numbers
@@ -126,6 +126,7 @@ def failure(result: CheckResult, *, verbose: bool = False) -> str:
         if what:
             text = f"  {label:<15}{what}"
             lines += [text] if label == "reproduce" else fold(text, by=15)
+    lines += printed.lines(found.printed, verbose=verbose)
     if verbose and (rows := side_by_side(found.trace)):
         lines += ["  collectives, each rank in its order; > where they part first:", *rows]
     return "\n".join(lines)

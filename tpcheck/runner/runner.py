@@ -225,6 +225,7 @@ class Runner:
         if why is not None:
             return CaseResult(posed.case, self.engine.name, unknown=why)
         result = judge(posed, self.engine.name, outcomes, allowed)
+        result.printed = self.engine.printed if result.mismatches else {}
         reports = [o for o in outcomes if isinstance(o, RankReport)]
         result.left = left_changed(reports)
         if lost_messages(reports) or not all(left.restored for left in result.left):

@@ -211,6 +211,7 @@ class Search:
             reproduce=self.keeper.reproduce(identity),
             found_after=self.tally.found_after(first),
             trace=dict(zip(found.ended, found.trace, strict=True)),
+            printed=found.printed,
         )
 
     def _summary(self) -> CheckResult:

@@ -21,7 +21,7 @@ def sentence(cause: causes.OfLoading) -> str:
 
 @sentence.register
 def _(cause: causes.LoadedNaN) -> str:
-    return f"{_what(cause)} has uninitialized elements (NaN)"
+    return f"{_what(cause)} has uninitialized elements (tpcheck's NaN)"
 
 
 @sentence.register
