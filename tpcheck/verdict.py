@@ -140,7 +140,7 @@ class CaseResult:
     unknown: str | None = None  # why nothing could be decided
     trace: list[list[Event]] = field(default_factory=list)  # [one of `ended`][collective]
     ended: list[int] = field(default_factory=list)  # the ranks that did, in order
-    printed: Mapping[int, str] = field(default_factory=dict)  # by ranks, of a case that failed
+    printed: Mapping[int, str] = field(default_factory=dict)  # rank → what its process printed
     usage: float = 0.0  # the largest error / bound seen among values that agree
     bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # on one rank: held, due
     saved: int = 0  # elements that autograd kept on one rank, where they were counted
