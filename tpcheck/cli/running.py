@@ -5,7 +5,6 @@ now and then. Its clock decides nothing.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from tpcheck.check import Check
 from tpcheck.cli.console import console
 from tpcheck.report import running
 from tpcheck.report.visible import visible
-from tpcheck.search.attempt import address
+from tpcheck.search.addresses import titles
 from tpcheck.search.news import Begun, Explains, Follower, Met, News, Ran
 from tpcheck.search.schedule import Job
 
@@ -52,8 +51,7 @@ class Running(Follower):
     every = REFRESH
 
     def __init__(self, checks: Sequence[Check]) -> None:
-        titles = Counter(check.title for check in checks)
-        self._titles = [_title(check, titles[check.title] > 1) for check in checks]
+        self._titles = titles(checks)
         self._running: dict[int, _Running] = {}
         self._met: set[int] = set()  # checks whose failure was told
         self._live: Live | None = None
@@ -128,8 +126,3 @@ class Running(Follower):
 def _line(own: _Running, now: float) -> str:
     left = None if own.job.deadline is None else own.job.deadline - now
     return running.standing(own.standing, seconds=now - own.begun, left=left)
-
-
-def _title(check: Check, namesake: bool) -> str:
-    where = address(check) if namesake else None
-    return check.title if where is None else f"{check.title} ({where})"

@@ -14,7 +14,8 @@ from tpcheck.errors import InvalidArgument, Untrusted, shown
 from tpcheck.failed import CheckFailed, CheckTroubled
 from tpcheck.report import reasons
 from tpcheck.report.text import page
-from tpcheck.search.attempt import attempt, file_of, not_run
+from tpcheck.search.addresses import file_of
+from tpcheck.search.attempt import attempt, not_run
 from tpcheck.search.collect import checks_in, runnable
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.news import Follower, News, Ran

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tpcheck.check import Check
 from tpcheck.report import reasons
-from tpcheck.search.attempt import address
+from tpcheck.search.addresses import address
 from tpcheck.search.news import Follower
 from tpcheck.search.options import Options
 from tpcheck.search.schedule import Job, Schedule

@@ -147,8 +147,10 @@ def test_a_case_that_begins_anew_counts_anew(
 
 
 def test_checks_of_one_name_are_told_apart(passes: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
-    addresses = iter(["a.py::row", "b.py::row"])
-    monkeypatch.setattr(running, "address", lambda check: next(addresses))
+    from tpcheck.search import addresses
+
+    at = iter(["a.py::row", "b.py::row"])
+    monkeypatch.setattr(addresses, "address", lambda check: next(at))
     news = shown_on(io.StringIO(), monkeypatch, terminal=False)
     with Running([CHECKS[0], CHECKS[0]]) as run:
         for number in (0, 1):
