@@ -103,14 +103,14 @@ def _finding(row: FindingResult, examples: int) -> str:
 
 def failure(result: CheckResult, *, verbose: bool = False) -> str:
     """All that a person needs to see it, understand it and see it again, in 100 columns but for
-    what is to be pasted, and for lines of code.
+    what is to be pasted, for lines of code, and for a reason alone, which is one line.
 
     Args:
         verbose: with all of the evidence, and all digits.
     """
     found = result.counterexample
     if found is None:
-        return "\n".join(fold(f"{result.verdict.value}  {title(result)}: {result.reason}"))
+        return f"{result.verdict.value}  {title(result)}: {result.reason}"
     diagnosis = found.diagnosis
     says = [
         ("diagnosis", f"{diagnosis.code}: {diagnosis.message}"),
