@@ -50,6 +50,7 @@ def test_what_was_drawn_and_did_not_run_is_told_apart_from_what_never_comes() ->
     found = kinds(hunt(ONE, FIVE), trials(ONE), draw=False)
     assert ("step", True) in found.waiting and ("bias", True) in found.waiting
     assert ("step", True) not in found.never
+    assert ("step", False) not in found.waiting, "it ran"
     assert ("dtype", "float32") in found.never and ("n", (False, 0, True)) in found.never
     assert ("n", (False, -1, False)) not in found.never, "no size but 1 is below a degree of 2"
     higher = kinds(hunt(replace(ONE, mesh={"tp": 4})), trials(ONE), draw=False)
