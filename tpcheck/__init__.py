@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tpcheck.check import Check
     from tpcheck.engines.engine import Engine
     from tpcheck.errors import InvalidArgument
+    from tpcheck.failed import CheckFailed
     from tpcheck.kernel import kernel_check
     from tpcheck.known import KnownFinding
     from tpcheck.layout import Layout
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tpcheck.search.verify import verify
     from tpcheck.spec import Spec
     from tpcheck.training import Scaling, Training
-    from tpcheck.verdict import CheckFailed, Verdict
+    from tpcheck.verdict import Verdict
 
 __version__ = "0.1.0"
 
@@ -38,7 +39,7 @@ _HOME = {
     "Budget": "budget",
     "Case": "case",
     "Engine": "engines.engine",
-    "CheckFailed": "verdict",
+    "CheckFailed": "failed",
     "InvalidArgument": "errors",
     "KnownFinding": "known",
     "Mutant": "mutant",

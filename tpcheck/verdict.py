@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
 from tpcheck.causes import Cause
-from tpcheck.errors import TROUBLE, UNDECIDED, InvalidArgument
+from tpcheck.errors import TROUBLE, UNDECIDED
 from tpcheck.event import Event
 from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
 from tpcheck.evidence.judged import Tensors
+from tpcheck.evidence.kinds import Kinds
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import InPass, Pass
 from tpcheck.vocabulary import Code, Impasse, Kind, Rule
@@ -106,8 +107,7 @@ class Mismatch:
         return bool(self.scene.consequence)
 
     def same_as(self, other: Mismatch) -> bool:
-        """Equal to the last bit, NaN being equal to NaN; what the numbers don't say is not
-        compared."""
+        """Whether what was measured is equal to the last bit, NaN being equal to NaN."""
         return self._measured() == other._measured()
 
     def _measured(self) -> tuple[Any, ...]:
@@ -136,7 +136,9 @@ class CaseResult:
     engine: str
     mismatches: list[Mismatch] = field(default_factory=list)
     unknown: str | None = None  # why nothing could be decided
-    trace: list[list[Event]] = field(default_factory=list)  # [rank][collective]
+    trace: list[list[Event]] = field(default_factory=list)  # [one of `ended`][collective]
+    ended: list[int] = field(default_factory=list)  # the ranks that did, in order
+    printed: Mapping[int, str] = field(default_factory=dict)  # rank → what its process printed
     usage: float = 0.0  # the largest error / bound seen among values that agree
     bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # on one rank: held, due
     saved: int = 0  # elements that autograd kept on one rank, where they were counted
@@ -150,8 +152,7 @@ class CaseResult:
     saving: Case | None = None  # that of the ranks that were to save, where it went no further
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was
     masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
-    #: Other ways to read the random masks that ranks drew, by the line that draws them.
-    readings: list[Mapping[str, Reading]] = field(default_factory=list)
+    readings: list[Mapping[str, Reading]] = field(default_factory=list)  # of masks, by line
 
     @property
     def counts(self) -> bool:
@@ -200,6 +201,8 @@ class Counterexample:
     first_divergence: str | None = None
     reproduce: str = ""
     found_after: int = 0  # cases drawn up to the first failing one (0: one not drawn)
+    trace: Mapping[int, list[Event]] = field(default_factory=dict)  # rank that ended → collectives
+    printed: Mapping[int, str] = field(default_factory=dict)  # rank → what its process printed
 
 
 @dataclass
@@ -268,11 +271,13 @@ class CheckResult:
     namesake: bool = False  # whether another check of the run has the same name
     notes: list[str] = field(default_factory=list)  # what else is to be said, in a line each
     asked: int | None = None  # how many cases there were to be, where the time was up before
+    smaller: int = 0  # cases beside `examples`, that made a failure smaller
+    kinds: Kinds | None = None  # what kinds of case ran, where that was asked for
 
     @property
     def only_known(self) -> bool:
         """Whether every case failed as a known finding says: nothing was seen to be right."""
-        return 0 < self.examples <= sum(finding.failed for finding in self.findings)
+        return 0 < self.examples + self.smaller <= sum(found.failed for found in self.findings)
 
 
 def exit_code(results: Iterable[CheckResult], *, undecided: bool = False) -> int:
@@ -282,16 +287,3 @@ def exit_code(results: Iterable[CheckResult], *, undecided: bool = False) -> int
     verdict = worst([*(result.verdict for result in found), *[Verdict.UNKNOWN] * undecided])
     troubled = any(result.trouble for result in found)
     return TROUBLE if troubled and verdict is not Verdict.FAIL else verdict.exit_code
-
-
-class CheckFailed(AssertionError):
-    """A check ended in FAIL or UNKNOWN; the message is the report, `.results` the data."""
-
-    def __init__(self, report: str, results: list[CheckResult]) -> None:
-        super().__init__(report)
-        self.results = results
-
-
-class CheckTroubled(CheckFailed, InvalidArgument):
-    """No check FAILs, and one can't run: its spec's callable or its reference raises, say. The
-    user's to fix, as every `InvalidArgument` is."""

@@ -13,13 +13,14 @@ from fixtures.parallel.linear import RowLinear
 from tests import ROOT, candidates
 from tpcheck import Case, Check, KnownFinding
 from tpcheck.engines.engine import Engine
+from tpcheck.failed import CheckFailed
 from tpcheck.report import as_json, text
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.verify import verify
-from tpcheck.verdict import CheckFailed, CheckResult, Verdict
+from tpcheck.verdict import CheckResult, Verdict
 
 VERSION = importlib.metadata.version("torch").partition("+")[0]
 CRASH = replace(candidates.CASE, dims=candidates.linear_dims(5))

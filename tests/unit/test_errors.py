@@ -12,8 +12,8 @@ from hypothesis.internal.conjecture.engine import ConjectureRunner
 from tpcheck import errors
 from tpcheck.cli import signals
 from tpcheck.errors import InvalidArgument, TpcheckError, did_you_mean
+from tpcheck.failed import CheckFailed
 from tpcheck.search import drawing
-from tpcheck.verdict import CheckFailed
 
 
 @pytest.mark.parametrize("kind", ["LayoutError", "CaseError", "EngineUnavailable"])

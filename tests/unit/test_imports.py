@@ -32,6 +32,7 @@ ORDER = {
     "evidence": BOTH,
     "causes": BOTH,
     "verdict": BOTH,
+    "failed": BOTH,
     "budget": BOTH,
     "known": BOTH,
     "norm": BOTH,

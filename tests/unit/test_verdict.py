@@ -11,11 +11,10 @@ import pytest
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Values
+from tpcheck.failed import CheckFailed, CheckTroubled
 from tpcheck.verdict import (
     CaseResult,
-    CheckFailed,
     CheckResult,
-    CheckTroubled,
     Mismatch,
     Verdict,
     exit_code,

@@ -116,7 +116,7 @@ def _prepared(
     from tpcheck.engines import require
     from tpcheck.fuzz.turn import Subject
     from tpcheck.report import text
-    from tpcheck.search.attempt import address
+    from tpcheck.search.addresses import address
     from tpcheck.search.collect import collect, runnable
     from tpcheck.search.session import open_session, preload_of
     from tpcheck.space import Space

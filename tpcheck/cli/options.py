@@ -189,6 +189,10 @@ JunitFile = Annotated[
     Path | None,
     typer.Option("--junit", parser=path, callback=_writable, help="Write JUnit XML."),
 ]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="All evidence and digits, traces, kinds of case."),
+]
 
 
 def integers(text: str, option: str) -> tuple[int, ...]:

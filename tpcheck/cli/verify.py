@@ -28,6 +28,7 @@ from tpcheck.cli.options import (
     Seed,
     Targets,
     TimeLimit,
+    Verbose,
     corpus_of,
     duration,
     integers,
@@ -64,6 +65,7 @@ def verify(
     corpus: CorpusDir = None,
     database: Database = None,
     github: Github = False,
+    verbose: Verbose = False,
 ) -> None:
     """Collects Check objects, runs them, prints one verdict per check."""
     _apart(json, junit)
@@ -73,7 +75,7 @@ def verify(
     seconds = None if time_budget is None else duration(time_budget)
     chosen = targets or PROPERTIES
     doubts, preload = files.look(chosen), files.heavy_imports(chosen)
-    run = Run(seed=seed, engine=engine, ranks=ranks or 0, jobs=jobs)
+    run = Run(seed=seed, engine=engine, ranks=ranks or 0, jobs=jobs, verbose=verbose)
     try:
         with (
             signals.as_interrupt(),
@@ -89,6 +91,7 @@ def verify(
                 dtypes=tuple(dtype.split(",")),
                 time_budget=seconds,
                 corpus=corpus_of(corpus, database),
+                kinds=verbose,
             )
             if doubts:
                 collect(chosen)  # what does not import starts no engine
@@ -186,6 +189,7 @@ class Run:
     engine: str
     ranks: int
     jobs: int = 1
+    verbose: bool = False
     checks: int | None = None
     results: list[CheckResult] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -215,13 +219,16 @@ class Run:
 
     def go(self, session: Session, targets: Sequence[str], options: Options) -> None:
         """Collects the checks and runs them; each is told of when it is finished."""
+        from tpcheck.cli.running import Running
         from tpcheck.search.verify import verify_all
 
         checks = session.collect(targets)
         self._collected(checks, session.skipped)
         self._distrust(session.untrusted)
-        with signals.as_interrupt():
-            found = verify_all(checks, session, options, finished=self._finished)
+        with signals.as_interrupt(), Running(checks) as follower:
+            told: dict[str, Any] = {"finished": self._finished, "follower": follower}
+            session.on_moment(follower.moment)
+            found = verify_all(checks, session, options, **told)
         self.results, self.seconds = found, time.monotonic() - self.begun
 
     def side_by_side(
@@ -232,6 +239,7 @@ class Run:
         options: Options,
     ) -> None:
         """The same in several processes, each of which opens a session."""
+        from tpcheck.cli.running import Running
         from tpcheck.engines import require
         from tpcheck.search.collect import collect, runnable
         from tpcheck.search.session import preload_of
@@ -243,10 +251,9 @@ class Run:
         start = partial(opened, preload={*preload, *preload_of(checks)})
         about: dict[str, Any] = {"engine": self.engine, "jobs": self.jobs}
         try:
-            with signals.as_interrupt():
-                found = verify_side_by_side(
-                    checks, start, options, **about, finished=self._finished
-                )
+            with signals.as_interrupt(), Running(checks) as follower:
+                about |= {"finished": self._finished, "follower": follower}
+                found = verify_side_by_side(checks, start, options, **about)
             self.results = found
         except Untrusted as error:
             self._distrust(str(error))
@@ -277,19 +284,17 @@ class Run:
 
         self.results.append(result)
         console.print("\n".join([text.line(result), *text.notes(result)]))
+        if result.verdict is not Verdict.PASS:
+            console.print(f"\n{text.page(result, verbose=self.verbose)}\n")
 
     def tell(self) -> None:
-        """Prints what failed and the sums; a check that can't run is a line on stderr, too."""
-        from tpcheck.report import text
-        from tpcheck.verdict import Verdict
+        """Prints the sums; a check that can't run is a line on stderr, too."""
+        from tpcheck.report import summary, text
 
-        for result in self.results:
-            if result.verdict is not Verdict.PASS:
-                console.print("\n" + text.page(result))
-        total = text.total(
-            self.verdict, self.results, skipped=len(self.skipped), seconds=self.seconds
-        )
-        console.print(f"\n{total}")
+        about: dict[str, Any] = {"skipped": len(self.skipped), "seconds": self.seconds}
+        after_page = self.results and self.results[-1].verdict is not Verdict.PASS
+        gap = "" if after_page else "\n"
+        console.print(gap + summary.summary(self.verdict, self.results, **about))
         if self.exit_code == TROUBLE:
             complain(text.troubles(self.results))
 

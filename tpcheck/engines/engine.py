@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from tpcheck.engines.ahead import Ahead
     from tpcheck.protocol.messages import RankReport, Work
 
+#: Characters that are kept of what a process prints in a case, the last ones: more would make a
+#: report of a candidate that prints tensors hard to read and large.
+PRINTED = 4000
+
 
 class Engine:
     """Warm ranks. A context manager; `close()` leaves no process behind.
@@ -67,6 +71,8 @@ class Engine:
         self.canary_ran = False
         self.untrusted: str | None = None  # why no verdict on it counts: the canary was not found
         self.epoch = 0
+        self.printed: dict[int, str] = {}  # in the last case: the first rank of a process → text
+        self.moment: Callable[[], None] = lambda: None  # called while a case is waited for
         self.world = World(self.kind, ranks, preload, ahead)
 
     @property
@@ -185,6 +191,7 @@ class Engine:
         self.require(work.case)
         hosts = [h for h in self.hosts if h.ranks[0] < work.case.world_size]
         message = wire.framed(RunCase(key, work))  # once for all
+        before = {host: host.log.written for host in hosts}
         self.world.ran += 1
         for host in hosts:
             host.ship(work)
@@ -199,8 +206,11 @@ class Engine:
             time_limit=self.time_limit,
             status_of=self.world.status_of,
             require=partial(_require_agents, self),
+            moment=self.moment,
         )
         outcomes = wait.outcomes()
+        told = {host.ranks[0]: host.log.printed(n, PRINTED) for host, n in before.items()}
+        self.printed = {rank: text for rank, text in told.items() if text.strip()}
         self.world.loaded.update(*(o.loaded for o in outcomes if not isinstance(o, Mismatch)))
         if wait.spoilt:
             _require_agents(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 
 #: Bytes of a host's output that are kept, the last ones. With less, the stacks of a host of many
 #: threads are cut; more only costs memory.
@@ -11,6 +12,9 @@ KEPT = 1 << 18
 #: Bytes that are read in one go: a host that prints without end must not keep the driver from
 #: looking at the others.
 AT_ONCE = 1 << 20
+
+#: How faulthandler's dump begins, of one thread or of all.
+STACKS = re.compile(r"^(Current thread|Thread|Stack) .*\(most recent call first\):", re.MULTILINE)
 
 
 class Log:
@@ -59,6 +63,14 @@ class Log:
         """What came after the first `written` bytes, as far as it is kept."""
         new = self.written - written
         return self._kept[-new:].decode(errors="replace") if new else ""
+
+    def printed(self, written: int, most: int) -> str:
+        """The end of what came after the first `written` bytes, without the stacks that the driver
+        has asked for."""
+        self.read()
+        text = self.since(written)
+        at = STACKS.search(text)
+        return (text[: at.start()] if at else text)[-most:]
 
     def tail(self, characters: int) -> str:
         """The end of it all."""

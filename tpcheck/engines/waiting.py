@@ -43,6 +43,7 @@ class Collection:
     Args:
         status_of: how a host has ended.
         require: raises where the machine of a rank is gone; asked once per time limit.
+        moment: called now and then, by who shows that time goes by.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class Collection:
         time_limit: float,
         status_of: Callable[[Host], int | None],
         require: Callable[[], None] = lambda: None,
+        moment: Callable[[], None] = lambda: None,
     ) -> None:
         self.work, self.board = work, board
         self.time_limit, self.status_of, self.require = time_limit, status_of, require
+        self.moment = moment
         self._required = time.monotonic()
         self.size = work.case.world_size
         self.host_of = {r: h for h in hosts for r in h.ranks if r < self.size}
@@ -76,6 +79,7 @@ class Collection:
         """One per rank, whatever happened to it."""
         while self._pending():
             self._receive(LOOK_CLOSELY if self.found else LOOK)
+            self.moment()
             if time.monotonic() > self._required + self.time_limit:
                 self.require()
                 self._required = time.monotonic()

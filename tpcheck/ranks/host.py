@@ -3,6 +3,7 @@ are those of `protocol.messages`."""
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import math
 import os
@@ -165,6 +166,7 @@ class Host:
             stack = "".join(traceback.format_exception(error))
             outcome = rank_side.raised(error, recorder, stack)
         self.board.done(rank)
+        _flush()
         ended = Ended(work.epoch, rank, outcome)
         if before is not None:
             _note(ended, before, *world.left())
@@ -179,6 +181,13 @@ class Host:
             threads = self.engine == "threads"
             self._guards[rank] = guard.of_thread() if threads else guard.of_rank()
         return self._guards[rank]
+
+
+def _flush() -> None:
+    """What the candidate printed in a case is there when the case has ended."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # a candidate may have put anything in its place
+            stream.flush()
 
 
 def _note(ended: Ended, before: Guard, *found: Left) -> None:

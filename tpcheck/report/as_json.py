@@ -29,7 +29,7 @@ from tpcheck.evidence import (
     TracesDiffer,
     WrongDtype,
 )
-from tpcheck.report import judged, left
+from tpcheck.report import judged, kinds, left
 from tpcheck.report.diagnoses.as_json import evidence_of
 from tpcheck.report.evidence import place, reason
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, FindingResult, Mismatch
@@ -45,6 +45,7 @@ def check(result: CheckResult) -> dict[str, Any]:
         "engine": result.engine,
         "examples": result.examples,
         "asked": result.asked,
+        "made_smaller_in": result.smaller,
         "seconds": round(result.seconds, 3),
         "dtypes": result.dtypes,
         "tp_degrees": result.tp_degrees,
@@ -53,6 +54,7 @@ def check(result: CheckResult) -> dict[str, Any]:
         "bytes": {what: {"held": held, "due": due} for what, (held, due) in result.bytes.items()},
         "judged": judged.as_json(result.judged),
         "state_left_behind": [left.as_json(one) for one in result.left],
+        "kinds": kinds.as_json(result.kinds),
         "counterexample": None if found is None else counterexample(found),
         "known_findings": [finding(row) for row in result.findings],
         "trouble": result.trouble,
@@ -71,6 +73,7 @@ def counterexample(found: Counterexample) -> dict[str, Any]:
         "reproduce": found.reproduce,
         "engine": found.engine,
         "found_after": found.found_after,
+        "printed": {str(rank): text for rank, text in found.printed.items()},
     }
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tpcheck.report.places import place
-from tpcheck.report.text import page, title, total
+from tpcheck.report.summary import total
+from tpcheck.report.text import page, title
 from tpcheck.report.visible import name, one_line, visible
 from tpcheck.verdict import CheckResult, Verdict
 

@@ -12,11 +12,13 @@ from tpcheck.evidence import (
     Raised,
     ReplicasDiffer,
     TracesDiffer,
-    Values,
     WrongShape,
 )
-from tpcheck.report import judged, left
+from tpcheck.report import judged, kinds, left, printed
 from tpcheck.report.evidence import place, reason
+from tpcheck.report.folded import fold
+from tpcheck.report.numbers import numbers
+from tpcheck.report.traces import side_by_side
 from tpcheck.report.visible import name, one_line, visible
 from tpcheck.verdict import CheckResult, Counterexample, FindingResult, Mismatch, Verdict
 from tpcheck.vocabulary import Kind
@@ -26,16 +28,14 @@ _SHOWN = 4
 
 def line(result: CheckResult) -> str:
     """`PASS  row_linear   24 cases  tp 2,4  float64,float32  1.3 s`; `KNOWN` in place of PASS where
-    every case failed as a known finding says. Of a run that was cut short it ends with `time was up
-    (24 of 60)`."""
+    every case failed as a known finding says."""
     degrees = ",".join(map(str, result.tp_degrees)) or "–"
     dtypes = ",".join(result.dtypes) or "–"
     verdict = "KNOWN" if result.verdict is Verdict.PASS and result.only_known else None
     head = f"{verdict or result.verdict.value:<8}{title(result):<25} "
-    cut = "" if result.asked is None else f", time was up ({result.examples} of {result.asked})"
     return (
         f"{head}{result.examples:>4} cases  tp {degrees:<7} {dtypes:<26} "
-        f"{result.engine:<8}{result.seconds:6.1f} s{cut}"
+        f"{result.engine:<8}{result.seconds:6.1f} s"
     )
 
 
@@ -55,21 +55,29 @@ def undecided(title: str, reason: str) -> str:
     return f"{'UNKNOWN':<8}{name(title):<25} {one_line(reason)}"
 
 
-def total(verdict: Verdict, results: Sequence[CheckResult], *, skipped: int, seconds: float) -> str:
-    """The last line of a run: `PASS  12 checks, 240 cases, 1 known findings, 31.5 s`."""
-    cases = sum(result.examples for result in results)
-    known = sum(row.failed > 0 for result in results for row in result.findings)
-    also = f", {known} known findings" if known else ""
-    also += f", {skipped} checks skipped" if skipped else ""
-    return f"{verdict.value}  {len(results)} checks, {cases} cases{also}, {seconds:.1f} s"
-
-
 def notes(result: CheckResult) -> list[str]:
-    """What stands below a check's line: its known findings, what was not judged of it, and what
-    its cases left behind."""
+    """What stands below a check's line: what cut it short, its known findings, what was not judged
+    of it, and what its cases left behind."""
     left_out = judged.line(result.judged) if result.verdict is Verdict.PASS else None
     also = [*([left_out] if left_out else []), *left.lines(result.left)]
-    return findings(result) + [f"{'':8}{text}" for text in also]
+    first = [cut] if (cut := cut_short(result)) else []
+    if result.smaller:
+        first.append(f"{result.smaller} more cases to make the failure smaller")
+    told = result.kinds if result.verdict is not Verdict.FAIL else None  # one that fails ends early
+    of_kinds = [] if told is None else kinds.lines(told)
+    return [
+        *(f"{'':8}{text}" for text in first),
+        *findings(result),
+        *(f"{'':8}{text}" for text in also),
+        *(part for text in of_kinds for part in fold(f"{'':8}{text}")),
+    ]
+
+
+def cut_short(result: CheckResult) -> str | None:
+    """Why fewer cases ran than were asked for: `time was up (24 of 60 cases)`."""
+    if result.asked is None:
+        return None
+    return f"time was up ({result.examples} of {result.asked} cases)"
 
 
 def findings(result: CheckResult) -> list[str]:
@@ -93,30 +101,42 @@ def _finding(row: FindingResult, examples: int) -> str:
     return f"{declared}: {what}; {row.page}{again}"
 
 
-def failure(result: CheckResult) -> str:
-    """All that a person needs to see it, understand it and see it again."""
+def failure(result: CheckResult, *, verbose: bool = False) -> str:
+    """All that a person needs to see it, understand it and see it again, in 100 columns but for
+    what is to be pasted, for lines of code, and for a reason alone, which is one line.
+
+    Args:
+        verbose: with all of the evidence, and all digits.
+    """
     found = result.counterexample
     if found is None:
         return f"{result.verdict.value}  {title(result)}: {result.reason}"
-    lines = [headline(title(result), found)]
-    lines += [f"  {text}" for text in _evidence(found.mismatches)]
     diagnosis = found.diagnosis
-    lines.append(f"  diagnosis      {diagnosis.code}: {diagnosis.message}")
-    if found.first_divergence:
-        lines.append(f"  first seen in  {found.first_divergence}")
-    lines.append(f"  case           {found.case.describe()}")
-    if found.reproduce:
-        lines.append(f"  reproduce      {found.reproduce}")
-    if result.trouble and result.reason:
-        lines.append(f"  then           {result.reason}")
+    says = [
+        ("diagnosis", f"{diagnosis.code}: {diagnosis.message}"),
+        ("first seen in", found.first_divergence),
+        ("case", found.case.describe()),
+        ("reproduce", found.reproduce),
+        ("then", result.reason if result.trouble else None),
+    ]
+    lines = [headline(title(result), found)]
+    for text in _evidence(found.mismatches, verbose=verbose):
+        lines += [f"  {text}"] if _is_code(text) else fold(f"  {text}")
+    for label, what in says:
+        if what:
+            text = f"  {label:<15}{what}"
+            lines += [text] if label == "reproduce" else fold(text, by=15)
+    lines += printed.lines(found.printed, verbose=verbose)
+    if verbose and (rows := side_by_side(found.trace)):
+        lines += ["  collectives, each rank in its order; > where they part first:", *rows]
     return "\n".join(lines)
 
 
-def page(result: CheckResult) -> str:
+def page(result: CheckResult, *, verbose: bool = False) -> str:
     """The same with all that is not printable spelled out. A page that can't be written is one
     line, and the others are printed."""
     try:
-        return visible(failure(result))
+        return visible(failure(result, verbose=verbose))
     except Exception as error:
         return f"{result.verdict.value}  {title(result)}: {unwritable(result, error)}"
 
@@ -154,23 +174,29 @@ def headline(name: str, found: Counterexample) -> str:
     return f"{left:<60} {mesh} {found.case.dtype} {found.engine}"
 
 
-def _evidence(mismatches: list[Mismatch]) -> list[str]:
+def _evidence(mismatches: list[Mismatch], *, verbose: bool) -> list[str]:
     out: list[str] = []
     told: set[str] = set()  # ranks whose place was shown with another's event
-    for mismatch in mismatches[:_SHOWN]:
-        lines = describe(mismatch).splitlines()
+    shown = len(mismatches) if verbose else _SHOWN
+    for mismatch in mismatches[:shown]:
+        lines = describe(mismatch, verbose=verbose).splitlines()
         if str(mismatch.rank) in told:
             where = (i for i, text in enumerate(lines) if text.startswith("  rank "))
             lines = lines[: next(where, len(lines))]
         told |= set(mismatch.scene.stacks or {})
         out += lines
-    if len(mismatches) > _SHOWN:
-        kinds = sorted({m.kind.value for m in mismatches[_SHOWN:]})
-        out.append(f"and {len(mismatches) - _SHOWN} more ({', '.join(kinds)})")
+    if left_out := mismatches[shown:]:
+        kinds = sorted({m.kind.value for m in left_out})
+        out.append(f"and {len(left_out)} more ({', '.join(kinds)}); -v shows them")
     return out
 
 
-def describe(mismatch: Mismatch) -> str:
+def _is_code(text: str) -> bool:
+    """Whether it is a line of a stack: `File …` and, deeper, the source."""
+    return 2 < len(text) - len(text.lstrip(" ")) < 8
+
+
+def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
     """One mismatch in words; some take several lines (a stack, the ranks' last collectives)."""
     detail = mismatch.detail
     what = (
@@ -178,7 +204,7 @@ def describe(mismatch: Mismatch) -> str:
     )
     where = f"rank {mismatch.rank} {what}"
     if mismatch.index is not None:
-        return f"{where} {list(mismatch.index)}  {_numbers(mismatch)}"
+        return f"{where} {list(mismatch.index)}  {numbers(mismatch, verbose=verbose)}"
     match detail:
         case ReplicasDiffer(of, ranks):
             return f"{where}: ranks {list(ranks)} must hold the same bits ({of}) and don't"
@@ -202,30 +228,6 @@ def describe(mismatch: Mismatch) -> str:
 
 
 _EVENTS = (Kind.EXCEPTION, Kind.HANG, Kind.CRASH, Kind.COLLECTIVE)
-
-
-def _numbers(mismatch: Mismatch) -> str:
-    text = (
-        f"expected {_digits(mismatch.expected, 17)}  got {_digits(mismatch.actual, 17)}  "
-        f"off by {_digits(mismatch.error, 3)}, bound {_digits(mismatch.bound, 2)}"
-    )
-    detail = mismatch.detail
-    if not isinstance(detail, Values):
-        return text
-    text += f"  ({detail.wrong} of {detail.of} differ)"
-    if detail.gain_error is not None:
-        bound = _digits(detail.gain_bound, 2)
-        text += f"  (common scale error {detail.gain_error:.2g}, bound {bound})"
-    if detail.norm_error is not None:
-        bound = _digits(detail.norm_bound, 3)
-        text += f"  (whole tensor: {detail.norm_error:.3g} σ, bound {bound} σ)"
-    if detail.dtype is not None:
-        text += f"  (dtype {detail.dtype}, expected {detail.expected_dtype})"
-    return text
-
-
-def _digits(number: float | None, count: int) -> str:
-    return "–" if number is None else f"{number:.{count}g}"
 
 
 def _stack(stack: str) -> list[str]:

@@ -226,7 +226,7 @@ class Runner:
             return CaseResult(posed.case, self.engine.name, unknown=why)
         result = judge(posed, self.engine.name, outcomes, allowed)
         reports = [o for o in outcomes if isinstance(o, RankReport)]
-        result.left = left_changed(reports)
+        result.left, result.printed = left_changed(reports), self.engine.printed
         if lost_messages(reports) or not all(left.restored for left in result.left):
             self.engine.kill()  # the next case would receive them, or run in what was left
         return result

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.process import own_settings
+from tpcheck.search.addresses import address, shown
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
@@ -34,7 +34,7 @@ def attempt(
     found = check.address()
     with own_settings.in_force(found[0] if found else None):
         result = _attempted(check, session, options, deadline, searching)
-    result.address = _shown(found)
+    result.address = shown(found)
     return result
 
 
@@ -64,26 +64,6 @@ def not_run(check: Check, session: Session, reason: str) -> CheckResult:
     result = CheckResult(check.title, Verdict.UNKNOWN, session.engine.name, reason=reason)
     result.address = address(check)
     return result
-
-
-def file_of(check: Check) -> str | None:
-    """The file that the check was collected from."""
-    found = check.address()
-    return None if found is None else found[0]
-
-
-def address(check: Check) -> str | None:
-    """`FILE::NAME`, as the command line takes it."""
-    return _shown(check.address())
-
-
-def _shown(found: tuple[str, str] | None) -> str | None:
-    """The file relative, where it is below the working folder."""
-    if found is None:
-        return None
-    file, variable = Path(found[0]), found[1]
-    below = file.is_relative_to(Path.cwd())
-    return f"{file.relative_to(Path.cwd()) if below else file}::{variable}"
 
 
 def _cut_short(search: Search | None, check: Check, session: Session, reason: str) -> CheckResult:

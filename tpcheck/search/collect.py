@@ -15,6 +15,7 @@ from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through
 from tpcheck.oracle.limit import one_process
 from tpcheck.process import guard, own_settings
+from tpcheck.search.addresses import titles
 from tpcheck.search.files import does_not_import, files_at, parted, root
 from tpcheck.search.neighbours import make_importable, packages_beside, require_own
 
@@ -38,14 +39,14 @@ def collect(targets: Iterable[str]) -> list[Check]:
 
 
 def runnable(checks: Iterable[Check]) -> tuple[list[Check], dict[str, str]]:
-    """The checks whose spec can run here, and of each other one, title → why it can't."""
-    reasons = [(check, _cannot_run(check)) for check in checks]
-    absent: dict[str, str] = {}
-    for check, reason in reasons:
-        if reason is not None:
-            place = ":".join(check.address() or ())
-            absent[f"{check.title} ({place})" if check.title in absent else check.title] = reason
-    return [check for check, reason in reasons if reason is None], absent
+    """The checks whose spec can run here, and of each other one, title → why it can't;
+    the title with its address where another of `checks` has the same one."""
+    every = list(checks)
+    reasons = [_cannot_run(check) for check in every]
+    told = zip(titles(every), reasons, strict=True)
+    absent = {title: reason for title, reason in told if reason is not None}
+    able = [check for check, reason in zip(every, reasons, strict=True) if reason is None]
+    return able, absent
 
 
 def _cannot_run(check: Check) -> str | None:

@@ -114,6 +114,14 @@ class Hunt:
         drawn = (stream.choices.get(case) for stream in self._streams.values())
         return next(filter(None, drawn), None)
 
+    def all_drawn(self) -> list[Case]:
+        """All that were drawn, whether they ran or not."""
+        return [case for stream in self._streams.values() for case in stream.drawn]
+
+    def degrees(self) -> list[int]:
+        """Those at which cases are drawn."""
+        return list(self._shares())
+
     def _shares(self) -> dict[int, int]:
         """Degree → how many cases."""
         degrees = sorted(set(self.check.spec.degrees or self.options.degrees))

@@ -14,7 +14,7 @@ from tpcheck.oracle.pose import pose
 from tpcheck.process import own_settings
 from tpcheck.protocol.bundle import write_bundle
 from tpcheck.runner.runner import Runner
-from tpcheck.search.attempt import file_of
+from tpcheck.search.addresses import file_of
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus, Saved, is_file, is_outside
 from tpcheck.search.session import Session, open_session, preload_of

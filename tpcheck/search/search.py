@@ -24,8 +24,11 @@ from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.kept import between_calls
+from tpcheck.search.kinds import kinds
+from tpcheck.search.news import Begun, Explains
 from tpcheck.search.options import Options
 from tpcheck.search.outcome import left_behind, left_out, undecided
+from tpcheck.search.tally import Tally
 from tpcheck.search.trials import Anew, Onlooker, StateLeft, Trials
 from tpcheck.search.trouble import why
 from tpcheck.verdict import (
@@ -64,7 +67,7 @@ class Search:
         if confirm is not None and check.processes:
             engine, confirm = confirm, None
         self.check, self.engine, self.options = check, engine, options
-        self.hunter, self.onlooker = hunter, onlooker
+        self.hunter, self.onlooker = hunter, onlooker or Onlooker()
         self.real = Runner(check, confirm) if confirm else None
         self.runner = Runner(check, engine)
         self.keeper = Keeper(check, engine.name, options)
@@ -77,11 +80,12 @@ class Search:
         if anew is Anew.NONE:
             self.runner.renew()
         self.trials = Trials(self.runner, self.check.known, self.real, anew, self.onlooker)
-        keep = self.keeper.save_at_once
+        keep = self._keep
         self.hunt = self.hunter(self.check, self.engine.ranks, self.options, self.trials, keep)
-        self._before = 0  # cases that ran before the first was drawn
+        self.tally = Tally(self.trials)
         self._saved: CaseResult | None = None  # the case of an earlier run that still fails
         self.confirmation = Confirmation(self.trials, fresh=self.options.fresh)
+        self.onlooker.news(Begun())
 
     def run(self, deadline: float | None = None) -> CheckResult:
         """Replays what is saved, then draws; returns the check's verdict."""
@@ -98,6 +102,8 @@ class Search:
                 _keeps_something(self.runner, self.options, result, left)
         finally:
             self.runner.restore()
+        if self.options.kinds:
+            result.kinds = kinds(self.hunt, self.trials, draw=deadline is None)
         result.seconds = time.monotonic() - start
         return result
 
@@ -121,8 +127,15 @@ class Search:
         found = self._run_findings(deadline)
         if found is None and self.options.replay:
             found = self._saved = self._replay()
-        self._before = len(self.trials.results)
+        self.tally.draws()
+        if found is not None:
+            self.tally.meets(found)
         return found or self.hunt.run(deadline)
+
+    def _keep(self, failed: CaseResult) -> None:
+        """The hunt has met a failure, at the degree of a search or at a lower one."""
+        self.keeper.save_at_once(failed)
+        self.tally.meets(failed)
 
     def cut_short(self, reason: str) -> CheckResult:
         """What is known of a check that can't go on: UNKNOWN and why, unless it failed before."""
@@ -138,6 +151,7 @@ class Search:
 
     def _fail(self, result: CheckResult, found: CaseResult) -> None:
         """Makes the result a FAIL, with this case as its counterexample."""
+        self.onlooker.news(Explains())
         first = self.hunt.failing[0] if self.hunt.failing else found
         found, examined = self.confirmation.settled(found, first)
         result.counterexample = self._counterexample(found, first, examined)
@@ -195,18 +209,15 @@ class Search:
             engine=found.engine,
             first_divergence=examined.first_divergence,
             reproduce=self.keeper.reproduce(identity),
-            found_after=self._found_after(first),
+            found_after=self.tally.found_after(first),
+            trace=dict(zip(found.ended, found.trace, strict=True)),
+            printed=found.printed,
         )
-
-    def _found_after(self, first: CaseResult) -> int:
-        """How many cases were drawn up to the first that failed, and with it; those drawn later,
-        to shrink it or at lower degrees, don't count. 0 for a case that was not drawn."""
-        order = list(self.trials.results)
-        return max(0, order.index(first.case.canonical()) + 1 - self._before)
 
     def _summary(self) -> CheckResult:
         """What ran, with the verdict that it comes to where no counterexample was found."""
         ran = [result for result in self.trials.results.values() if result.counts]
+        looked = self.tally.looked()
         usage: dict[str, float] = {}
         for result in ran:
             dtype = result.case.dtype
@@ -217,10 +228,11 @@ class Search:
             name=self.check.title,
             verdict=verdict,
             engine=self.engine.name,
-            examples=len(ran),
+            examples=len(looked),
+            smaller=len(ran) - len(looked),
             asked=self.options.examples if self.hunt.cut else None,
-            dtypes=sorted({r.case.dtype for r in ran}),
-            tp_degrees=sorted({r.case.tp for r in ran}),
+            dtypes=sorted({r.case.dtype for r in looked}),
+            tp_degrees=sorted({r.case.tp for r in looked}),
             reason=reason,
             usage=usage,
             bytes=most_held(*(r.bytes for r in ran)),

@@ -7,7 +7,7 @@ to stays with the engine: one on which it was not found is not trusted in a late
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,11 @@ class Session:
         # what its real ranks missed stays with the engine that is warm, too
         self.engine.untrusted = self.engine.untrusted or reason
         return reason
+
+    def on_moment(self, call: Callable[[], None]) -> None:
+        """Has `call` called now and then while cases are waited for."""
+        for engine in filter(None, (self.engine, self.confirm)):
+            engine.moment = call
 
     def require_trust(self) -> None:
         """Raises `Untrusted` where the canary was not found."""

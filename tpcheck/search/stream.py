@@ -91,6 +91,11 @@ class Stream:
         """Whether there is no case, as far as drawing can tell."""
         return self._barren == BARREN and not self._round_of
 
+    @property
+    def drawn(self) -> list[Case]:
+        """Those that came so far, whether they were taken or not."""
+        return list(self._round_of)
+
     def take(self, count: int) -> list[Case]:
         """The next `count` cases; fewer where there are no more, and none at the end.
 

@@ -12,6 +12,7 @@ from tpcheck.known import KnownFinding
 from tpcheck.runner.runner import Runner
 from tpcheck.search.failures import decided
 from tpcheck.search.ledger import Ledger
+from tpcheck.search.news import News
 from tpcheck.verdict import CaseResult, Verdict
 
 
@@ -43,10 +44,12 @@ class Onlooker:
     Args:
         ran: is told of each case that ran.
         told: whether a failure was told before: it is none of this search.
+        news: is told of what else happens.
     """
 
     ran: Callable[[CaseResult], None] = lambda _: None
     told: Callable[[CaseResult], bool] = lambda _: False
+    news: Callable[[News], None] = lambda _: None
 
 
 class Trials:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tpcheck.case import MOST_RANKS
 from tpcheck.check import Check
 from tpcheck.engines import ranks_for
 from tpcheck.errors import TROUBLE, InvalidArgument, Untrusted, shown
+from tpcheck.failed import CheckFailed, CheckTroubled
 from tpcheck.report import reasons
 from tpcheck.report.text import page
+from tpcheck.search.addresses import file_of
 from tpcheck.search.attempt import attempt, not_run
 from tpcheck.search.collect import checks_in, runnable
 from tpcheck.search.corpus import Corpus
+from tpcheck.search.news import Follower, News, Ran
 from tpcheck.search.options import Options
 from tpcheck.search.schedule import Job, Schedule
+from tpcheck.search.search import Search
 from tpcheck.search.session import Session, open_session, preload_of
+from tpcheck.search.trials import Onlooker
 from tpcheck.space import Space
-from tpcheck.verdict import CheckFailed, CheckResult, CheckTroubled, Verdict, exit_code
+from tpcheck.verdict import CheckResult, Verdict, exit_code
 
 if TYPE_CHECKING:
     from tpcheck.engines.engine import Engine
@@ -87,14 +93,19 @@ def verify_all(
     options: Options,
     *,
     finished: Callable[[CheckResult], None] | None = None,
+    follower: Follower | None = None,
 ) -> list[CheckResult]:
-    """Runs checks one after the other; `finished` is told of each. What goes wrong in one is told
-    in its result, and the others run; where the ranks can't be started again the rest is UNKNOWN.
+    """Runs checks one after the other; `finished` is told of each, `follower` of what happens
+    meanwhile. What goes wrong in one is told in its result, and the others run; where the ranks
+    can't be started again the rest is UNKNOWN.
     """
+    follower = follower or Follower()
     schedule, checking = Schedule(len(checks), options.time_budget), Checking(checks, options)
     telling = Telling(checks, options, finished)
     while (job := schedule.next()) is not None:
-        result = schedule.ended(job, checking(session, job))
+        follower.begun(job)
+        result = schedule.ended(job, checking(session, job, partial(follower.told, job)))
+        follower.ended(job)
         telling.add(job.check, result)
     return telling.results()
 
@@ -106,12 +117,15 @@ class Checking:
         self.checks, self.options = checks, options
         self._gone: str | None = None  # why the ranks can't be started again
 
-    def __call__(self, session: Session, job: Job, told: object = None) -> CheckResult:
-        """What a job comes to."""
+    def __call__(self, session: Session, job: Job, told: Callable[[News], None]) -> CheckResult:
+        """What a job comes to; `told` is given what happens meanwhile."""
         check = self.checks[job.check]
         if self._gone is not None:
             return not_run(check, session, self._gone)
-        result = attempt(check, session, job.options(self.options), job.deadline)
+        onlooker = Onlooker(ran=lambda result: told(Ran(result.case.tp)), news=told)
+        searching = partial(Search, onlooker=onlooker)
+        options = job.options(self.options)
+        result = attempt(check, session, options, job.deadline, searching=searching)
         if result.trouble and (gone := session.why_gone()) is not None:
             self._gone = gone
             result.trouble, result.reason = False, gone
@@ -119,8 +133,7 @@ class Checking:
 
 
 class Telling:
-    """The results of a run. They are told in the order of the checks; those of which more is to
-    come hold no other up.
+    """The results of a run. Each is told as soon as it is there.
 
     Args:
         finished: is told of each.
@@ -134,11 +147,10 @@ class Telling:
     ) -> None:
         self.checks, self.corpus, self.finished = checks, options.corpus, finished
         self._titles = Counter(check.title for check in checks)
-        self._files: set[str] = set()  # those whose saved cases were looked through
+        files = [file_of(check) for check in checks]
+        # of each file its first check has what is to be said of the saved cases of all
+        self._firsts = {files.index(file): file for file in files if file is not None}
         self._found: dict[int, CheckResult] = {}
-        self._next = 0  # the first check that nothing was heard of
-        self._passed: set[int] = set()  # those before it of which more is to come
-        self._heard: set[int] = set()
         if self.corpus is not None:
             self.corpus.sweep()
         if self.corpus is not None and self.corpus.sharing:
@@ -147,43 +159,28 @@ class Telling:
 
     def add(self, index: int, result: CheckResult | None) -> None:
         """What a check came to; None where more is to come."""
-        self._heard.add(index)
-        if result is not None:
-            self._found[index] = result
-        while self._next in self._heard:
-            if self._next not in self._found:
-                self._passed.add(self._next)
-            else:
-                self._tell(self._next)
-            self._next += 1
-        if result is not None and index in self._passed:
-            self._passed.discard(index)
-            self._tell(index)
+        if result is None:
+            return
+        self._found[index] = result
+        result.notes += self._notes(index)
+        result.namesake = self._titles[self.checks[index].title] > 1
+        if self.finished:
+            self.finished(result)
 
     def results(self) -> list[CheckResult]:
         """All that is there, in the order of the checks."""
         return [self._found[index] for index in sorted(self._found)]
 
-    def _tell(self, index: int) -> None:
-        check, result = self.checks[index], self._found[index]
-        result.notes += _notes(check, self.corpus, self._files)
-        result.namesake = self._titles[check.title] > 1
-        if self.finished:
-            self.finished(result)
-
-
-def _notes(check: Check, corpus: Corpus | None, looked_at: set[str]) -> list[str]:
-    """What is to be said of saved cases: bad files, and those of checks that a file no longer has,
-    each once."""
-    address = check.address()
-    if corpus is None:
-        return []
-    notes = []
-    if address is not None and address[0] not in looked_at:
-        looked_at.add(address[0])
-        notes = [
-            reasons.orphan(saved.id, saved.address, corpus.folder)
-            for saved in corpus.orphans(address[0], checks_in(address[0]))
-            if saved.address is not None
-        ]
-    return [*corpus.complaints(), *notes]
+    def _notes(self, index: int) -> list[str]:
+        """What is to be said of saved cases: bad files, and those of checks that a file no longer
+        has, each once."""
+        if self.corpus is None:
+            return []
+        notes = []
+        if (file := self._firsts.get(index)) is not None:
+            notes = [
+                reasons.orphan(saved.id, saved.address, self.corpus.folder)
+                for saved in self.corpus.orphans(file, checks_in(file))
+                if saved.address is not None
+            ]
+        return [*self.corpus.complaints(), *notes]

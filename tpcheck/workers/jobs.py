@@ -4,6 +4,7 @@ job, as long as there are any, and what it comes to goes back to who gave it.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -37,23 +38,26 @@ class Watch:
 
     Args:
         told: is told of a job and what it says on the way.
-        moment: is called at least every `tick` seconds.
+        moment: is called at least every `tick` seconds; None: only where something is heard.
         silence: seconds without a word after which a worker is taken to hang.
     """
 
     told: Callable[[Any, Any], None]
     moment: Callable[[], None]
-    tick: float
-    silence: float
+    tick: float | None
+    silence: float = math.inf
 
 
-def side_by_side(jobs: Jobs, start: Start, work: Work, *, count: int, what: str) -> None:
+def side_by_side(
+    jobs: Jobs, start: Start, work: Work, *, count: int, what: str, watch: Watch | None = None
+) -> None:
     """Has so many processes do the jobs, until there are none.
 
     Args:
         start: opens the session of each.
         work: does a job.
         what: the jobs are about.
+        watch: looks at what happens meanwhile.
 
     Raises:
         Untrusted: the canary was not found in one of the sessions.
@@ -61,7 +65,7 @@ def side_by_side(jobs: Jobs, start: Start, work: Work, *, count: int, what: str)
     """
     crew = Crew(count, start, work)
     try:
-        take(crew, jobs, what)
+        take(crew, jobs, what, watch)
         crew.close()
     except BaseException:
         crew.kill()  # their ranks end with them

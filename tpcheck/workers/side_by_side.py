@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 
 from tpcheck.check import Check
 from tpcheck.report import reasons
-from tpcheck.search.attempt import address
+from tpcheck.search.addresses import address
+from tpcheck.search.news import Follower
 from tpcheck.search.options import Options
 from tpcheck.search.schedule import Job, Schedule
 from tpcheck.search.verify import Checking, Telling
 from tpcheck.verdict import CheckResult, Verdict
-from tpcheck.workers.jobs import side_by_side
+from tpcheck.workers.jobs import Watch, side_by_side
 from tpcheck.workers.worker import Start
 
 
@@ -24,8 +25,10 @@ def verify_side_by_side(
     engine: str,
     jobs: int,
     finished: Callable[[CheckResult], None] | None = None,
+    follower: Follower | None = None,
 ) -> list[CheckResult]:
-    """Runs checks in so many processes; `finished` is told of each, in the order of the checks.
+    """Runs checks in so many processes; `finished` is told of each as soon as it has ended,
+    `follower` of what happens meanwhile.
 
     Args:
         start: opens a session.
@@ -34,9 +37,11 @@ def verify_side_by_side(
     Raises:
         Untrusted, InvalidArgument: as `jobs.side_by_side`.
     """
-    run = _Run(checks, options, engine, min(jobs, len(checks)), finished)
+    follower = follower or Follower()
+    run = _Run(checks, options, engine, min(jobs, len(checks)), finished, follower)
+    watch = Watch(follower.told, follower.moment, follower.every)
     work = Checking(checks, options)
-    side_by_side(run, start, work, count=min(jobs, len(checks)), what="checks")
+    side_by_side(run, start, work, count=min(jobs, len(checks)), what="checks", watch=watch)
     return run.telling.results()
 
 
@@ -50,15 +55,19 @@ class _Run:
         engine: str,
         at_once: int,
         finished: Callable[[CheckResult], None] | None,
+        follower: Follower,
     ) -> None:
-        self.checks, self.engine = checks, engine
+        self.checks, self.engine, self.follower = checks, engine, follower
         self.schedule = Schedule(len(checks), options.time_budget, at_once)
         self.telling = Telling(checks, options, finished)
 
     def next(self) -> Job | None:
-        return self.schedule.next()
+        if (job := self.schedule.next()) is not None:
+            self.follower.begun(job)
+        return job
 
     def ended(self, job: Job, result: CheckResult) -> None:
+        self.follower.ended(job)
         self.telling.add(job.check, self.schedule.ended(job, result))
 
     def lost(self, job: Job, seconds: float) -> None:

@@ -42,7 +42,7 @@ def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixtur
     assert again.returncode == 1, again.stderr
     assert "identical to the saved evidence, to the last bit" in again.stdout
     assert f"  reproduce      {found['reproduce']}\n" in again.stdout
-    assert f"{found['mismatches'][0]['expected']:.17g}" in again.stdout
+    assert f"{found['mismatches'][0]['expected']:.6g}" in again.stdout
 
 
 def test_github_is_told_of_what_does_not_pass_and_the_exit_code_stays(

@@ -19,10 +19,11 @@ from tpcheck import Case, Check, KnownFinding, Layout, Spec, Verdict
 from tpcheck.cli import signals
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import EngineUnavailable, InvalidArgument
+from tpcheck.failed import CheckFailed
 from tpcheck.search.options import Options
 from tpcheck.search.session import Session
 from tpcheck.search.verify import verify, verify_all
-from tpcheck.verdict import CheckFailed, CheckResult, exit_code
+from tpcheck.verdict import CheckResult, exit_code
 
 RIGHT = candidates.check(RowLinear)
 WRONG = next(m for m in MUTANTS if m.name == "row_linear_without_all_reduce").check

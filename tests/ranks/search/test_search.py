@@ -20,12 +20,13 @@ from tests import candidates
 from tpcheck import Case, Check, Layout, Spec, specs
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
+from tpcheck.failed import CheckFailed
 from tpcheck.search import hunt, schedule
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.verify import verify
-from tpcheck.verdict import CheckFailed, Verdict
+from tpcheck.verdict import Verdict
 
 RIGHT = candidates.check(RowLinear)
 WRONG = next(m for m in MUTANTS if m.name == "row_linear_without_all_reduce").check

@@ -16,6 +16,7 @@ from tpcheck import Engine, verify
 from tpcheck.cli.main import main
 from tpcheck.engines import KINDS
 from tpcheck.errors import Untrusted
+from tpcheck.failed import CheckFailed
 from tpcheck.mutation.matrix import kill_all
 from tpcheck.runner.runner import Runner
 from tpcheck.search import canary
@@ -23,7 +24,7 @@ from tpcheck.search.corpus import Corpus, Saved
 from tpcheck.search.options import Options
 from tpcheck.search.replay import replay
 from tpcheck.search.session import open_session
-from tpcheck.verdict import CheckFailed, Verdict
+from tpcheck.verdict import Verdict
 
 RIGHT = candidates.check(RowLinear)
 WHY = "the canary was not found (a stub says so)"

@@ -53,3 +53,17 @@ def test_reading_ends_where_nothing_is_left_and_where_nobody_writes(
     os.close(writes)
     log.read()
     assert log.descriptor is None and log.tail(100) == "last words"
+
+
+def test_of_what_a_case_printed_stacks_that_were_asked_for_are_left_out(
+    pipe: tuple[Log, int],
+) -> None:
+    log, writes = pipe
+    os.write(writes, b"before\n")
+    log.read()
+    seen = log.written
+    os.write(writes, b"its own\n")
+    assert log.printed(seen, 100) == "its own\n", "what is in the pipe is taken"
+    os.write(writes, b'Thread 0x7f (most recent call first):\n  File "a.py", line 1 in f\n')
+    assert log.printed(seen, 100) == "its own\n"
+    assert log.printed(seen, 4) == "own\n"

@@ -22,6 +22,7 @@ from tpcheck.evidence import (
     Values,
     WrongShape,
 )
+from tpcheck.report.folded import COLUMNS, cut, fold
 from tpcheck.report.text import describe, failure, headline, line, together
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch, Verdict
 from tpcheck.vocabulary import Code, Fault, Impasse, Kind, Phase
@@ -45,7 +46,7 @@ FAILED = CheckResult("row_linear", Verdict.FAIL, "gloo", 3, counterexample=EXAMP
     [
         "FAIL", "row_linear", "dp=2", "tp=2", "float64", "gloo",
         "rank 1", "output", "[0, 3]",
-        "expected 0.81269999999999998", "got 1.6254", "off by 0.813", "bound 3.1e-15",
+        "expected 0.8127 ", "got 1.6254", "off by 0.813", "bound 3.1e-15",
         "64 of 64",
         "summed-twice: every element", "output (forward)", "in_features=4 seed=5",
         "tpcheck replay 7f3a91",
@@ -57,7 +58,7 @@ def test_a_failure_shows(words: str) -> None:
 
 def test_shown_values_are_precise_enough_to_tell_neighbours_apart() -> None:
     near = math.nextafter(0.1, 1)
-    text = describe(replace(WRONG, expected=0.1, actual=near))
+    text = describe(replace(WRONG, expected=0.1, actual=near), verbose=True)
     expected, actual = (float(text.split(word)[1].split()[0]) for word in ("expected", "got"))
     assert (expected, actual) == (0.1, near)
 
@@ -68,7 +69,8 @@ def test_values_that_are_not_finite_are_shown(value: float) -> None:
 
 
 def test_a_norm_that_is_too_large_shows_its_own_bound() -> None:
-    text = describe(replace(WRONG, detail=Values(1, 2, norm_error=2.5, norm_bound=1.25)))
+    whole = replace(WRONG, error=1e-16, detail=Values(1, 2, norm_error=2.5, norm_bound=1.25))
+    text = describe(whole)
     assert "2.5 σ" in text and "1.25 σ" in text
 
 
@@ -190,3 +192,51 @@ def test_a_wrong_placement_is_told_in_words() -> None:
 def test_the_first_that_can_not_run_stands_for_all() -> None:
     assert together({"a": "raised X"}) == "a: raised X"
     assert together({"a": "raised X", "b": "y"}) == "a: raised X (and 1 more)"
+
+
+# ---- the width of a page
+
+FRAME = '  File "/a/very/long/path/of/a/file/in/a/folder/of/somebody/else.py", line 41, in forward'
+SOURCE = f"    raise ValueError('expected one of another')  {'# and a comment that goes on ' * 3}"
+STACK = f"{FRAME}\n{SOURCE}"
+LONG = [
+    replace(WRONG, index=(10, 11, 12), detail=Values(64, 64, 0.25, 1e-9, 3.0, 2.0)),
+    Mismatch("rank", Kind.EXCEPTION, 1, detail=Raised("E", "told " * 40, scene=Scene(stack=STACK))),
+    *[replace(WRONG, tensor=f"y{number}") for number in range(5)],
+]
+
+
+def wide(*, verbose: bool) -> str:
+    said = replace(EXAMPLE.diagnosis, message="every element " * 20)
+    case = Case(dims={f"size_{number}": 1000 + number for number in range(20)})
+    command = "tpcheck replay 7f3a91 --corpus " + "folder/" * 20
+    found = replace(EXAMPLE, mismatches=LONG, diagnosis=said, case=case, reproduce=command)
+    return failure(replace(FAILED, counterexample=found), verbose=verbose)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_page_has_100_columns_but_for_code_and_what_is_pasted(verbose: bool) -> None:
+    lines = wide(verbose=verbose).splitlines()
+    command = [line for line in lines if line.startswith("  reproduce")]
+    assert len(command) == 1 and command[0].endswith("folder/" * 20)
+    code = [line for line in lines if line.strip() in STACK]
+    assert any(len(line) > COLUMNS for line in code), "a line of code is not folded"
+    assert all(len(line) <= COLUMNS for line in lines if line not in command + code)
+    assert " ".join(" ".join(lines).split()).count("every element " * 20) == 1
+
+
+def test_all_that_was_seen_is_shown_where_it_is_asked_for() -> None:
+    brief, full = wide(verbose=False), wide(verbose=True)
+    assert "and 3 more (output); -v shows them" in brief and "more (output)" not in full
+    assert "y4" not in brief and "y4" in full
+    assert "0.81269999999999998" in full and "expected 0.8127 " in brief
+    assert "common scale error" in full and "common scale error" not in brief
+
+
+def test_what_goes_on_is_indented_and_no_word_is_lost() -> None:
+    text = "  " + "word " * 60
+    first, *others = fold(text)
+    assert first.startswith("  word") and all(line.startswith("      word") for line in others)
+    assert " ".join([first, *others]).split() == text.split()
+    assert fold("x" * 300) == ["x" * 300] and fold("") == [""]
+    assert cut("y" * 100, 0) == "y" * 100 and cut("y" * 100, 1) == "y" * 98 + "…"

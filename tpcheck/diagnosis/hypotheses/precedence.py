@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tpcheck.causes.evident import HoldsNaN
 from tpcheck.diagnosis import one_pass
 from tpcheck.diagnosis.facts import Facts, Local, gather, values
 from tpcheck.diagnosis.hypotheses import (
@@ -24,6 +25,7 @@ from tpcheck.diagnosis.hypotheses import (
     tied,
 )
 from tpcheck.diagnosis.one_step import by_itself
+from tpcheck.evidence import Values
 from tpcheck.tensors.names import STEP
 from tpcheck.verdict import Diagnosis, Mismatch
 from tpcheck.vocabulary import Kind
@@ -131,6 +133,9 @@ def by_values(facts: Facts) -> Diagnosis | None:
     at_once = (
         loaded.misloaded(facts) or reruns.changes(facts) or _first(map(evident.evident, first))
     )
+    if at_once is not None and isinstance(at_once.cause, HoldsNaN):
+        # of memory that nobody wrote; a tensor without it that is wrong, too, does not follow
+        at_once = _named(facts, [m for m in first if not _has_nan(m)]) or at_once
     if at_once is not None:
         return reruns.made_by_arithmetic(facts, at_once) or at_once
     exact = reruns.right_in_float64(facts)
@@ -143,6 +148,10 @@ def by_values(facts: Facts) -> Diagnosis | None:
         differ = [m for m in wrong if m.kind is Kind.REPLICA] if after else []
         named = evident.replicas(differ) if differ else refuted
     return reruns.in_this_dtype(facts, first, named) if exact else named
+
+
+def _has_nan(mismatch: Mismatch) -> bool:
+    return isinstance(mismatch.detail, Values) and bool(mismatch.detail.nan)
 
 
 def _not_from_the_norm(wrong: list[Mismatch]) -> list[Mismatch]:

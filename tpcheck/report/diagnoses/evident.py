@@ -39,8 +39,8 @@ def _(cause: causes.OtherShape) -> str:
 @sentence.register
 def _(cause: causes.HoldsNaN) -> str:
     return (
-        f"{called(cause.subject)}: {cause.nan} elements are NaN: uninitialized memory, unless "
-        "arithmetic made them (an overflow, 0/0)"
+        f"{called(cause.subject)}: {cause.nan} elements are NaN: those that tpcheck fills "
+        "unwritten memory with, unless arithmetic made them (an overflow, 0/0)"
     )
 
 

@@ -21,7 +21,7 @@ def sentence(cause: causes.OfLoading) -> str:
 
 @sentence.register
 def _(cause: causes.LoadedNaN) -> str:
-    return f"{_what(cause)} has uninitialized elements (NaN)"
+    return f"{_what(cause)} has uninitialized elements (tpcheck's NaN)"
 
 
 @sentence.register
@@ -66,7 +66,8 @@ def _(cause: causes.LoadedApart) -> str:
 @sentence.register
 def _(cause: causes.ComputedOtherwise) -> str:
     if cause.nan:
-        return f"{_what(cause)} has uninitialized elements (NaN): the candidate must compute it"
+        nan = "uninitialized elements (tpcheck's NaN)"
+        return f"{_what(cause)} has {nan}: the candidate must compute it"
     if cause.rounded:
         return f"{_what(cause)} was computed in a lower precision than the reference's"
     said = f"{_what(cause)} is not what the reference computes"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from tests.unit.diagnosis.edits import OUT, alone, examine, times
+from tests.unit.diagnosis.edits import DB, DW, OUT, alone, examine, times
 from tpcheck.evidence import Absent, Elsewhere
 from tpcheck.verdict import Diagnosis, Mismatch
 from tpcheck.vocabulary import Kind
@@ -40,3 +40,11 @@ def test_an_output_of_other_ranks_is_misplaced() -> None:
 def test_a_nan_is_not_said_to_be_unwritten_memory_for_sure() -> None:
     found = examine(times(OUT, torch.nan, 1))
     assert found.code == "unwritten-memory" and "unless arithmetic made them" in found.message
+
+
+def test_a_nan_does_not_outrank_what_is_wrong_without_one() -> None:
+    """Of gradients one is NaN, which nobody wrote, and another, which does not follow from it, four
+    times what it should be."""
+    both = examine(times(DB, torch.nan, 1), times(DW, 4.0))
+    assert both.code == "summed-twice" and "weight" in both.message
+    assert examine(times(DB, torch.nan, 1)).code == "unwritten-memory"

@@ -74,8 +74,8 @@ SAID: list[Said] = [
     ),
     (
         OnlySavedAt(LoadedNaN("w", 0), 4),
-        "w as loaded on rank 0 has uninitialized elements (NaN); so where it was saved at tp=4, "
-        "right where the ranks load what they saved themselves",
+        "w as loaded on rank 0 has uninitialized elements (tpcheck's NaN); so where it was saved "
+        "at tp=4, right where the ranks load what they saved themselves",
         {"parameter": "w", "only_saved_at": 4},
     ),
     (

@@ -35,8 +35,8 @@ SAID: list[Said] = [
     ),
     (
         HoldsNaN(OUT, 3),
-        "output: 3 elements are NaN: uninitialized memory, unless arithmetic made them "
-        "(an overflow, 0/0)",
+        "output: 3 elements are NaN: those that tpcheck fills unwritten memory with, "
+        "unless arithmetic made them (an overflow, 0/0)",
         {"nan": 3},
     ),
     (

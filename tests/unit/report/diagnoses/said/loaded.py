@@ -16,7 +16,7 @@ from tpcheck.causes.loaded import (
 )
 
 SAID: list[Said] = [
-    (LoadedNaN("w", 0), "w as loaded on rank 0 has uninitialized elements (NaN)", {}),
+    (LoadedNaN("w", 0), "w as loaded on rank 0 has uninitialized elements (tpcheck's NaN)", {}),
     (
         LoadedIntegers("kept", 1),
         "kept as loaded on rank 1 has integers or bools that are not the checkpoint's",
@@ -51,8 +51,8 @@ SAID: list[Said] = [
     ),
     (
         ComputedOtherwise("b", 1, nan=True),
-        "the buffer b, which no checkpoint holds, on rank 1 has uninitialized elements (NaN): the "
-        "candidate must compute it",
+        "the buffer b, which no checkpoint holds, on rank 1 has uninitialized elements (tpcheck's "
+        "NaN): the candidate must compute it",
         {"nan": True},
     ),
     (
