@@ -22,6 +22,7 @@ from tpcheck.cli.doctor import doctor
 from tpcheck.cli.fuzz import fuzz
 from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
+from tpcheck.cli.report import report
 from tpcheck.cli.verify import verify
 from tpcheck.errors import InvalidArgument, NoRoom, Untrusted
 from tpcheck.process import exits
@@ -34,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (verify, fuzz, replay, audit, mutants, doctor, bench):
+for verb in (verify, fuzz, replay, report, audit, mutants, doctor, bench):
     app.command()(verb)
 app.add_typer(calibrate)
 

@@ -128,6 +128,16 @@ JunitFile = Annotated[
     Path | None,
     typer.Option("--junit", parser=path, callback=_writable, help="Write JUnit XML."),
 ]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option("--html", parser=path, callback=_writable, help="Write a page to hand on."),
+]
+PageFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", parser=path, callback=_writable, help="Default: F.html.", metavar="F.html"
+    ),
+]
 
 
 def integers(text: str, option: str) -> tuple[int, ...]:

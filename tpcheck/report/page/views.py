@@ -1,0 +1,148 @@
+"""What each page shows of its report, in the order in which it is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tpcheck.case import Case
+from tpcheck.report.page import words
+
+#: Mismatches of a counterexample that are listed. The first is what happened; more than these are
+#: the same in further tensors, and the page says how many.
+SHOWN = 40
+
+_WORST_FIRST = ("FAIL", "UNKNOWN", "PASS")
+
+
+def of_verify(report: dict[str, Any]) -> dict[str, Any]:
+    """The page of `tpcheck verify`."""
+    checks = [_check(number, check) for number, check in enumerate(report["checks"], 1)]
+    checks.sort(key=lambda one: _order(one["verdict"]))
+    return {
+        "title": "tpcheck verify",
+        "report": report,
+        "verdict": report["verdict"],
+        "environment": [(k, words.value(v)) for k, v in report["environment"].items()],
+        "checks": checks,
+        "counts": _counts(check["verdict"] for check in checks),
+        "skipped": report["skipped"] or [],
+        "cases": sum(check["examples"] for check in checks),
+    }
+
+
+def _check(number: int, check: dict[str, Any]) -> dict[str, Any]:
+    found = check["counterexample"]
+    findings = [
+        {**one, "example": _counterexample(f"known-{number}-{place}", one["counterexample"])}
+        for place, one in enumerate(check["known_findings"] or [], 1)
+    ]
+    only_known = 0 < check["examples"] <= sum(one["cases_failed"] for one in findings)
+    usage = list((check["bound_usage"] or {}).values())
+    return {
+        **check,
+        "slug": f"check-{number}",
+        "found": _counterexample(f"check-{number}", found),
+        "known_findings": findings,
+        "label": "KNOWN" if only_known and check["verdict"] == "PASS" else check["verdict"],
+        "usage": max(usage, key=lambda used: float(used), default=None),
+        "left": [[(k, words.value(v)) for k, v in row.items() if v is not None]
+                 for row in check["state_left_behind"] or []],
+    }  # fmt: skip
+
+
+def _counterexample(slug: str, found: dict[str, Any] | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    case = Case.from_dict({k: v for k, v in found["case"].items() if v is not None})
+    mismatches = found["mismatches"]
+    rows = [
+        {
+            **one,
+            "times": words.times(one["error"], one["bound"]),
+            "reason": words.value(one["detail"].get("reason") or ""),
+            "facts": words.facts(one["detail"]),
+        }
+        for one in mismatches[:SHOWN]
+    ]
+    evidence = found["diagnosis"]["evidence"]
+    return {
+        **found,
+        "slug": slug,
+        "described": words.value(case.describe()),
+        "mesh": " ".join(f"{axis}={size}" for axis, size in case.mesh.items()),
+        "rows": rows,
+        "more": _counts(one["kind"] for one in mismatches[SHOWN:]),
+        "ranks": words.ranks(mismatches),
+        "evidence": [(k.replace("_", " "), words.value(v)) for k, v in evidence.items()],
+        "tensor": mismatches[0]["tensor"] if mismatches else "?",
+    }
+
+
+def of_fuzz(report: dict[str, Any]) -> dict[str, Any]:
+    """The page of a campaign of `tpcheck fuzz`."""
+    findings = [
+        {**one, "slug": f"finding-{n}", "found": _counterexample(f"finding-{n}",
+                                                               one["counterexample"])}
+        for n, one in enumerate(report["findings"], 1)
+    ]  # fmt: skip
+    return {
+        "title": "tpcheck fuzz",
+        "report": report,
+        "verdict": report["verdict"],
+        "checks": sorted(report["checks"], key=lambda row: (-row["findings"], row["title"])),
+        "findings": findings,
+    }
+
+
+def of_mutants(report: dict[str, Any]) -> dict[str, Any]:
+    """The kill matrix of `tpcheck mutants`."""
+    fates = [{**row, "fate": _fate(row)} for row in report["rows"]]
+    survived = any(row["fate"] == "survived" for row in fates)
+    return {
+        "title": "tpcheck mutants",
+        "report": report,
+        "verdict": "FAIL" if survived else "PASS",
+        "rows": fates,
+        "counts": _counts(row["fate"] for row in fates),
+        "kinds": sorted({kind for row in fates for kind in row["kinds"]}),
+        "against": report["against"],
+    }
+
+
+def _fate(row: Mapping[str, Any]) -> str:
+    if row["killed"]:
+        return "killed" if row["named"] else "misnamed"
+    return "survived" if row["trouble"] is None else "could not run"
+
+
+def of_alarms(report: dict[str, Any]) -> dict[str, Any]:
+    """The page of `tpcheck calibrate alarms`."""
+    tables = (("dtype", "by_dtype"), ("tp", "by_degree"), ("check", "by_check"))
+    return {
+        "title": "tpcheck calibrate alarms",
+        "report": report,
+        "verdict": "FAIL" if report["alarms"] else "PASS",
+        "tables": [(name, report[field]) for name, field in tables],
+        "troubled": report["troubled"] or {},
+    }
+
+
+def of_sensitivity(report: dict[str, Any]) -> dict[str, Any]:
+    """The page of `tpcheck calibrate sensitivity`."""
+    return {
+        "title": "tpcheck calibrate sensitivity",
+        "report": report,
+        "verdict": None,
+        "rows": report["thresholds"],
+        "troubled": report["troubled"] or {},
+    }
+
+
+def _order(verdict: str) -> int:
+    return _WORST_FIRST.index(verdict) if verdict in _WORST_FIRST else 0
+
+
+def _counts(words: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(words))
