@@ -1,7 +1,6 @@
 """Verdicts and the evidence behind them: plain data, no torch.
 
-`PASS < UNKNOWN < FAIL`, the worst wins. `report/` turns these into sentences (`report/text.py`) and
-into JSON (`report/as_json.py`).
+`PASS < UNKNOWN < FAIL`, the worst wins. `report/` turns these into sentences, JSON and pages.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.event import Event
 from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
 from tpcheck.evidence.judged import Tensors
+from tpcheck.evidence.pictures import Pictures
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import InPass, Pass
 from tpcheck.vocabulary import Code, Impasse, Kind, Rule
@@ -109,8 +109,7 @@ class Mismatch:
         return bool(self.scene.consequence)
 
     def same_as(self, other: Mismatch) -> bool:
-        """Equal to the last bit, NaN being equal to NaN; what the numbers don't say is not
-        compared."""
+        """Whether what was measured is equal to the last bit, NaN being equal to NaN."""
         return self._measured() == other._measured()
 
     def _measured(self) -> tuple[Any, ...]:
@@ -139,7 +138,9 @@ class CaseResult:
     engine: str
     mismatches: list[Mismatch] = field(default_factory=list)
     unknown: str | None = None  # why nothing could be decided
-    trace: list[list[Event]] = field(default_factory=list)  # [rank][collective]
+    trace: list[list[Event]] = field(default_factory=list)  # [one of `ended`][collective]
+    ended: list[int] = field(default_factory=list)  # the ranks that did, in order
+    code: dict[str, str] = field(default_factory=dict)  # module → where it is written, if examined
     usage: float = 0.0  # the largest error / bound seen among values that agree
     bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # on one rank: held, due
     saved: int = 0  # elements that autograd kept on one rank, where they were counted
@@ -153,8 +154,7 @@ class CaseResult:
     saving: Case | None = None  # that of the ranks that were to save, where it went no further
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was
     masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
-    #: Other ways to read the random masks that ranks drew, by the line that draws them.
-    readings: list[Mapping[str, Reading]] = field(default_factory=list)
+    readings: list[Mapping[str, Reading]] = field(default_factory=list)  # of masks, by line
 
     @property
     def counts(self) -> bool:
@@ -203,6 +203,7 @@ class Counterexample:
     first_divergence: str | None = None
     reproduce: str = ""
     found_after: int = 0  # cases drawn up to the first failing one (0: one not drawn)
+    pictures: Pictures | None = None  # for pages
 
 
 @dataclass
@@ -296,5 +297,4 @@ class CheckFailed(AssertionError):
 
 
 class CheckTroubled(CheckFailed, InvalidArgument):
-    """No check FAILs, and one can't run: its spec's callable or its reference raises, say. The
-    user's to fix, as every `InvalidArgument` is."""
+    """No check FAILs, and one can't run: the user's to fix, as every `InvalidArgument` is."""

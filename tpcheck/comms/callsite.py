@@ -29,6 +29,36 @@ def line() -> str:
     return ""
 
 
+def written(module: nn.Module) -> dict[str, str]:
+    """Each of `module`'s modules by its qualified name: its class, and where the code of that is,
+    as far as it is the user's: `RowLinear of my.layers, forward at linear.py:118`; of a class that
+    takes its forward from another one its own first method, too."""
+    return {unwrapped(name): _code(type(inner)) for name, inner in module.named_modules()}
+
+
+def _code(kind: type) -> str:
+    forward = getattr(getattr(kind, "forward", None), "__code__", None)
+    own = [getattr(method, "__code__", None) for method in vars(kind).values()]
+    said = [f"{kind.__name__} of {kind.__module__}"]
+    if forward not in own and (places := [_place(code) for code in own if code is not None]):
+        said += [f"methods from {place}" for place in places[:1] if place]
+    if forward is not None and (place := _place(forward)):
+        said.append(f"forward at {place}")
+    return ", ".join(said)
+
+
+def place_of(function: object) -> str:
+    """Where a callable of the user's is written; nothing of what is not a function."""
+    code = getattr(function, "__code__", None)
+    return "" if code is None else _place(code)
+
+
+def _place(code: Any) -> str:
+    """`file.py:line` of a user's function; else nothing."""
+    path = str(code.co_filename)
+    return f"{path.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if frames.is_users(path) else ""
+
+
 class Origin:
     """The modules of one candidate on one rank."""
 

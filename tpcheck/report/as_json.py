@@ -29,7 +29,7 @@ from tpcheck.evidence import (
     TracesDiffer,
     WrongDtype,
 )
-from tpcheck.report import judged, left
+from tpcheck.report import drawn, judged, left
 from tpcheck.report.diagnoses.as_json import evidence_of
 from tpcheck.report.evidence import place, reason
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, FindingResult, Mismatch
@@ -71,6 +71,7 @@ def counterexample(found: Counterexample) -> dict[str, Any]:
         "reproduce": found.reproduce,
         "engine": found.engine,
         "found_after": found.found_after,
+        **plain(drawn.as_json(found.pictures)),
     }
 
 

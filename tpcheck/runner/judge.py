@@ -65,6 +65,8 @@ def judge(
                 allowed, posed.case, report.rank, report.events, report.saved, report.counted
             )
     result.trace = [report.events for report in reports]
+    result.ended = [report.rank for report in reports]
+    result.code = next((report.code for report in reports if report.code), {})
     return result
 
 

@@ -196,6 +196,7 @@ class Search:
             first_divergence=examined.first_divergence,
             reproduce=self.keeper.reproduce(identity),
             found_after=self._found_after(first),
+            pictures=examined.pictures,
         )
 
     def _found_after(self, first: CaseResult) -> int:

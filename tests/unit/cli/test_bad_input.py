@@ -73,6 +73,8 @@ COMMANDS = [
     ["audit", "exits:build"],
     ["audit", "torch.nn:Identity", "--tp", "1000000000"],
     ["bench", "--json", LONG],
+    ["report", LONG],
+    ["report", ""],
     ["doctor", "--ranks", "0"],
     ["\x1b[31m"],
 ]
@@ -100,8 +102,12 @@ def options_of_paths() -> list[list[str]]:
     for words, verbs in (([], app), (["calibrate"], calibrate)):
         for verb in (one.callback for one in verbs.registered_commands if one.callback):
             hints = get_type_hints(verb)
-            paths = [f"--{name}" for name, hint in hints.items() if hint in (Path, Path | None)]
-            needed = ["gone"] * ("id_or_file" in hints or "factory" in hints)
+            needed = ["gone"] * bool({"id_or_file", "factory", "file"} & {*hints})
+            paths = [
+                f"--{name}"
+                for name, hint in hints.items()
+                if hint in (Path, Path | None) and name != "file"
+            ]
             found += [[*words, verb.__name__, *needed, option, ""] for option in paths]
     return found
 

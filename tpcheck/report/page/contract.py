@@ -8,7 +8,7 @@ from typing import Any
 
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import files
-from tpcheck.report.page.shapes import ANYTHING, NUMBER, Each, fitted
+from tpcheck.report.page.shapes import ANYTHING, NUMBER, Each, Maybe, fitted
 
 #: Bytes of a report that is read. One with the pictures of a hundred failures has some 20 MB.
 LARGEST = 200 * 2**20
@@ -39,6 +39,46 @@ MISMATCH = {
     "bound?": NUMBER,
     "detail": Each(ANYTHING),
 }
+ERROR_MAP = {
+    "tensor": str,
+    "kind": str,
+    "shape": [int],
+    "row_dim?": int,
+    "column_dim?": int,
+    "pieces": [{"ranks": [int], "rows": [[int]], "columns": [[int]]}],
+    "panels": [{"ranks": [int], "cells": [[Maybe(NUMBER)]]}],
+}
+BOUNDARIES = {
+    "rows": [
+        {
+            "phase": str,
+            "module": str,
+            "call": int,
+            "side": str,
+            "slot": str,
+            "fate": str,
+            "held?": str,
+            "error?": NUMBER,
+        }
+    ],
+    "first?": int,
+    "left_out": int,
+}
+COLLECTIVES = {
+    "events": [
+        {
+            "op": str,
+            "group": [int],
+            "bytes": int,
+            "phase": str,
+            "module": str,
+            "where": str,
+            "said": str,
+        }
+    ],
+    "ranks": Each([int]),
+    "left_out": int,
+}
 COUNTEREXAMPLE = {
     "id": str,
     "case": CASE,
@@ -48,6 +88,10 @@ COUNTEREXAMPLE = {
     "reproduce": str,
     "engine": str,
     "found_after?": int,
+    "error_maps?": [ERROR_MAP],
+    "boundaries?": BOUNDARIES,
+    "collectives?": COLLECTIVES,
+    "code?": Each(str),
 }
 FINDING = {
     "package": str,

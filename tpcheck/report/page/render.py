@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
@@ -15,6 +16,7 @@ from markupsafe import Markup
 
 from tpcheck import __version__
 from tpcheck.errors import InvalidArgument
+from tpcheck.report import machine
 from tpcheck.report.page import contract, views, words
 from tpcheck.report.visible import in_json
 
@@ -45,6 +47,11 @@ def html(report: Any) -> str:
         digests={"style": _digest(styles), "script": _digest(script)},
     )
     return shown.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def of_data(report: dict[str, Any]) -> str:
+    """The page of a report that was not written: of what its file would hold, and no more."""
+    return html(json.loads(machine.dumps(report)))
 
 
 def of_file(path: Path) -> str:

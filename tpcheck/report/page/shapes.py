@@ -1,8 +1,8 @@
 """What a value read from a file must look like: a report may come from anyone.
 
 A shape is a class (`str`, `bool`, `int`), `NUMBER`, `ANYTHING`, `[shape]` for a list, `Each(shape)`
-for an object of any keys, or a mapping of a field's name to its shape. A field whose name ends with
-`?` may be missing or null, and is None then.
+for an object of any keys, `Maybe(shape)` for what may be null, or a mapping of a field's name to
+its shape. A field whose name ends with `?` may be missing or null, and is None then.
 """
 
 from __future__ import annotations
@@ -30,6 +30,13 @@ class Each:
     shape: Any
 
 
+@dataclass(frozen=True)
+class Maybe:
+    """That shape, or null."""
+
+    shape: Any
+
+
 def fitted(value: Any, shape: Any, at: str) -> Any:
     """The value, with the fields that its shape names and no others.
 
@@ -43,6 +50,8 @@ def fitted(value: Any, shape: Any, at: str) -> Any:
         return value
     if shape is NUMBER:
         return _number(value, at)
+    if isinstance(shape, Maybe):
+        return None if value is None else fitted(value, shape.shape, at)
     if isinstance(shape, Each):
         given = _of(dict, value, at, "an object")
         return {key: fitted(one, shape.shape, f"{at}.{key}") for key, one in given.items()}

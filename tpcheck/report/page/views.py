@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tpcheck.case import Case
-from tpcheck.report.page import words
+from tpcheck.report.page import heat, timeline, words
 
 #: Mismatches of a counterexample that are listed. The first is what happened; more than these are
 #: the same in further tensors, and the page says how many.
@@ -67,6 +69,8 @@ def _counterexample(slug: str, found: dict[str, Any] | None) -> dict[str, Any] |
         for one in mismatches[:SHOWN]
     ]
     evidence = found["diagnosis"]["evidence"]
+    failed = words.ranks(mismatches)
+    lines = timeline.lines(found["collectives"], failed)
     return {
         **found,
         "slug": slug,
@@ -74,10 +78,53 @@ def _counterexample(slug: str, found: dict[str, Any] | None) -> dict[str, Any] |
         "mesh": " ".join(f"{axis}={size}" for axis, size in case.mesh.items()),
         "rows": rows,
         "more": _counts(one["kind"] for one in mismatches[SHOWN:]),
-        "ranks": words.ranks(mismatches),
+        "ranks": failed,
+        "maps": [heat.drawn(one) for one in found["error_maps"] or []],
+        "modules": _modules(found["boundaries"], found["code"] or {}),
+        "line": timeline.drawn(lines, {int(r["rank"]) for r in failed if r["rank"].isdecimal()}),
+        "written": [(name or "the outermost", text) for name, text in _written(found)],
         "evidence": [(k.replace("_", " "), words.value(v)) for k, v in evidence.items()],
         "tensor": mismatches[0]["tensor"] if mismatches else "?",
     }
+
+
+def _written(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The code of the check's callables, of the outermost module, of the one where it is seen
+    first, and of those that the diagnosis names."""
+    code, crossed = found["code"] or {}, found["boundaries"]
+    names = {name for name in code if not name or name.endswith("()")}
+    if crossed is not None and crossed["first"] is not None:
+        names |= {row["module"] for row in crossed["rows"][max(0, crossed["first"]) :][:1]}
+    told = f"{found['diagnosis']['message']} {found['first_divergence'] or ''}"
+    names |= {name for name in code if name and re.search(rf"(?<![\w.]){re.escape(name)}\b", told)}
+    return [(name, code[name]) for name in code if name in names]
+
+
+def _modules(crossed: dict[str, Any] | None, code: Mapping[str, str]) -> dict[str, Any] | None:
+    """The boundaries with the length of a bar each, on a scale of the digits of error / bound."""
+    if crossed is None:
+        return None
+    rows = [
+        {
+            **row,
+            "first": number == crossed["first"],
+            "name": row["module"] or "(outermost)",
+            "code": code.get(row["module"], ""),
+            "bar": _bar(row["error"]),
+        }
+        for number, row in enumerate(crossed["rows"])
+    ]
+    return {"rows": rows, "left_out": crossed["left_out"], "first": crossed["first"]}
+
+
+def _bar(error: Any) -> float:
+    """Pixels: six per digit, full for what is not finite."""
+    if error is None:
+        return 0.0
+    number = float(error)
+    if not math.isfinite(number):
+        return 120.0
+    return round(min(120.0, 6 * max(0.5, math.log10(max(number, 1.0)))), 1)
 
 
 def of_fuzz(report: dict[str, Any]) -> dict[str, Any]:
