@@ -70,14 +70,14 @@ def _map(local: Local) -> ErrorMap:
     index = torch.arange(full.numel()).reshape(full.shape)
     held = {r: take(index, entry, case=local.case, rank=r).flatten() for r in local.ranks}
     dims = _dims(full.shape, held)
-    copies = list(_copies(held))
-    side = SIDE if len(copies) == 1 else OF_PANELS
-    panels: dict[Cells, list[int]] = {}
-    for ranks in copies[:PANELS]:
+    copies: dict[bytes, tuple[Tensor, list[int]]] = {}
+    for ranks in _copies(held):
         over = torch.full((full.numel(),), _NOBODYS, dtype=torch.float64)
         for rank in ranks:
             over[held[rank]] = _ratio(local, rank).flatten()
-        panels.setdefault(_cells(over.reshape(full.shape), dims, side), []).extend(ranks)
+        copies.setdefault(over.numpy().tobytes(), (over.reshape(full.shape), []))[1].extend(ranks)
+    side = SIDE if len(copies) == 1 else OF_PANELS
+    panels = [(_cells(over, dims, side), ranks) for over, ranks in [*copies.values()][:PANELS]]
     pieces: dict[tuple[Runs, Runs], list[int]] = {}
     for rank, own in held.items():
         at = torch.unravel_index(own, full.shape)
@@ -90,7 +90,7 @@ def _map(local: Local) -> ErrorMap:
         row_dim=dims[0],
         column_dim=dims[1],
         pieces=tuple(Piece(tuple(ranks), *runs) for runs, ranks in [*pieces.items()][:PIECES]),
-        panels=tuple(Panel(tuple(ranks), cells) for cells, ranks in panels.items()),
+        panels=tuple(Panel(tuple(ranks), cells) for cells, ranks in panels),
     )
 
 

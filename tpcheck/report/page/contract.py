@@ -114,6 +114,13 @@ JUDGED_ROW = {
     "judged_in": int,
     "why": Each(int),
 }
+KINDS = {
+    "pairs": int,
+    "pairs_possible": int,
+    "not_run": [str],
+    "never_drawn": [str],
+    "sizes": Each([NUMBER]),
+}
 CHECK = {
     "name": str,
     "verdict": str,
@@ -131,6 +138,7 @@ CHECK = {
     "bytes?": Each({"held": int, "due": int}),
     "judged?": {"elements": int, "judged": int, "incomplete": [JUDGED_ROW]},
     "state_left_behind?": [Each(ANYTHING)],
+    "kinds?": KINDS,
     "known_findings?": [FINDING],
     "counterexample?": COUNTEREXAMPLE,
 }

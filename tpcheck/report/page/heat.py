@@ -9,6 +9,10 @@ from typing import Any
 #: below 6 can't be told from its neighbour.
 WIDEST, LEAST, MOST = 512, 6, 40
 
+#: Cells of a panel up to which each says its error when it is pointed at. Of more, a page of a few
+#: failures would be larger than an issue tracker takes.
+TOLD = 256
+
 #: Room for the ranks' names beside and above a map.
 MARGIN = 64
 
@@ -36,7 +40,7 @@ def _size(shape: list[int], dim: int | None) -> int:
 
 
 def _dim(shape: list[int], dim: int | None) -> str:
-    return "" if dim is None else f"dim {dim}, of {_size(shape, dim)}"
+    return "" if dim is None or _size(shape, dim) == 1 else f"dim {dim}, of {_size(shape, dim)}"
 
 
 def _others(one: dict[str, Any]) -> str:
@@ -64,10 +68,19 @@ def _panel(
         "width": max(side * wide + 2 * MARGIN, 220),
         "height": side * high + MARGIN,
         "side": side,
-        "cells": boxes,
+        "cells": boxes if len(boxes) <= TOLD else [],
+        "paths": _paths(boxes, side) if len(boxes) > TOLD else [],
         "borders": [border for piece in own for border in _borders(piece, panel["ranks"], scale)],
         "said": f"{wrong} of {len(boxes)} cells beyond their bounds",
     }
+
+
+def _paths(boxes: list[dict[str, Any]], side: int) -> list[dict[str, Any]]:
+    """All cells of one colour as one path: a tenth of the characters of as many rectangles."""
+    found: dict[str, list[str]] = {}
+    for box in boxes:
+        found.setdefault(box["level"], []).append(f"M{box['x']} {box['y']}h{side}v{side}h-{side}z")
+    return [{"level": level, "d": "".join(each)} for level, each in found.items()]
 
 
 def _cell(

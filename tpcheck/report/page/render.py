@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -19,6 +20,15 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.report import machine
 from tpcheck.report.page import contract, views, words
 from tpcheck.report.visible import in_json
+
+#: Bytes of a page: what mail and issue trackers take of an attachment.
+LARGEST = 5_000_000 - 100_000
+
+#: Of how many counterexamples a page that is larger has the pictures.
+FEWER = (32, 8, 2, 0)
+
+#: The fields of a counterexample that are drawn.
+PICTURES = ("error_maps", "boundaries", "collectives")
 
 _VIEWS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "verify": views.of_verify,
@@ -36,17 +46,44 @@ def html(report: Any) -> str:
         InvalidArgument: it is not a report.
     """
     kind, fields = contract.known(report)
-    page = _environment().get_template(f"{kind}.html")
+    fields = in_json(fields)
+    page = _page(kind, fields)
+    for number in FEWER:
+        if len(page) <= LARGEST:
+            break
+        page = _page(kind, _pictured(fields, number))
+    return page.decode()
+
+
+def _page(kind: str, fields: dict[str, Any]) -> bytes:
     styles, script = _asset("page.css"), _asset("page.js")
+    page = _environment().get_template(f"{kind}.html")
     shown = page.render(
-        **_VIEWS[kind](in_json(fields)),
+        **_VIEWS[kind](fields),
         kind=kind,
         version=__version__,
         styles=styles,
         script=script,
         digests={"style": _digest(styles), "script": _digest(script)},
     )
-    return shown.encode("utf-8", "backslashreplace").decode("utf-8")
+    return shown.encode("utf-8", "backslashreplace")
+
+
+def _pictured(fields: dict[str, Any], number: int) -> dict[str, Any]:
+    """The report with the pictures of so many of its counterexamples, the first ones."""
+    left = itertools.count()
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, list):
+            return [bare(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if "error_maps" in value and next(left) >= number:
+            return value | {**dict.fromkeys(PICTURES), "unpictured": True}
+        return {key: bare(one) for key, one in value.items()}
+
+    found: dict[str, Any] = bare(fields)
+    return found
 
 
 def of_data(report: dict[str, Any]) -> str:

@@ -21,7 +21,8 @@ LETTERS = {
     "recv": "→R",
 }
 
-#: Columns that are drawn, at most: more than a rank's collectives that a report lists.
+#: Columns that are drawn, at most: more than a rank's collectives that a report lists, since ranks
+#: of different groups stand in columns of their own.
 COLUMNS = 600
 
 WIDTH, HEIGHT, LEFT, TOP = 40, 34, 70, 26

@@ -15,6 +15,10 @@ from tpcheck.report.page import heat, timeline, words
 #: the same in further tensors, and the page says how many.
 SHOWN = 40
 
+#: Modules whose code is listed beside that of those in question: of some blocks. More would be
+#: longer than the rest of the page.
+MODULES = 100
+
 _WORST_FIRST = ("FAIL", "UNKNOWN", "PASS")
 
 
@@ -69,7 +73,7 @@ def _counterexample(slug: str, found: dict[str, Any] | None) -> dict[str, Any] |
         for one in mismatches[:SHOWN]
     ]
     evidence = found["diagnosis"]["evidence"]
-    failed = words.ranks(mismatches)
+    failed, written = words.ranks(mismatches), _written(found)
     lines = timeline.lines(found["collectives"], failed)
     return {
         **found,
@@ -80,9 +84,11 @@ def _counterexample(slug: str, found: dict[str, Any] | None) -> dict[str, Any] |
         "more": _counts(one["kind"] for one in mismatches[SHOWN:]),
         "ranks": failed,
         "maps": [heat.drawn(one) for one in found["error_maps"] or []],
-        "modules": _modules(found["boundaries"], found["code"] or {}),
+        "modules": _modules(found["boundaries"]),
         "line": timeline.drawn(lines, {int(r["rank"]) for r in failed if r["rank"].isdecimal()}),
-        "written": [(name or "the outermost", text) for name, text in _written(found)],
+        "written": [(name or "the outermost", text) for name, text in written],
+        "unwritten": [one for one in (found["code"] or {}).items() if one not in written][:MODULES],
+        "unpictured": found.get("unpictured", False),
         "evidence": [(k.replace("_", " "), words.value(v)) for k, v in evidence.items()],
         "tensor": mismatches[0]["tensor"] if mismatches else "?",
     }
@@ -100,7 +106,7 @@ def _written(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, code[name]) for name in code if name in names]
 
 
-def _modules(crossed: dict[str, Any] | None, code: Mapping[str, str]) -> dict[str, Any] | None:
+def _modules(crossed: dict[str, Any] | None) -> dict[str, Any] | None:
     """The boundaries with the length of a bar each, on a scale of the digits of error / bound."""
     if crossed is None:
         return None
@@ -109,7 +115,6 @@ def _modules(crossed: dict[str, Any] | None, code: Mapping[str, str]) -> dict[st
             **row,
             "first": number == crossed["first"],
             "name": row["module"] or "(outermost)",
-            "code": code.get(row["module"], ""),
             "bar": _bar(row["error"]),
         }
         for number, row in enumerate(crossed["rows"])

@@ -10,8 +10,19 @@ from typing import Any
 from tpcheck.case import Case
 from tpcheck.causes.reruns import RoundingOnly
 from tpcheck.causes.where import Subject
+from tpcheck.event import Event
 from tpcheck.evidence import Raised, Scene, Values
 from tpcheck.evidence.judged import Judged
+from tpcheck.evidence.pictures import (
+    Boundaries,
+    Boundary,
+    Collectives,
+    ErrorMap,
+    Fate,
+    Panel,
+    Pictures,
+    Piece,
+)
 from tpcheck.figures.alarms import Unit, summary
 from tpcheck.figures.hunted import Finding, Hunted
 from tpcheck.figures.hunted import Row as Turns
@@ -26,14 +37,47 @@ from tpcheck.verdict import (
     Mismatch,
     Verdict,
 )
-from tpcheck.vocabulary import Code, Kind, Unjudged
+from tpcheck.vocabulary import Code, End, Kind, Phase, Unjudged
 
 STACK = (
     "Current thread 0x1 (most recent call first):\n"
     '  File "/site-packages/torch/x.py", line 3 in wrapper\n'
     '  File "/home/me/mlp.py", line 41 in forward\n'
 )
-SCENE = Scene(stack=STACK, last=("all_reduce(sum) float64[1] over ranks 0,1 at mlp.py:40",))
+LAST = "all_reduce(sum) float64[1] over ranks 0,1 in forward at mlp.py:40"
+SCENE = Scene(stack=STACK, last=(LAST,))
+EVENT = Event(
+    "all_reduce", "sum", (0, 1), "float64", (2,), 2, 16, Phase.FORWARD, "mlp.py:40", module="up"
+)
+PICTURES = Pictures(
+    maps=(
+        ErrorMap(
+            tensor="y",
+            kind=Kind.OUTPUT,
+            shape=(1, 2, 4),
+            row_dim=1,
+            column_dim=2,
+            pieces=(
+                Piece((0,), ((0, 2),), ((0, 1), (2, 3))),
+                Piece((1,), ((0, 2),), ((1, 2), (3, 4))),
+            ),
+            panels=(
+                Panel((0, 1), ((0.5, 2.0, float("nan"), float("inf")), (0.0, None, 1.0, 2e9))),
+            ),
+        ),
+    ),
+    boundaries=Boundaries(
+        rows=(
+            Boundary(Phase.FORWARD, "", 0, End.IN, "0", Fate.AGREES, "Replicate()"),
+            Boundary(Phase.FORWARD, "up", 0, End.OUT, "0", Fate.DIFFERS, error=float("inf")),
+            Boundary(Phase.BACKWARD, "up", 1, End.IN, "0", Fate.SUM, "partial Shard(0)"),
+        ),
+        first=1,
+        left_out=2,
+    ),
+    collectives=Collectives((EVENT,), {0: (0, 0)}, left_out=1),
+    code={"": "MLP of my", "up": "Column of my, forward at mlp.py:38", "down": "Row of my"},
+)
 FOUND = Counterexample(
     id="7f3a91",
     case=Case({"hidden": 4}, mesh={"tp": 2}),
@@ -46,8 +90,16 @@ FOUND = Counterexample(
     first_divergence="up (forward)",
     reproduce="tpcheck replay 7f3a91",
     found_after=3,
+    pictures=PICTURES,
 )
 KNOWN = FindingResult("torch", "==2.*", "2.13", "rank-crash", "x.md", True, 2, counterexample=FOUND)
+KINDS = {
+    "pairs": 30,
+    "pairs_possible": 40,
+    "not_run": ["a step"],
+    "never_drawn": ["memory=sliced"],
+    "sizes": {"width": [1, 16]},
+}
 CHECKS = [
     CheckResult("good", Verdict.PASS, "gloo", 5, 0.5, ["float64"], [2], usage={"float64": 0.3}),
     CheckResult("bad", Verdict.FAIL, "gloo", 4, counterexample=FOUND, address="my.py::bad"),
@@ -70,7 +122,9 @@ def verify(*results: CheckResult) -> Any:
         results or CHECKS, started="now", seconds=1.0, seed=0, engine="gloo", ranks=4,
         skipped={"absent": "no package"},
     )  # fmt: skip
-    return _written(whole)
+    data = _written(whole)
+    data["checks"][0]["kinds"] = KINDS
+    return data
 
 
 def reports() -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.report.page.samples import Parsed, reports, verify
 from tpcheck.errors import InvalidArgument
-from tpcheck.report.page import contract
+from tpcheck.report.page import contract, render
 from tpcheck.report.page.render import html
 
 REPORTS = reports()
@@ -37,10 +37,26 @@ def test_the_page_says_what_a_failure_is_and_how_to_see_it_again() -> None:
     page = Parsed(html(verify())).text
     for said in ("unclassified : why", "First seen in up (forward)", "tpcheck replay 7f3a91",
                  "tp=2 float64 hidden=4", "/home/me/mlp.py", "all_reduce(sum) float64[1]",
-                 "absent no package", "KNOWN", "2 of 4 elements"):  # fmt: skip
+                 "absent no package", "KNOWN", "2 of 4 elements",
+                 "30 of 40 pairs", "width 1 to 16", "never drawn memory=sliced",
+                 "▶ first; differs", "up Column of my, forward at mlp.py:38"):  # fmt: skip
         assert said in page, said
     near, whole = page.split("the whole stack")[:2]
     assert "site-packages/torch" not in near and "site-packages/torch" in whole
+
+
+def test_a_page_that_would_be_too_large_has_fewer_pictures_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = verify()
+    whole = html(report)
+    assert render.LARGEST < 5_000_000 and whole.count("▶ first") == 2
+    monkeypatch.setattr(render, "FEWER", (1, 0))
+    monkeypatch.setattr(render, "LARGEST", len(whole.encode()) - 1)
+    fewer = html(report)
+    assert fewer.count("▶ first") == fewer.count("the page would be larger") == 1
+    monkeypatch.setattr(render, "LARGEST", 1)
+    assert html(report).count("the page would be larger") == 2
 
 
 def hostile(value: Any, field: str = "") -> Any:
@@ -91,7 +107,8 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("verb", REPORTS)
 def test_a_report_with_an_odd_field_has_a_page_or_is_refused_in_a_line(verb: str) -> None:
     refused = 0
-    for number, place in enumerate(places(REPORTS[verb])):
+    fields = {tuple("*" if isinstance(k, int) else k for k in p): p for p in places(REPORTS[verb])}
+    for number, place in enumerate(fields.values()):
         odd = ODD[number % len(ODD)]
         report = copy.deepcopy(REPORTS[verb])
         inner = report
