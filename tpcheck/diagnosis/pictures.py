@@ -49,6 +49,9 @@ ROWS = 240
 #: Collectives of each rank that are listed, at most: with more, nobody reads the line.
 EVENTS = 240
 
+#: The callables of a check that a fault may be in.
+CALLED = ("candidate", "load", "save", "schedule", "clip", "optimizer")
+
 _NOBODYS = -1.0
 
 
@@ -223,8 +226,8 @@ def _least(borders: Borders, border: Border) -> float | None:
 
 def callables(check: Check) -> dict[str, str]:
     """Where what a check calls is written; a name has brackets, which no module's has."""
-    of = {"build()": check.candidate, "load()": check.load, "schedule()": check.schedule}
-    places = {name: place_of(function) for name, function in of.items()}
+    of = {name: getattr(check, name) for name in CALLED}
+    places = {f"{name}()": place_of(function) for name, function in of.items()}
     return {name: place for name, place in places.items() if place}
 
 

@@ -115,8 +115,8 @@ class Pictures:
     """All of it.
 
     Args:
-        code: module of the candidate → its class, and where that is written; `build()` and other
-            callables of the check → where they are.
+        code: module of the candidate → its class, and where that is written; `candidate()` and
+            other callables of the check → where they are.
     """
 
     maps: tuple[ErrorMap, ...] = ()

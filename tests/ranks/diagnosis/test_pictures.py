@@ -44,7 +44,7 @@ def test_a_sum_that_nobody_takes(gloo: Engine) -> None:
     line = inspect.getsourcelines(NotReduced.sum_output)[1]
     said = f"NotReduced of {__name__}, methods from test_pictures.py:{line}, forward at linear.py:"
     assert found.code[""].startswith(said)
-    assert found.code["build()"].startswith("candidates.py:")
+    assert found.code["candidate()"].startswith("candidates.py:")
 
 
 def test_the_boundary_where_it_is_seen_first(gloo: Engine) -> None:

@@ -95,15 +95,34 @@ def _counterexample(slug: str, found: dict[str, Any] | None) -> dict[str, Any] |
 
 
 def _written(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """The code of the check's callables, of the outermost module, of the one where it is seen
-    first, and of those that the diagnosis names."""
+    """The code of the check's callables, of the outermost module, of the one where it is seen first
+    and the one that gave the terms of a sum which nobody took, and of those that the diagnosis
+    names."""
     code, crossed = found["code"] or {}, found["boundaries"]
     names = {name for name in code if not name or name.endswith("()")}
     if crossed is not None and crossed["first"] is not None:
-        names |= {row["module"] for row in crossed["rows"][max(0, crossed["first"]) :][:1]}
+        places = (crossed["first"], _start_of_sum(crossed))
+        names |= {row["module"] for n, row in enumerate(crossed["rows"]) if n in places}
     told = f"{found['diagnosis']['message']} {found['first_divergence'] or ''}"
-    names |= {name for name in code if name and re.search(rf"(?<![\w.]){re.escape(name)}\b", told)}
+    for word in re.findall(r"\w[\w.]*\w", told):
+        around = (name for name in code if name and f"{word}.".startswith(f"{name}."))
+        names |= {max(around, key=len, default="")}
     return [(name, code[name]) for name in code if name in names]
+
+
+def _start_of_sum(crossed: dict[str, Any]) -> int | None:
+    """Where the terms of a sum come from that are still terms just before the first row that
+    differs."""
+    rows, first = crossed["rows"], crossed["first"]
+    if first is None or not 0 < first < len(rows):
+        return None
+    start: int = first
+    while start and (rows[start - 1]["fate"], rows[start - 1]["phase"]) == (
+        "sum",
+        rows[first]["phase"],
+    ):
+        start -= 1
+    return start if start < first else None
 
 
 def _modules(crossed: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -114,6 +133,7 @@ def _modules(crossed: dict[str, Any] | None) -> dict[str, Any] | None:
         {
             **row,
             "first": number == crossed["first"],
+            "gives": number == _start_of_sum(crossed),
             "name": row["module"] or "(outermost)",
             "bar": _bar(row["error"]),
         }

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.report.page.samples import FOUND
 from tpcheck.report import as_json
-from tpcheck.report.page import heat, timeline
+from tpcheck.report.page import heat, timeline, views
 
 MAP = as_json.counterexample(FOUND)["error_maps"][0]
 
@@ -56,6 +56,25 @@ def test_many_cells_are_a_path_per_colour() -> None:
     panel = heat.drawn(one)["panels"][0]
     assert panel["cells"] == [] and {path["level"] for path in panel["paths"]} == {"c0", "c3"}
     assert sum(path["d"].count("M") for path in panel["paths"]) == 64 * 64
+
+
+def test_the_code_that_is_listed_is_of_what_is_in_question() -> None:
+    """The check's callables, the outermost module, where it is seen first, where the terms of the
+    sum before come from, and the module of a tensor that the diagnosis names."""
+    fates = ["agrees", "sum", "sum", "differs"]
+    modules = ["in", "embed", "norm", "head"]
+    rows = [
+        {"module": m, "fate": fate, "phase": "forward"}
+        for m, fate in zip(modules, fates, strict=True)
+    ]
+    code = dict.fromkeys(["", *modules, "mlp", "mlp.up", "load()"], "x")
+    found = {
+        "code": code,
+        "boundaries": {"rows": rows, "first": 3},
+        "diagnosis": {"message": "mlp.up.weight: is wrong; headless is not"},
+        "first_divergence": None,
+    }
+    assert [name for name, _ in views._written(found)] == ["", "embed", "head", "mlp.up", "load()"]
 
 
 def entry(said: str) -> timeline.Entry:
