@@ -25,6 +25,7 @@ COMMANDS = [
     ["verify", "gone.py", "--corpus", "/dev/null/x"],
     ["verify", "gone.py", "--json", "/dev/null/x"],
     ["verify", "gone.py", "--json", "same", "--junit", "./same"],
+    ["verify", "gone.py", "--html", "same", "--junit", "./same"],
     ["verify", "gone.py", "--time-limit", "nan"],
     ["verify", "gone.py", "--time-limit", "inf"],
     ["verify", "gone.py", "--time-limit", "0"],
