@@ -169,13 +169,14 @@ def of_fuzz(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_mutants(report: dict[str, Any]) -> dict[str, Any]:
-    """The kill matrix of `tpcheck mutants`."""
+    """The kill matrix of `tpcheck mutants`. Its JSON has no verdict, and does not say whether the
+    run was interrupted: only that something survived is sure."""
     fates = [{**row, "fate": _fate(row)} for row in report["rows"]]
     survived = any(row["fate"] == "survived" for row in fates)
     return {
         "title": "tpcheck mutants",
         "report": report,
-        "verdict": "FAIL" if survived else "PASS",
+        "verdict": "FAIL" if survived else None,
         "rows": fates,
         "counts": _counts(row["fate"] for row in fates),
         "kinds": sorted({kind for row in fates for kind in row["kinds"]}),
@@ -190,12 +191,12 @@ def _fate(row: Mapping[str, Any]) -> str:
 
 
 def of_alarms(report: dict[str, Any]) -> dict[str, Any]:
-    """The page of `tpcheck calibrate alarms`."""
+    """The page of `tpcheck calibrate alarms`; of its verdict as of `mutants`."""
     tables = (("dtype", "by_dtype"), ("tp", "by_degree"), ("check", "by_check"))
     return {
         "title": "tpcheck calibrate alarms",
         "report": report,
-        "verdict": "FAIL" if report["alarms"] else "PASS",
+        "verdict": "FAIL" if report["alarms"] else None,
         "tables": [(name, report[field]) for name, field in tables],
         "troubled": report["troubled"] or {},
     }

@@ -59,6 +59,16 @@ def test_a_page_that_would_be_too_large_has_fewer_pictures_and_says_so(
     assert html(report).count("the page would be larger") == 2
 
 
+def test_a_report_without_a_verdict_is_not_given_a_pass() -> None:
+    mutants, alarms = copy.deepcopy(REPORTS["mutants"]), copy.deepcopy(REPORTS["alarms"])
+    assert "<title>FAIL" in html(mutants) and "<title>FAIL" in html(alarms)
+    mutants["rows"], alarms["alarms"] = mutants["rows"][1:], []
+    mutants["rows"][0] |= {"killed": False, "trouble": "can't run"}
+    for report in (mutants, alarms):
+        page = html(report)
+        assert "<title>tpcheck" in page and ">PASS<" not in page
+
+
 def hostile(value: Any, field: str = "") -> Any:
     """The report with something hostile in every text that may hold anything, and in every key."""
     if isinstance(value, str):
