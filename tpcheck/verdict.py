@@ -1,7 +1,6 @@
 """Verdicts and the evidence behind them: plain data, no torch.
 
-`PASS < UNKNOWN < FAIL`, the worst wins. `report/` turns these into sentences (`report/text.py`) and
-into JSON (`report/as_json.py`).
+`PASS < UNKNOWN < FAIL`, the worst wins. `report/` turns these into sentences, JSON and pages.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from tpcheck.event import Event
 from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
 from tpcheck.evidence.judged import Tensors
 from tpcheck.evidence.kinds import Kinds
+from tpcheck.evidence.pictures import Pictures
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import InPass, Pass
 from tpcheck.vocabulary import Code, Impasse, Kind, Rule
@@ -138,6 +138,7 @@ class CaseResult:
     unknown: str | None = None  # why nothing could be decided
     trace: list[list[Event]] = field(default_factory=list)  # [one of `ended`][collective]
     ended: list[int] = field(default_factory=list)  # the ranks that did, in order
+    code: dict[str, str] = field(default_factory=dict)  # module → where it is written, if examined
     printed: Mapping[int, str] = field(default_factory=dict)  # rank → what its process printed
     usage: float = 0.0  # the largest error / bound seen among values that agree
     bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # on one rank: held, due
@@ -203,6 +204,7 @@ class Counterexample:
     found_after: int = 0  # cases drawn up to the first failing one (0: one not drawn)
     trace: Mapping[int, list[Event]] = field(default_factory=dict)  # rank that ended → collectives
     printed: Mapping[int, str] = field(default_factory=dict)  # rank → what its process printed
+    pictures: Pictures | None = None  # for pages
 
 
 @dataclass

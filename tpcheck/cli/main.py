@@ -23,6 +23,7 @@ from tpcheck.cli.fuzz import fuzz
 from tpcheck.cli.init import init
 from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
+from tpcheck.cli.report import report
 from tpcheck.cli.verify import verify
 from tpcheck.engines import launch
 from tpcheck.errors import TROUBLE, UNDECIDED, InvalidArgument, NoRoom, Untrusted
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (init, verify, fuzz, replay, audit, mutants, doctor, bench):
+for verb in (init, verify, fuzz, replay, report, audit, mutants, doctor, bench):
     app.command()(verb)
 app.add_typer(calibrate)
 

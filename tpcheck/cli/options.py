@@ -193,6 +193,16 @@ Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="All evidence and digits, traces, kinds of case."),
 ]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option("--html", parser=path, callback=_writable, help="Write a page to hand on."),
+]
+PageFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", parser=path, callback=_writable, help="Default: F.html.", metavar="F.html"
+    ),
+]
 
 
 def integers(text: str, option: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from tpcheck.cli.options import (
     CorpusDir,
     Database,
     Examples,
+    HtmlFile,
     JsonFile,
     JunitFile,
     Ranks,
@@ -62,13 +64,14 @@ def verify(
     jobs: Annotated[int, typer.Option(help="Checks at a time.", **whole_number(1))] = 1,
     json: JsonFile = None,
     junit: JunitFile = None,
+    html: HtmlFile = None,
     corpus: CorpusDir = None,
     database: Database = None,
     github: Github = False,
     verbose: Verbose = False,
 ) -> None:
     """Collects Check objects, runs them, prints one verdict per check."""
-    _apart(json, junit)
+    _apart(json, junit, html)
     if _follows(engine):
         return
     asked: dict[str, Any] = {"examples": examples, "seed": seed, "degrees": integers(tp, "--tp")}
@@ -91,14 +94,14 @@ def verify(
                 dtypes=tuple(dtype.split(",")),
                 time_budget=seconds,
                 corpus=corpus_of(corpus, database),
-                kinds=verbose,
+                kinds=verbose or html is not None,
             )
             if doubts:
                 collect(chosen)  # what does not import starts no engine
             _run(run, chosen, options, time_limit, preload, first)
     except KeyboardInterrupt:
         run.stop()
-    reports = run.report(json, junit, github)
+    reports = run.report(json, junit, html, github)
     run.tell()
     if github:
         annotate(run.results, run.undecided)
@@ -168,11 +171,13 @@ def _follows(engine: str) -> bool:
     return True
 
 
-def _apart(json: Path | None, junit: Path | None) -> None:
+def _apart(json: Path | None, junit: Path | None, html: Path | None) -> None:
     """Two reports in one file would be one; a device or a pipe takes both."""
-    same = json and junit and os.path.realpath(json) == os.path.realpath(junit)
-    if json and same and (json.is_file() or not json.exists()):
-        raise InvalidArgument(f"--json and --junit are both {json}: give two files")
+    given = {"--json": json, "--junit": junit, "--html": html}
+    for (one, first), (other, second) in combinations(given.items(), 2):
+        same = first and second and os.path.realpath(first) == os.path.realpath(second)
+        if first and same and (first.is_file() or not first.exists()):
+            raise InvalidArgument(f"{one} and {other} are both {first}: give two files")
 
 
 @dataclass
@@ -298,9 +303,12 @@ class Run:
         if self.exit_code == TROUBLE:
             complain(text.troubles(self.results))
 
-    def report(self, json: Path | None, junit: Path | None, github: bool) -> Reports:
+    def report(
+        self, json: Path | None, junit: Path | None, html: Path | None, github: bool
+    ) -> Reports:
         """Writes the reports, before anything of them is printed."""
         from tpcheck.report import machine
+        from tpcheck.report.page import render
 
         about: dict[str, Any] = {
             "seconds": self.seconds,
@@ -310,9 +318,9 @@ class Run:
         run: dict[str, Any] = {"started": self.started, "seed": self.seed, "engine": self.engine}
         run |= {"ranks": self.ranks}
         reports = Reports()
-        reports.write(
-            json, lambda: machine.dumps(machine.json_report(self.results, **run, **about))
-        )
+        data = partial(machine.json_report, self.results, **run, **about)
+        reports.write(json, lambda: machine.dumps(data()))
+        reports.write(html, lambda: render.of_data(data()))
         reports.write(junit, lambda: machine.as_junit(self.results, **about))
         if github:
             summarize(reports, self.verdict, self.results, **about)

@@ -29,6 +29,61 @@ def line() -> str:
     return ""
 
 
+def written(module: nn.Module) -> dict[str, str]:
+    """Each of `module`'s modules by its qualified name: its class, and where the code of that is,
+    as far as it is the user's: `RowLinear of my.layers, forward at linear.py:118`; of a class that
+    takes its forward from another one its own first method, too."""
+    return {unwrapped(name): _code(type(inner)) for name, inner in module.named_modules()}
+
+
+def _code(kind: type) -> str:
+    said = [f"{kind.__name__} of {kind.__module__}"]
+    forward = getattr(getattr(kind, "forward", None), "__code__", None)
+    place = "" if forward is None else _place(forward)
+    if own := _first_method(kind, forward):
+        said.append(f"methods from {own}")
+    return ", ".join([*said, f"forward at {place}"] if place else said)
+
+
+def _first_method(kind: type, forward: Any) -> str:
+    """Where the methods begin that a class, or a class of its bases before the one that has its
+    forward, puts over that one's."""
+    for own in kind.__mro__:
+        found = [getattr(method, "__code__", None) for method in vars(own).values()]
+        codes = [code for code in found if code is not None]
+        if forward in codes:
+            return ""
+        if places := [place for code in codes if (place := _place(code))]:
+            return places[0]
+    return ""
+
+
+def place_of(function: object) -> str:
+    """Where a callable of the user's is written, and the functions that it closes over: it may be
+    a decorator's; nothing of what is not a function."""
+    function = getattr(function, "func", function)  # of a partial
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return ""
+    cells = getattr(function, "__closure__", None) or ()
+    inner = [getattr(_content(cell), "__code__", None) for cell in cells]
+    places = [_place(one) for one in (code, *inner) if one is not None]
+    return " over ".join(place for place in places if place)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
+
+
+def _place(code: Any) -> str:
+    """`file.py:line` of a user's function; else nothing."""
+    path = str(code.co_filename)
+    return f"{path.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if frames.is_users(path) else ""
+
+
 class Origin:
     """The modules of one candidate on one rank."""
 

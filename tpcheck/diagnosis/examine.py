@@ -16,12 +16,13 @@ from pathlib import Path
 from tpcheck.case import Case
 from tpcheck.causes.structure import DiagnosisFailed, NothingKnown
 from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled, Subject
-from tpcheck.diagnosis import diagnose
+from tpcheck.diagnosis import diagnose, pictures
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, values
 from tpcheck.diagnosis.hypotheses.kernels import of_kernels
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
 from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument, let_through
+from tpcheck.evidence.pictures import Boundaries, Pictures
 from tpcheck.oracle.effort import CLOSER, CONFIRM
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.protocol import folders, returned
@@ -44,12 +45,14 @@ class Examined:
 
     Args:
         again: what the case came to when it was run again; None where it was not.
+        pictures: what a page draws of it.
     """
 
     diagnosis: Diagnosis
     first_divergence: str | None
     mismatches: list[Mismatch]
     again: Verdict | None = None
+    pictures: Pictures | None = None
 
 
 def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
@@ -114,9 +117,13 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     shown = again if at is None and same else failed
     seen: FirstSeen | None = None
     inside: list[Local] = []
+    crossed: Boundaries | None = None
     if at is not None and _has_modules(posed):
         watched, borders = _watched(runner, posed, failed, at)
         place = None if borders is None else locate(failed, borders)
+        if borders is not None:
+            with contextlib.suppress(Exception):
+                crossed = pictures.boundaries(borders, place)
         if borders is not None and place is not None:
             found = (borders.local(b) for b in (place.border, place.fed) if b is not None)
             inside = [local for local in found if local is not None]
@@ -130,7 +137,13 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     own = of_kernels(facts) if runner.check.kernel is not None else None
     diagnosis = own or diagnose.diagnose(facts)
     seen = seen or diagnose.first_divergence(shown)
-    return _told(diagnosis, seen, shown.mismatches, again.verdict)
+    told = _told(diagnosis, seen, shown.mismatches, again.verdict)
+    with contextlib.suppress(Exception):  # a picture less is no reason to lose the diagnosis
+        entered = pictures.collectives(again)
+        code = again.code | pictures.callables(runner.check)
+        drawn = Pictures(pictures.maps(facts), crossed, entered, code)
+        told = replace(told, pictures=drawn)
+    return told
 
 
 def _spec(runner: Runner, case: Case) -> Spec:

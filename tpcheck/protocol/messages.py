@@ -87,6 +87,7 @@ class RankReport:
     bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # what → held, due
     usage: float = 0.0
     compared: dict[tuple[str, str], Entry] = field(default_factory=dict)  # placed as compared
+    code: dict[str, str] = field(default_factory=dict)  # module → where it is written, if examined
     extra: dict[str, int] = field(default_factory=dict)  # outputs that the reference has not → size
     compiles: bool = False  # whether the candidate hands something to `torch.compile`
     alarms: set[Rule] = field(default_factory=set)  # other rules that alarm, where asked for

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from tpcheck.comms.callsite import written
 from tpcheck.comms.trace import Recorder
 from tpcheck.errors import InvalidArgument
 from tpcheck.protocol.bundle import read_bundle
@@ -112,6 +113,8 @@ class RankRun:
     def know(self, module: nn.Module) -> None:
         """What the recorder tells by the module that it is in."""
         self.recorder.origin.know(module)
+        if self.work.dump:
+            self.report.code = written(module)
         if self.work.follow:
             self.recorder.origin.follow(module)
 

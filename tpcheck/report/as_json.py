@@ -29,7 +29,7 @@ from tpcheck.evidence import (
     TracesDiffer,
     WrongDtype,
 )
-from tpcheck.report import judged, kinds, left
+from tpcheck.report import drawn, judged, kinds, left
 from tpcheck.report.diagnoses.as_json import evidence_of
 from tpcheck.report.evidence import place, reason
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, FindingResult, Mismatch
@@ -74,6 +74,7 @@ def counterexample(found: Counterexample) -> dict[str, Any]:
         "engine": found.engine,
         "found_after": found.found_after,
         "printed": {str(rank): text for rank, text in found.printed.items()},
+        **plain(drawn.as_json(found.pictures)),
     }
 
 

@@ -66,6 +66,7 @@ def judge(
             )
     result.trace = [report.events for report in reports]
     result.ended = [report.rank for report in reports]
+    result.code = next((report.code for report in reports if report.code), {})
     return result
 
 

@@ -154,6 +154,7 @@ def _counterexample(
         engine=result.engine,
         first_divergence=examined.first_divergence,
         reproduce=command,
+        pictures=examined.pictures,
     )
 
 

@@ -212,6 +212,7 @@ class Search:
             found_after=self.tally.found_after(first),
             trace=dict(zip(found.ended, found.trace, strict=True)),
             printed=found.printed,
+            pictures=examined.pictures,
         )
 
     def _summary(self) -> CheckResult:

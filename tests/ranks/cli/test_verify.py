@@ -19,6 +19,7 @@ from tpcheck.search.search import Search
 
 def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reports = ["--json", "r/report.json", "--junit", "r/report.xml"]
+    reports += ["--html", "r/report.html"]
     assert run("verify", "checks.py::right", "--examples", "4", *reports) == 0
     report = json.loads((folder / "r/report.json").read_text())
     assert report["schema_version"] == 2 and report["verdict"] == "PASS"
@@ -35,6 +36,9 @@ def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixtur
     assert found["reproduce"] == f"tpcheck replay {found['id']}"
     suite = ElementTree.fromstring((folder / "r/report.xml").read_text()).find("testsuite")
     assert suite is not None and suite.get("failures") == "1"
+    assert run("report", "r/report.json", "-o", "r/again.html") == 0
+    page = (folder / "r/report.html").read_text()
+    assert page == (folder / "r/again.html").read_text() and found["reproduce"] in page
 
     # a new process sees the same mismatch to the last bit
     command = [sys.executable, "-m", "tpcheck", "replay", found["id"]]

@@ -29,6 +29,7 @@ COMMANDS = [
     ["fuzz", "gone.py", "--database", "/dev/null/x"],
     ["verify", "gone.py", "--json", "/dev/null/x"],
     ["verify", "gone.py", "--json", "same", "--junit", "./same"],
+    ["verify", "gone.py", "--html", "same", "--junit", "./same"],
     ["verify", "gone.py", "--time-limit", "nan"],
     ["verify", "gone.py", "--time-limit", "inf"],
     ["verify", "gone.py", "--time-limit", "0"],
@@ -88,6 +89,8 @@ COMMANDS = [
     ["bench", "--engine", "nccl"],
     ["bench", "--laps", "0"],
     ["bench", "--gate", "gone"],
+    ["report", LONG],
+    ["report", ""],
     ["doctor", "--ranks", "0"],
     ["\x1b[31m"],
 ]
@@ -115,8 +118,12 @@ def options_of_paths() -> list[list[str]]:
     for words, verbs in (([], app), (["calibrate"], calibrate)):
         for verb in (one.callback for one in verbs.registered_commands if one.callback):
             hints = get_type_hints(verb)
-            paths = [f"--{name}" for name, hint in hints.items() if hint in (Path, Path | None)]
-            needed = ["gone"] * ("id_or_file" in hints or "factory" in hints)
+            needed = ["gone"] * bool({"id_or_file", "factory", "file"} & {*hints})
+            paths = [
+                f"--{name}"
+                for name, hint in hints.items()
+                if hint in (Path, Path | None) and name != "file"
+            ]
             found += [[*words, verb.__name__, *needed, option, ""] for option in paths]
     return found
 
