@@ -87,9 +87,8 @@ class Hunt:
                 self._until = share(deadline, len(turn) - index)
                 count = min(SLICE, left[degree])
                 ran = self._search(self._stream(degree), count)
-                ended = ran < count and not self._late()
                 left[degree] -= ran
-                if ended:
+                if ran < count and not self._late():
                     self._hand_on(left, degree)
                 if self.failing:
                     self._look_lower([s for d, s in self._streams.items() if d < degree])

@@ -63,6 +63,15 @@ def left_out(trials: Trials, hunt: Hunt) -> list[str]:
     return notes + ([reasons.no_case(sorted(hunt.impossible))] if hunt.impossible else [])
 
 
+def most_used(ran: Iterable[CaseResult]) -> dict[str, float]:
+    """The largest error over bound that was right, by dtype."""
+    usage: dict[str, float] = {}
+    for result in ran:
+        dtype = result.case.dtype
+        usage[dtype] = max(usage.get(dtype, 0.0), result.usage)
+    return usage
+
+
 def left_behind(results: Iterable[CaseResult], effect: LeftBehind | None) -> list[LeftBehind]:
     """What the cases left behind, each thing once, after an effect that was seen of it."""
     found = [effect] if effect else []

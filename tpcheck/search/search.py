@@ -27,7 +27,7 @@ from tpcheck.search.kept import between_calls
 from tpcheck.search.kinds import kinds
 from tpcheck.search.news import Begun, Explains
 from tpcheck.search.options import Options
-from tpcheck.search.outcome import left_behind, left_out, undecided
+from tpcheck.search.outcome import left_behind, left_out, most_used, undecided
 from tpcheck.search.tally import Tally
 from tpcheck.search.trials import Anew, Onlooker, StateLeft, Trials
 from tpcheck.search.trouble import why
@@ -80,8 +80,8 @@ class Search:
         if anew is Anew.NONE:
             self.runner.renew()
         self.trials = Trials(self.runner, self.check.known, self.real, anew, self.onlooker)
-        keep = self._keep
-        self.hunt = self.hunter(self.check, self.engine.ranks, self.options, self.trials, keep)
+        about = self.engine.ranks, self.options, self.trials, self._keep
+        self.hunt = self.hunter(self.check, *about)
         self.tally = Tally(self.trials)
         self._saved: CaseResult | None = None  # the case of an earlier run that still fails
         self.confirmation = Confirmation(self.trials, fresh=self.options.fresh)
@@ -118,7 +118,7 @@ class Search:
             result.verdict, result.reason = Verdict.UNKNOWN, refuted
         if found is not None:
             self._fail(result, found)
-            result.notes += [reasons.saved_before()] if self._saved is not None else []
+            result.notes += [reasons.saved_before()] * (self._saved is not None)
         else:
             result.notes += left_out(self.trials, self.hunt)
         return result
@@ -219,10 +219,6 @@ class Search:
         """What ran, with the verdict that it comes to where no counterexample was found."""
         ran = [result for result in self.trials.results.values() if result.counts]
         looked = self.tally.looked()
-        usage: dict[str, float] = {}
-        for result in ran:
-            dtype = result.case.dtype
-            usage[dtype] = max(usage.get(dtype, 0.0), result.usage)
         judged = over(r.judged for r in ran if r.verdict is not Verdict.FAIL)
         verdict, reason = undecided(self.trials, self.hunt, ran, judged)
         return CheckResult(
@@ -235,7 +231,7 @@ class Search:
             dtypes=sorted({r.case.dtype for r in looked}),
             tp_degrees=sorted({r.case.tp for r in looked}),
             reason=reason,
-            usage=usage,
+            usage=most_used(ran),
             bytes=most_held(*(r.bytes for r in ran)),
             findings=self._findings(),
             judged=judged,

@@ -73,7 +73,7 @@ def verify(
     )
     Space(degrees, dtypes, MOST_RANKS)
     preload = preload_of(checks)
-    ranks = ranks_for(degrees, engine) if isinstance(engine, str) else engine.ranks
+    ranks = ranks_for(degrees, engine if isinstance(engine, str) else "gloo")
     with open_session(engine, ranks, preload=preload, confirm=True) as session:
         try:
             session.require_trust()

@@ -1,0 +1,171 @@
+"""A run of checks from the command line: goes on, is told of, and is reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpcheck.cli import signals
+from tpcheck.cli.console import complain, console
+from tpcheck.cli.github import summarize
+from tpcheck.cli.reports import Reports
+from tpcheck.errors import TROUBLE, Untrusted
+
+if TYPE_CHECKING:
+    from tpcheck.check import Check
+    from tpcheck.search.options import Options
+    from tpcheck.search.session import Session
+    from tpcheck.verdict import CheckResult, Verdict
+
+
+@dataclass
+class Run:
+    """What a run of checks came to.
+
+    Args:
+        jobs: how many checks run side by side.
+        checks: how many there are, once they are collected.
+        stopped, untrusted: why it is not complete, or not to be trusted.
+    """
+
+    seed: int
+    engine: str
+    ranks: int
+    jobs: int = 1
+    verbose: bool = False
+    checks: int | None = None
+    results: list[CheckResult] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    stopped: str | None = None
+    untrusted: str | None = None
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    begun: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+
+    @property
+    def undecided(self) -> str | None:
+        """Why the run as a whole decides nothing."""
+        return self.stopped or self.untrusted
+
+    @property
+    def verdict(self) -> Verdict:
+        from tpcheck.verdict import Verdict, worst
+
+        whole = [Verdict.UNKNOWN] if self.undecided else []
+        return worst([*(result.verdict for result in self.results), *whole])
+
+    @property
+    def exit_code(self) -> int:
+        from tpcheck.verdict import exit_code
+
+        return exit_code(self.results, undecided=self.undecided is not None)
+
+    def go(self, session: Session, targets: Sequence[str], options: Options) -> None:
+        """Collects the checks and runs them; each is told of when it is finished."""
+        from tpcheck.cli.running import Running
+        from tpcheck.search.verify import verify_all
+
+        checks = session.collect(targets)
+        self._collected(checks, session.skipped)
+        self._distrust(session.untrusted)
+        with signals.as_interrupt(), Running(checks) as follower:
+            told: dict[str, Any] = {"finished": self._finished, "follower": follower}
+            session.on_moment(follower.moment)
+            found = verify_all(checks, session, options, **told)
+        self.results, self.seconds = found, time.monotonic() - self.begun
+
+    def side_by_side(
+        self,
+        opened: Callable[..., AbstractContextManager[Session]],
+        preload: Sequence[str],
+        targets: Sequence[str],
+        options: Options,
+    ) -> None:
+        """The same in several processes, each of which opens a session."""
+        from tpcheck.cli.running import Running
+        from tpcheck.engines import require
+        from tpcheck.search.collect import collect, runnable
+        from tpcheck.search.session import preload_of
+        from tpcheck.workers.side_by_side import verify_side_by_side
+
+        require(self.engine, self.ranks)
+        checks, skipped = runnable(collect(targets))
+        self._collected(checks, skipped)
+        start = partial(opened, preload={*preload, *preload_of(checks)})
+        about: dict[str, Any] = {"engine": self.engine, "jobs": self.jobs}
+        try:
+            with signals.as_interrupt(), Running(checks) as follower:
+                about |= {"finished": self._finished, "follower": follower}
+                found = verify_side_by_side(checks, start, options, **about)
+            self.results = found
+        except Untrusted as error:
+            self._distrust(str(error))
+        self.seconds = time.monotonic() - self.begun
+
+    def _collected(self, checks: Sequence[Check], skipped: Mapping[str, str]) -> None:
+        from tpcheck.report import text
+
+        self.skipped, self.checks = dict(skipped), len(checks)
+        for name, reason in self.skipped.items():
+            console.print(text.skipped(name, reason))
+
+    def _distrust(self, why: str | None) -> None:
+        self.untrusted = why
+        if why is not None:
+            console.print(f"UNKNOWN {why}")
+
+    def stop(self) -> None:
+        """The run was interrupted."""
+        from tpcheck.report import reasons
+
+        self.stopped = reasons.interrupted(len(self.results), self.checks)
+        self.seconds = time.monotonic() - self.begun
+        console.print(f"UNKNOWN {self.stopped}")
+
+    def _finished(self, result: CheckResult) -> None:
+        from tpcheck.report import text
+
+        self.results.append(result)
+        console.print("\n".join([text.line(result), *text.notes(result)]))
+        if result.verdict is not Verdict.PASS:
+            console.print(f"\n{text.page(result, verbose=self.verbose)}\n")
+
+    def tell(self) -> None:
+        """Prints the sums; a check that can't run is a line on stderr, too."""
+        from tpcheck.report import summary, text
+
+        about: dict[str, Any] = {"skipped": len(self.skipped), "seconds": self.seconds}
+        after_page = self.results and self.results[-1].verdict is not Verdict.PASS
+        gap = "" if after_page else "\n"
+        console.print(gap + summary.summary(self.verdict, self.results, **about))
+        if self.exit_code == TROUBLE:
+            complain(text.troubles(self.results))
+
+    def report(
+        self, json: Path | None, junit: Path | None, html: Path | None, github: bool
+    ) -> Reports:
+        """Writes the reports, before anything of them is printed."""
+        from tpcheck.report import machine
+        from tpcheck.report.page import render
+
+        about: dict[str, Any] = {
+            "seconds": self.seconds,
+            "unknown": self.undecided,
+            "skipped": self.skipped,
+        }
+        run: dict[str, Any] = {"started": self.started, "seed": self.seed, "engine": self.engine}
+        run |= {"ranks": self.ranks}
+        reports = Reports()
+        data = partial(machine.json_report, self.results, **run, **about)
+        reports.write(json, lambda: machine.dumps(data()))
+        reports.write(html, lambda: render.of_data(data()))
+        reports.write(junit, lambda: machine.as_junit(self.results, **about))
+        if github:
+            summarize(reports, self.verdict, self.results, **about)
+        return reports
