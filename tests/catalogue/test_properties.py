@@ -68,7 +68,7 @@ def test_both_engines_see_the_same(gloo: Engine, threads: Engine, name: str) -> 
     cases = draw(CHECKS[name], 6)
     assert {case.tp for case in cases} == {2, 4}
     for case in cases:
-        posed = pose(CHECKS[name].spec, case)
+        posed = pose(CHECKS[name].spec, case, None)
         results = [Runner(CHECKS[name], engine).execute(posed) for engine in (gloo, threads)]
         assert [r.verdict for r in results] == [Verdict.PASS] * 2, case.describe()
         traces = [

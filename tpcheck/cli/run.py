@@ -130,6 +130,7 @@ class Run:
 
     def _finished(self, result: CheckResult) -> None:
         from tpcheck.report import text
+        from tpcheck.verdict import Verdict
 
         self.results.append(result)
         console.print("\n".join([text.line(result), *text.notes(result)]))
@@ -139,6 +140,7 @@ class Run:
     def tell(self) -> None:
         """Prints the sums; a check that can't run is a line on stderr, too."""
         from tpcheck.report import summary, text
+        from tpcheck.verdict import Verdict
 
         about: dict[str, Any] = {"skipped": len(self.skipped), "seconds": self.seconds}
         after_page = self.results and self.results[-1].verdict is not Verdict.PASS
