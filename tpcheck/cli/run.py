@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -133,7 +133,8 @@ class Run:
         from tpcheck.verdict import Verdict
 
         self.results.append(result)
-        console.print("\n".join([text.line(result), *text.notes(result)]))
+        told = result if self.verbose else replace(result, kinds=None)  # which pages have, too
+        console.print("\n".join([text.line(told), *text.notes(told)]))
         if result.verdict is not Verdict.PASS:
             console.print(f"\n{text.page(result, verbose=self.verbose)}\n")
 

@@ -24,7 +24,7 @@ _SIZES = {
     (True, -1, False): "{} of 1",
     (False, -1, False): "{} below the degree",
     (False, 0, True): "{} equal to the degree",
-    (False, 1, True): "{} a multiple of the degree",
+    (False, 1, True): "{} twice the degree, or a larger multiple",
     (False, 1, False): "{} above the degree and no multiple of it",
 }
 
