@@ -28,23 +28,36 @@ KNOWN = 1 << 40
 #: there: a run in float32 rounds what it is given, too, which one in float64 does not.
 OF_FLOAT32 = UNIT_ROUNDOFF[torch.float64] / UNIT_ROUNDOFF[torch.float32]
 OF_FLOAT64 = OF_FLOAT32 * MARGIN[torch.float64] / 2
+#: How far a run in float32 may be from one in float64, of a tensor's largest number: one that has
+#: taken another way there (another expert, another sign) says nothing of rounding in float64.
+APART = 2.0**-12
 #: A tensor of which no number is larger has lost digits in float32: below the normal range.
 FAINT = 2.0**-100
 
 
-def is_ordinary(values: Values, own: Values) -> bool:
-    """Whether the same tensors are there in a run in another dtype, all numbers are finite, and no
-    tensor is so small that it has lost digits for it."""
-    return all(key in own and _is_ordinary(value, own[key]) for key, value in values.items())
+def is_ordinary(values: Values, own: Values, dtype: torch.dtype) -> bool:
+    """Whether the same tensors are there in a run in another dtype, all numbers are finite, no
+    tensor is so small that it has lost digits for it, and one in float32 is near.
+
+    Args:
+        dtype: the case's.
+    """
+    apart = APART if dtype == torch.float64 else math.inf
+    return all(key in own and _is_ordinary(value, own[key], apart) for key, value in values.items())
 
 
-def _is_ordinary(value: Tensor, own: Tensor) -> bool:
+def _is_ordinary(value: Tensor, own: Tensor, apart: float) -> bool:
     if own.shape != value.shape:
         return False
     if not value.numel() or not value.is_floating_point():
         return True
     largest, other = float(value.abs().amax()), float(own.abs().amax())
-    return math.isfinite(largest + other) and (largest > FAINT or largest == other == 0.0)
+    if not math.isfinite(largest + other):
+        return False
+    if largest == other == 0.0:
+        return True
+    near = apart == math.inf or float((own - value).abs().amax()) <= apart * largest
+    return largest > FAINT and near
 
 
 def least(

@@ -143,8 +143,8 @@ class Study:
         """Whether all numbers are finite, and none is lost for its size."""
         if self.low is None:
             return False
-        runs = zip(self.exact, self.low, strict=True)
-        return all(floor.is_ordinary(a.values, b.values) for a, b in runs)
+        runs, dtype = zip(self.exact, self.low, strict=True), torch_dtype(self.passes.case)
+        return all(floor.is_ordinary(a.values, b.values, dtype) for a, b in runs)
 
     def _check_repeats(self, own: Run) -> None:
         if self._of.formula is self._of.exact:

@@ -74,8 +74,16 @@ def test_integers_may_differ_where_rounding_decides() -> None:
 def test_what_is_not_ordinary(value: list[float], own: list[float], ordinary: bool) -> None:
     key = ("output", "y")
     pair = {key: torch.tensor(value, dtype=F64)}, {key: torch.tensor(own, dtype=F64)}
-    assert floor.is_ordinary(*pair) is ordinary
-    assert not floor.is_ordinary(pair[0], {})
+    assert floor.is_ordinary(*pair, torch.float32) is ordinary
+    assert not floor.is_ordinary(pair[0], {}, torch.float32)
+
+
+def test_a_run_in_float32_that_has_gone_another_way_is_not_ordinary() -> None:
+    value, own = {("output", "y"): VALUE}, {("output", "y"): VALUE.float()}
+    assert floor.is_ordinary(value, own, F64)
+    own["output", "y"][0] = VALUE[1].float()
+    assert not floor.is_ordinary(value, own, F64)
+    assert floor.is_ordinary(value, own, torch.float32)  # which is off so itself
 
 
 def test_its_norm_is_that_of_as_many_errors_as_there_are_elements() -> None:
