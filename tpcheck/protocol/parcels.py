@@ -193,9 +193,9 @@ def write(files: Mapping[str, bytes], folders: Sequence[str], within: Path) -> N
         Broken: they are elsewhere.
         OSError: they can't be written.
     """
-    root = os.path.realpath(within)
+    root = Path(os.path.realpath(within))
     for name in (*folders, *files):
-        if not os.path.realpath(os.path.dirname(name)).startswith(root):
+        if not Path(os.path.realpath(os.path.dirname(name))).is_relative_to(root):
             raise Broken(f"it sent the file {name}, which is not of this run")
     for name in folders:
         Path(name).mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,8 @@ def test_files_and_folders(tmp_path: Path) -> None:
 
 def test_files_elsewhere_are_not_written(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    for name in (tmp_path / "else", tmp_path / "run" / ".." / "else", Path("/etc/tpcheck")):
+    out, beside = tmp_path / "run" / ".." / "else", tmp_path / "run of another" / "x"
+    for name in (tmp_path / "else", out, beside, Path("/etc/tpcheck")):
         with pytest.raises(Broken, match="not of this run"):
             parcels.write({str(name): b""}, [], tmp_path / "run")
     assert os.listdir(tmp_path) == ["run"]
