@@ -20,7 +20,7 @@ DRAW = "drawing, layout"
 REFERENCE = "reference in float64"
 OWN = "reference in the case's dtype"
 NOISE = "noisy runs, for the bounds"
-SPREAD = "spread of the noisy runs"
+SPREAD = "spread of each tensor"
 SAVE = "writing the bundle"
 RANK = "ranks, build to compare"
 WIRE = "to the ranks and back"
@@ -88,13 +88,16 @@ def time_line(runner: Runner, case: Case) -> dict[str, float]:
         for owner, attribute, part in (
             (running, "pose", DRAW),
             (expected, "first_run", REFERENCE),
+            (expected, "low_run", OWN),
             (expected, "own_run", OWN),
             (noise.Noise, "several", NOISE),
+            (expected, "least_of", SPREAD),
             (expected, "spreads_of", SPREAD),
             (files, "write_bundle", SAVE),
             (Engine, "run", WIRE),
             (Runner, "_judge", JUDGE),
             (running, "judged", JUDGE),
+            (running, "screened", LOOK),
             (running, "look_again", LOOK),
             (Runner, "restore", STATE),
         ):

@@ -33,7 +33,7 @@ def test_the_parts_of_an_example_make_up_the_whole(
     assert tuple(parts) == spans.PARTS
     assert sum(parts.values()) == pytest.approx(len(looks) - 1)
     assert parts[spans.SAVE] == 1.0 and parts[spans.STATE] > 0.0
-    once = {spans.REFERENCE, spans.OWN, spans.NOISE, spans.SPREAD, spans.RANK, spans.JUDGE}
+    once = {spans.REFERENCE, spans.OWN, spans.SPREAD, spans.RANK, spans.JUDGE}
     assert all(parts[part] > 0.0 for part in once), parts
 
 
@@ -46,5 +46,5 @@ def test_a_cell_is_measured_beside_the_bare_loop(
     (cell,) = grid.measure(small, told.append)
     assert told == [cell] and (cell.engine, cell.tp, cell.hidden) == ("gloo", 2, 4)
     assert len(cell.laps) == len(cell.bare) == 2 and min(cell.laps + cell.bare) > 0
-    assert cell.spent[spans.NOISE] > 0, "no case is posed before its time line is taken"
+    assert cell.spent[spans.OWN] > 0, "no case is posed before its time line is taken"
     assert cell.ratio == pytest.approx(statistics.median(cell.laps) / statistics.median(cell.bare))
