@@ -166,13 +166,14 @@ def test_a_signal_that_waits_is_taken_before_it_is_let_through() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_nothing_is_told_where_nothing_was_changed() -> None:
+def test_nothing_is_told_where_nothing_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = guard.of_rank()
     layer = nn.Linear(2, 2)
     layer(torch.ones(1, 2)).sum().backward()
     with torch.no_grad(), torch.autocast("cpu"):
         layer(torch.ones(1, 2))
-    os.environ.update(RANK="3", LOCAL_RANK="3", WORLD_SIZE="4")  # set anew for each case
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # set anew for each case
+        monkeypatch.setenv(name, "3")
     assert before.restore() == []
 
 
