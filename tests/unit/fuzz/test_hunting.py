@@ -233,6 +233,7 @@ def test_one_that_counts_its_cases_is_not(hunting: Hunting) -> None:
 
 def test_a_session_that_can_not_be_opened_is_an_error(hunting: Hunting) -> None:
     crew = Crew(lambda turn: None, [Worker()])
+    crew.hear = lambda seconds: iter([(crew.workers[0], None)])  # type: ignore[method-assign]
     with pytest.raises(InvalidArgument, match="killed"):
         hunting.run(crew, turns=1)  # type: ignore[arg-type]
     with pytest.raises(ZeroDivisionError):
