@@ -23,7 +23,6 @@ Values = Mapping[tuple[str, str], Tensor]
 #: As many samples as make σ known.
 KNOWN = 1 << 40
 
-
 #: Of a run in float32, what one in float64 would be off, and the half of what σ is enlarged by
 #: there: a run in float32 rounds what it is given, too, which one in float64 does not.
 OF_FLOAT32 = UNIT_ROUNDOFF[torch.float64] / UNIT_ROUNDOFF[torch.float32]

@@ -208,7 +208,7 @@ def pooled(grid: Tensor) -> Tensor:
     rows, columns, mean = grid.mean(1, keepdim=True), grid.mean(0, keepdim=True), grid.mean()
     if not mean > 0:
         return torch.zeros_like(grid)
-    pooled = rows * columns / mean
+    each = rows * columns / mean
     if min(grid.shape) < FEW:
-        pooled = torch.where(grid > 0, torch.maximum(pooled, mean), pooled)
-    return pooled
+        each = torch.where(grid > 0, torch.maximum(each, mean), each)
+    return each

@@ -15,8 +15,9 @@ from torch import nn
 
 from tpcheck.case import MOST_RANKS
 from tpcheck.comms import frames
-from tpcheck.errors import InvalidArgument, did_you_mean, let_through
+from tpcheck.errors import InvalidArgument, did_you_mean
 from tpcheck.figures.plan import Audit
+from tpcheck.first.factory import called
 from tpcheck.plan.audit import audit
 from tpcheck.plan.plan import Plan, as_plan
 from tpcheck.plan.unknown_style import fake_mesh, quiet
@@ -107,20 +108,9 @@ def _takes_mesh(build: Any) -> bool:
     return False
 
 
-def _call(target: str, function: Any, *given: Any) -> Any:
-    """Calls what the user named; what it raises is theirs to fix: one line."""
-    try:
-        return function(*given)
-    except InvalidArgument:
-        raise
-    except BaseException as error:
-        let_through(error)
-        raise InvalidArgument(f"{target} {frames.in_a_line(error)}") from error
-
-
 def _build(factory: str, build: Any, *given: Any) -> nn.Module:
     with torch.device("meta"):
-        model = _call(factory, build, *given)
+        model = called(factory, build, *given)
     if not isinstance(model, nn.Module):
         raise InvalidArgument(f"{factory} returned a {type(model).__name__}, not an nn.Module")
     return model
@@ -129,7 +119,7 @@ def _build(factory: str, build: Any, *given: Any) -> nn.Module:
 def _plan(target: str | None, model: nn.Module, default: Any = None) -> Plan:
     if target is not None:
         value = resolve(target)
-        return as_plan(_call(target, value, model) if inspect.isfunction(value) else value)
+        return as_plan(called(target, value, model) if inspect.isfunction(value) else value)
     shipped = getattr(model, "tp_plan", None)
     if shipped or default is not None:
         return as_plan(shipped or default)

@@ -218,7 +218,6 @@ def study(passes: Passes, of: References) -> Study:
 
     Args:
         passes: the walk in float64, over problems whose cotangents are still to be drawn.
-
     """
     with sdpa_kernel([SDPBackend.MATH]):
         before = torch.get_rng_state()
