@@ -73,6 +73,7 @@ _MODULES = (
 _OTHERS = (functools, json, math, operator, random, time)
 #: Packages of which every module that is loaded is looked after.
 _PACKAGES = ("torch.amp", "torch.nn.utils", "torch.optim")
+_PREFIXES = tuple(f"{package}." for package in _PACKAGES)
 #: Modules of which every class is, and of the packages all.
 _WITH_CLASSES = ("torch.nn", "torch.distributed.tensor", "torch.distributed.tensor.parallel")
 #: What is not callable and changes all the same only where somebody replaces it.
@@ -255,7 +256,7 @@ def _loaded() -> tuple[str, ...]:
 
 
 def _is_within(name: str) -> bool:
-    return any(name == package or name.startswith(f"{package}.") for package in _PACKAGES)
+    return name.startswith(_PACKAGES) and f"{name}.".startswith(_PREFIXES)
 
 
 def _has_classes(name: str) -> bool:

@@ -25,6 +25,8 @@ from tpcheck.ranks.forker import LOOK, Forker, preload
 
 #: What ranks would import in their first case.
 FIRST_USED = ["numpy.ctypeslib", "numpy.random"]
+#: What nearly every file of checks imports: else the template of each would load Hypothesis.
+OF_CHECKS = ["tpcheck.specs", "tpcheck.strategies"]
 #: Seconds in which a driver that dies lets go of the run's folder, after its socket has closed.
 LET_GO = 2.0
 
@@ -52,9 +54,8 @@ class Zygote(Forker):
         gc.disable()
         signal.signal(signal.SIGALRM, lambda *_: self._end() if not self.parent_lives() else None)
         signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
-        preload(
-            ["torch.distributed.tensor", "tpcheck.ranks.template", "tpcheck.specs", *FIRST_USED]
-        )
+        own = ["torch.distributed.tensor", "tpcheck.ranks.template"]
+        preload([*own, *OF_CHECKS, *FIRST_USED])
         sys.path[:] = wanted["path"]
         preload(wanted["preload"])
         from tpcheck.process.guard import read_ahead

@@ -28,11 +28,13 @@ def collect(targets: Iterable[str]) -> list[Check]:
             no check at all.
     """
     found: list[Check] = []
+    known: set[tuple[str, tuple[str, str] | None]] = set()
     for target in targets:
         path, name = parted(target)
         chosen = _select([load(file) for file in files_at(path)], path, name)
-        known = {(check.title, check.address()) for check in found}
-        found += [check for check in chosen if (check.title, check.address()) not in known]
+        places = [(check.title, check.address()) for check in chosen]
+        found += [c for c, place in zip(chosen, places, strict=True) if place not in known]
+        known.update(places)
     if not found:
         raise InvalidArgument(f"no Check found in {', '.join(targets)}")
     return found
