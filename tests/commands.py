@@ -1,5 +1,5 @@
 """`tpcheck …` as a command of its own, without paying for torch's import each time: a process that
-has loaded it forks one per command (`multiprocessing`'s fork server)."""
+has loaded it forks one per command (`multiprocessing`'s fork server), and its zygote."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests import ROOT
+from tests.spare import Spare
 
 #: What every command loads. Not the command line itself: its console reads the terminal's width
 #: from the environment when it is made.
@@ -20,6 +21,7 @@ LOADED = [
     "typer",
     "rich.console",
     "tpcheck.search.verify",
+    "tpcheck.ranks.template",
 ]
 
 
@@ -65,6 +67,7 @@ def _run(words: tuple[str, ...], folder: str, env: Mapping[str, str], printed: s
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
+    Spare().install()
     sys.path[:] = [folder, str(ROOT), *(p for p in sys.path if p not in ("", folder, str(ROOT)))]
     sys.argv = ["tpcheck", *words]
     from tpcheck.cli.main import main

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 
 #: Set anew for each case, as a launcher would (`ranks/worlds.py`).
@@ -16,8 +16,17 @@ _OF_EACH_CASE = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 Environment = dict[str, str]
 
 
+#: The environment when it was last read: as Python holds it, and as people know it.
+_read: tuple[dict[bytes, bytes], Environment] = {}, {}
+
+
 def read() -> Environment:
-    return {name: value for name, value in os.environ.items() if name not in _OF_EACH_CASE}
+    global _read
+    held: Mapping[bytes, bytes] = getattr(os.environb, "_data", os.environb)
+    if held != _read[0]:  # to decode it takes longer than all else that is read for a case
+        found = {name: value for name, value in os.environ.items() if name not in _OF_EACH_CASE}
+        _read = dict(held), found
+    return _read[1]
 
 
 def write(value: Environment) -> None:

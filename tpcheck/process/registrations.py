@@ -14,6 +14,9 @@ from tpcheck.process.aspects import Aspect
 #: Namespaces of torch's own operators.
 _OWN = ("aten", "prims", "c10d", "_c10d_functional")
 
+#: What was registered when it was last read, and of that what counts.
+_read: tuple[set[str], dict[str, bool]] = set(), {}
+
 
 def operators() -> Aspect:
     """Of which operators, on which device, another kernel is registered: `aten/mm/CPU`."""
@@ -21,8 +24,11 @@ def operators() -> Aspect:
 
 
 def _registered() -> dict[str, bool]:
+    global _read
     known: set[str] = getattr(torch.library, "_impls", set())  # all that Python has registered
-    return {key: True for key in known if key.partition("/")[0] in _OWN}
+    if known != _read[0]:  # thousands of keys, which hardly ever change
+        _read = known.copy(), {key: True for key in known if key.partition("/")[0] in _OWN}
+    return _read[1]
 
 
 def _unregister(before: dict[str, bool]) -> None:

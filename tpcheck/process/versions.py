@@ -27,7 +27,7 @@ class Versions:
 
     def __init__(self, owners: Iterable[Any]) -> None:
         self._spaces = [_space(owner) for owner in owners]
-        self._at = array("Q", map(id, self._spaces))
+        self._numbers = [_number(id(space)) for space in self._spaces] if _KNOWN else []
         self._seen = self._now()
 
     def anew(self) -> Versions:
@@ -52,7 +52,7 @@ class Versions:
         self._seen = self._now()
 
     def _now(self) -> array[int]:
-        return array("Q", map(_number, self._at) if _KNOWN else ())
+        return array("Q", [number.value for number in self._numbers])
 
 
 def _space(owner: Any) -> dict[Any, Any]:
@@ -62,9 +62,9 @@ def _space(owner: Any) -> dict[Any, Any]:
     return space
 
 
-def _number(at: int) -> int:
-    """That of the dict at this address."""
-    return ctypes.c_uint64.from_address(at + _AT).value
+def _number(at: int) -> ctypes.c_uint64:
+    """That of the dict at this address, as long as the dict lives."""
+    return ctypes.c_uint64.from_address(at + _AT)
 
 
 def _is_kept() -> bool:
@@ -72,10 +72,10 @@ def _is_kept() -> bool:
     if sys.implementation.name != "cpython" or sys.version_info >= (3, 13):
         return False
     space: dict[str, int] = {"a": 1}
-    numbers = [_number(id(space))]
+    numbers = [_number(id(space)).value]
     for change in (lambda: space.get("a"), lambda: space.update(a=2), lambda: space.pop("a")):
         change()
-        numbers.append(_number(id(space)))
+        numbers.append(_number(id(space)).value)
     first, read, updated, popped = numbers
     return first == read and len({first, updated, popped}) == 3
 

@@ -265,7 +265,7 @@ def test_faults_that_are_no_longer_told_can_not_be_restored() -> None:
 
 def test_a_state_that_can_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     before = guard.of_rank()
-    monkeypatch.setattr(os.environ, "items", replaced)
+    monkeypatch.setattr(os, "environb", None)
     (left,) = before.restore()
     assert (left.name, left.restored) == (guard.UNREADABLE, False)
 
