@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpcheck import __version__
+from tpcheck.process.cores import cores
 
 
 def where() -> dict[str, Any]:
@@ -54,8 +55,3 @@ def processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

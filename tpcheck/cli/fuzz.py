@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from tpcheck.cli.options import (
 from tpcheck.cli.reports import Reports
 from tpcheck.cli.view import View
 from tpcheck.errors import TROUBLE
+from tpcheck.process.cores import cores
 from tpcheck.search import files
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def fuzz(
         dtypes=tuple(dtype.split(",")),
         corpus=corpus_of(corpus, database),
     )
-    at_once = jobs or (1 if engine == "nccl" else os.cpu_count() or 1)
+    at_once = jobs or (1 if engine == "nccl" else cores())
     view = View()
     subjects, start, size = _prepared(targets or PROPERTIES, options, engine, ranks, time_limit)
     hunting = _hunting(subjects, options, state, fresh, view, ranks=size, time_limit=time_limit)

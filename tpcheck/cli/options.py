@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from tpcheck import given
 from tpcheck.errors import InvalidArgument
+from tpcheck.process.cores import cores
 
 if TYPE_CHECKING:
     from tpcheck.search.corpus import Corpus
@@ -76,7 +78,20 @@ Jobs = Annotated[
 
 def at_once(jobs: int | None, engine: str) -> int:
     """How many processes `--jobs` asks for."""
-    return jobs or (1 if engine == "nccl" else min(JOBS, os.cpu_count() or 1))
+    return jobs or (1 if engine == "nccl" else min(JOBS, cores()))
+
+
+def carried(engine: str, ranks: int, checks: Callable[[], int]) -> int:
+    """How many checks run at a time where `--jobs` does not say it: each rank has a processor, and
+    each of the processes, which load torch first, more than one check.
+
+    Args:
+        checks: how many there are; asked only where it matters.
+    """
+    if engine in ("nccl", "torchrun"):  # a GPU has one job, and a launch one set of ranks
+        return 1
+    most = min(JOBS, cores() // ranks)
+    return max(1, min(most, checks() // 2)) if most > 1 else 1
 
 
 def _seconds(text: str | float) -> float:

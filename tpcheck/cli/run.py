@@ -29,7 +29,7 @@ class Run:
     """What a run of checks came to.
 
     Args:
-        jobs: how many checks run side by side.
+        jobs: how many checks run side by side; 0 until it is known, where nobody has said it.
         checks: how many there are, once they are collected.
         stopped, untrusted: why it is not complete, or not to be trusted.
     """

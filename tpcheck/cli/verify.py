@@ -26,6 +26,7 @@ from tpcheck.cli.options import (
     Targets,
     TimeLimit,
     Verbose,
+    carried,
     corpus_of,
     duration,
     integers,
@@ -53,7 +54,10 @@ def verify(
     time_budget: Annotated[str | None, typer.Option(help="For all checks: 90s, 2m.")] = None,
     ranks: Ranks = None,
     time_limit: TimeLimit = 30.0,
-    jobs: Annotated[int, typer.Option(help="Checks at a time.", **whole_number(1))] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Checks at a time; default: one per rank's core.", **whole_number(1)),
+    ] = None,
     json: JsonFile = None,
     junit: JunitFile = None,
     html: HtmlFile = None,
@@ -70,11 +74,11 @@ def verify(
     seconds = None if time_budget is None else duration(time_budget)
     chosen = targets or PROPERTIES
     doubts, preload = files.look(chosen), files.heavy_imports(chosen)
-    run = Run(seed=seed, engine=engine, ranks=ranks or 0, jobs=jobs, verbose=verbose)
+    run = Run(seed=seed, engine=engine, ranks=ranks or 0, jobs=jobs or 0, verbose=verbose)
     try:
         with (
             signals.as_interrupt(),
-            ahead("" if doubts or jobs > 1 else engine, preload) as first,
+            ahead("" if doubts or (jobs or 1) > 1 else engine, preload) as first,
         ):
             with signals.loading():
                 from tpcheck.report import machine  # noqa: F401 - what `tell` needs
@@ -119,11 +123,21 @@ def _run(
     run.ranks = run.ranks or ranks_for(options.degrees, run.engine)
     Space(options.degrees, options.dtypes, run.ranks)
     opened = partial(open_session, run.engine, run.ranks, time_limit=time_limit, confirm=True)
+    run.jobs = run.jobs or carried(run.engine, run.ranks, partial(_count, targets))
     if run.jobs > 1:
+        if first is not None:
+            first.end()  # each process has its own
         run.side_by_side(opened, preload, targets, options)
         return
     with opened(preload=preload, ahead=first) as session:
         run.go(session, targets, options)
+
+
+def _count(targets: Sequence[str]) -> int:
+    """How many checks there are."""
+    from tpcheck.search.collect import collect
+
+    return len(collect(targets))
 
 
 def _require_launch(run: Run, size: int, degrees: Sequence[int]) -> None:

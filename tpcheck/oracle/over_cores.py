@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from tpcheck.process.cores import cores
+
 T = TypeVar("T")
 
 #: Runs that a child makes, at least. With fewer, it costs more to hand them over than to make them.
@@ -39,7 +41,7 @@ def over_cores(
     Raises:
         BaseException: what a run raises.
     """
-    count = min(_cores(), len(runs) // least)
+    count = min(cores(), len(runs) // least)
     here = runs if instead is None else instead
     if count < (2 if instead is None else 1) or not _may_fork():
         return [run() for run in here]
@@ -60,10 +62,6 @@ def over_cores(
         for child in children:
             child.end()
     return [found[i] for i in range(len(runs))]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def _may_fork() -> bool:

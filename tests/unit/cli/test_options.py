@@ -32,3 +32,33 @@ def test_a_report_may_go_to_a_device_in_a_folder_that_is_not_ours(
         options._writable(tmp_path / "report.json")
     with pytest.raises(InvalidArgument, match="can't keep cases"):
         options._keeps(tmp_path / "cases")
+
+
+@pytest.mark.parametrize(
+    ("processors", "engine", "ranks", "checks", "jobs"),
+    [
+        (2, "gloo", 4, 90, 1),
+        (16, "gloo", 4, 90, 4),
+        (16, "gloo", 8, 90, 2),
+        (128, "threads", 4, 90, options.JOBS),
+        (16, "gloo", 4, 5, 2),  # each loads torch for two checks or more
+        (16, "gloo", 4, 1, 1),
+        (16, "nccl", 4, 90, 1),
+        (16, "torchrun", 4, 90, 1),
+    ],
+)
+def test_as_many_checks_at_a_time_as_the_processors_carry(
+    monkeypatch: pytest.MonkeyPatch,
+    processors: int,
+    engine: str,
+    ranks: int,
+    checks: int,
+    jobs: int,
+) -> None:
+    monkeypatch.setattr(options, "cores", lambda: processors)
+    assert options.carried(engine, ranks, lambda: checks) == jobs
+
+
+def test_checks_are_not_counted_where_it_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "cores", lambda: 2)
+    assert options.carried("gloo", 4, lambda: pytest.fail("counted")) == 1

@@ -27,7 +27,7 @@ COUNT = 2 * SHARE
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def give(count: int) -> None:
-        monkeypatch.setattr(module, "_cores", lambda: count)
+        monkeypatch.setattr(module, "cores", lambda: count)
 
     return give
 
