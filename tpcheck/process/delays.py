@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from os import getpid
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Delay:
     ) -> None:
         self._tasks = Path(f"/proc/{getpid() if process is None else process}/task")
         self._thread, self._running = thread, running
+        self._waits: dict[str, tuple[list[int], int]] = {}  # thread → what it had, and since when
         self._before = self._counted()
         self._told = 0.0
 
@@ -51,8 +53,20 @@ class Delay:
         with contextlib.suppress(OSError):
             for thread in os.listdir(self._tasks) if self._thread is None else [str(self._thread)]:
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    ran, waited, _ = map(
-                        int, (self._tasks / thread / "schedstat").read_text().split()
-                    )
-                    found[thread] = waited + ran * self._running
+                    counts = [*map(int, (self._tasks / thread / "schedstat").read_text().split())]
+                    ran, waited, _ = counts
+                    found[thread] = waited + ran * self._running + self._goes_on(thread, counts)
         return found
+
+    def _goes_on(self, thread: str, counts: list[int]) -> int:
+        """Nanoseconds for which it has waited by now, as far as that was seen: the system counts a
+        wait when it is over, which on a crowded machine may be half a minute later."""
+        _, _, state = (self._tasks / thread / "stat").read_text().rpartition(")")
+        if not state.lstrip().startswith("R"):
+            self._waits.pop(thread, None)
+            return 0
+        now = time.monotonic_ns()
+        before, since = self._waits.setdefault(thread, (counts, now))
+        if before != counts:  # it ran, and may still do so
+            self._waits[thread], since = (counts, now), now
+        return now - since
