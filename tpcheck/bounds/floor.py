@@ -1,5 +1,6 @@
 """The least that σ can be: what one run in the case's dtype, its products split as over ranks, is
-off, its rows and columns pooled, and what storing each number rounds: an error uniform in ±u|y|.
+off, its rows and columns pooled, and what storing each number that is off rounds: an error uniform
+in ±u|y|.
 
 Every later σ is at least as large but for what one sample strays: it has the same errors in more
 runs. Limits are those of a σ that is known, which are the smallest, so what is within them would be
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,9 +25,14 @@ Values = Mapping[tuple[str, str], Tensor]
 KNOWN = 1 << 40
 
 #: Of a run in float32, what one in float64 would be off, and the half of what σ is enlarged by
-#: there: a run in float32 rounds what it is given, too, which one in float64 does not.
+#: there: of one run, and not of many.
 OF_FLOAT32 = UNIT_ROUNDOFF[torch.float64] / UNIT_ROUNDOFF[torch.float32]
 OF_FLOAT64 = OF_FLOAT32 * MARGIN[torch.float64] / 2
+#: By how much the variance of a run whose products are split may be larger than that of one whose
+#: are not: each product is rounded twice in place of once. More comes from what only that run met,
+#: as an element whose sign turned, and would hide faults beside it; less, and what is large is
+#: rarely within.
+SPLIT = 2.0
 #: How far a run in float32 may be from one in float64, of a tensor's largest number: one that has
 #: taken another way there (another expert, another sign) says nothing of rounding in float64.
 APART = 2.0**-12
@@ -34,55 +40,79 @@ APART = 2.0**-12
 FAINT = 2.0**-100
 
 
-def is_ordinary(values: Values, own: Values, dtype: torch.dtype) -> bool:
-    """Whether the same tensors are there in a run in another dtype, all numbers are finite, no
-    tensor is so small that it has lost digits for it, and one in float32 is near.
+def is_ordinary(values: Values, low: Values, dtype: torch.dtype) -> bool:
+    """Whether the same tensors are there in a run in another dtype, all numbers are finite, all
+    integers the same, no tensor is so small that it has lost digits for it, and one in float32 is
+    near.
 
     Args:
         dtype: the case's.
     """
     apart = APART if dtype == torch.float64 else math.inf
-    return all(key in own and _is_ordinary(value, own[key], apart) for key, value in values.items())
+    return all(key in low and _is_ordinary(value, low[key], apart) for key, value in values.items())
 
 
-def _is_ordinary(value: Tensor, own: Tensor, apart: float) -> bool:
-    if own.shape != value.shape:
+def _is_ordinary(value: Tensor, low: Tensor, apart: float) -> bool:
+    if low.shape != value.shape:
         return False
-    if not value.numel() or not value.is_floating_point():
+    if not (value.is_floating_point() and low.is_floating_point()):
+        return torch.equal(value.double(), low.double())  # else rounding decides
+    if not value.numel():
         return True
-    largest, other = float(value.abs().amax()), float(own.abs().amax())
+    largest, other = float(value.abs().amax()), float(low.abs().amax())
     if not math.isfinite(largest + other):
         return False
     if largest == other == 0.0:
         return True
-    near = apart == math.inf or float((own - value).abs().amax()) <= apart * largest
+    near = apart == math.inf or float((low - value).abs().amax()) <= apart * largest
     return largest > FAINT and near
 
 
-def least(
-    value: Tensor, own: Tensor, dtype: torch.dtype, *, chance: float, reduced: bool
-) -> Spread:
+@dataclass(frozen=True)
+class Runs:
+    """One tensor, as runs in the case's dtype, or in float32 for float64, have it; finite.
+
+    Args:
+        low: products are split over the ranks, where it accumulates in more than it stores.
+        own: they are not.
+        right: what both would be if nothing rounded, float64.
+    """
+
+    low: Tensor
+    own: Tensor
+    right: Tensor
+
+
+def least(value: Tensor, runs: Runs, dtype: torch.dtype, *, chance: float, reduced: bool) -> Spread:
     """How far rounding may move a tensor at least.
 
     Args:
-        value: as expected, finite.
-        own: the same in the case's dtype, or in float32 for float64; finite.
+        value: as expected, float64, finite.
         dtype: the case's.
         chance: of an alarm over a correct tensor, were σ known.
         reduced: whether it may be a sum over ranks, so that a common scale error is looked for.
     """
-    off = own.double() - value
-    if not own.is_floating_point():  # what rounding decides, and no other
-        none = torch.inf if own.dtype == torch.bool else 1.0
-        return Spread(torch.where(off != 0, off.abs() * none, 0.0), KNOWN, KNOWN, chance)
-    off *= OF_FLOAT64 if dtype == torch.float64 else 1.0
-    sigma = pooled(in_rows(off.square_())).reshape(off.shape).sqrt_()
-    if bool(sigma.any()):  # else nothing rounds
-        stored = UNIT_ROUNDOFF[dtype] * MARGIN.get(dtype, 2.0) / 2 / math.sqrt(3)
-        sigma = torch.maximum(sigma, value.abs() * stored)
+    if not value.numel() or not runs.low.is_floating_point():
+        return Spread(torch.zeros_like(value), KNOWN, KNOWN, chance)
+    off, own = runs.low.double() - runs.right, runs.own.double() - runs.right
+    each = torch.minimum(_pooled(off), SPLIT * _pooled(own))
+    sigma = each.sqrt() * (OF_FLOAT64 if dtype == torch.float64 else 1.0)
+    rounds = (off != 0) & (sigma > 0)  # what is only moved does not
+    sigma = torch.where(rounds, sigma.maximum(_stored(value, runs.low, dtype)), sigma)
     found = Spread(sigma, KNOWN, KNOWN, chance, least=True)
-    if not reduced or not value.numel():
+    if not reduced:
         return found
     # of errors that are independent: those of runs have more in common
     gain = float((value / sigma).nan_to_num_(0.0, 0.0, 0.0).square_().sum().sqrt())
     return replace(found, gain=gain, runs=KNOWN, elements=value.numel())
+
+
+def _pooled(off: Tensor) -> Tensor:
+    return pooled(in_rows(off.square())).reshape(off.shape)
+
+
+def _stored(value: Tensor, low: Tensor, dtype: torch.dtype) -> Tensor:
+    """σ of what storing each number rounds, in the dtype that the reference gives it."""
+    wide = dtype == torch.float64
+    u = UNIT_ROUNDOFF[dtype] * MARGIN[dtype] / 2 if wide else UNIT_ROUNDOFF.get(low.dtype, 0.0)
+    return value.abs() * (u / math.sqrt(3))

@@ -17,8 +17,9 @@ aten = torch.ops.aten
 
 
 class SplitProducts(Dispatch):
-    """Runs products of floating point as sums of partial products, one after the other, each
-    rounded to what it is stored in: what an all-reduce over `degree` ranks leaves.
+    """Runs products of floating point as sums of partial products, each rounded to what it is
+    stored in, and so is the sum: the least that an all-reduce over `degree` ranks leaves, whose
+    sums of some of the parts may be rounded, too.
 
     Args:
         degree: R, into how many parts the dim that is summed over is split, or its size.
@@ -47,12 +48,13 @@ class SplitProducts(Dispatch):
         if parts < 2:
             return func(a, b)
         pairs = zip(a.tensor_split(parts, -1), b.tensor_split(parts, -2), strict=True)
-        total: Tensor | None = None
-        for left, right in pairs:
-            product = func(left, right)
-            total = product if total is None else total.add_(product)
-        assert total is not None, "there are two parts or more"
-        return total
+        first, *others = (func(left, right) for left, right in pairs)
+        if not first.is_floating_point():
+            return sum(others, start=first)
+        total = first.to(torch.promote_types(first.dtype, torch.float32))
+        for product in others:
+            total += product
+        return total.to(first.dtype)
 
 
 _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default})

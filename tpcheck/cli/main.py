@@ -64,13 +64,17 @@ def main(arguments: list[str] | None = None) -> None:
     a traceback, and decides nothing."""
     can_write_anything()
     ending = exits.refused(for_good=arguments is None)
-    with ending, signals.heard() as heard, signals.untold():
-        try:
-            _run(arguments)
-        except SystemExit:
-            if heard.first is not None:  # typer knows of Ctrl-C alone
-                sys.exit(heard.exit_code)
-            raise
+    try:
+        with ending, signals.heard() as heard, signals.untold():
+            try:
+                _run(arguments)
+            except SystemExit:
+                if heard.first is not None:  # typer knows of Ctrl-C alone
+                    sys.exit(heard.exit_code)
+                raise
+    finally:
+        if arguments is None:
+            signals.end_at_once()
 
 
 def _run(arguments: list[str] | None) -> None:

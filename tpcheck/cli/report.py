@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from tpcheck.cli.console import console
 from tpcheck.cli.options import PageFile, path
+from tpcheck.errors import InvalidArgument
 
 
 def report(
@@ -21,6 +23,9 @@ def report(
     from tpcheck.report import machine
     from tpcheck.report.page import render
 
+    page = render.of_file(file)
     where = output or file.with_suffix(".html")
-    machine.write(where, render.of_file(file))
+    if os.path.realpath(where) == os.path.realpath(file):
+        raise InvalidArgument(f"the page would take the place of the report {file}: give -o FILE")
+    machine.write(where, page)
     console.print(f"wrote {where}")

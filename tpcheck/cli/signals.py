@@ -168,6 +168,15 @@ def untold() -> Iterator[None]:
         sys.unraisablehook = before
 
 
+def end_at_once() -> None:
+    """The process has said all that it has to say: another Ctrl-C ends it there and then. What runs
+    at its exit would tell of it in a traceback, and may wait for others."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    code = exit_code()
+    signal.signal(signal.SIGINT, lambda *_: _exit(code))
+
+
 def exit_code() -> int:
     """What an interrupted run ends with."""
     return _signals.exit_code

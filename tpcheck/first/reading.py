@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through
 from tpcheck.first.inputs import Given
 from tpcheck.placement import Blocks, Placement, Replicate, Shard, by_axis
@@ -61,10 +62,23 @@ class Whole:
     outputs: dict[str, tuple[int, ...]]
 
 
-def whole(module: nn.Module, given: Sequence[Tensor]) -> Whole:
-    """Of a module that is not sharded, with what its forward gives."""
-    with torch.no_grad():
-        outputs = named_outputs(module(*given)) if given else {}
+def whole(module: nn.Module, inputs: Sequence[Given]) -> Whole:
+    """Of a module that is not sharded, with what its forward gives.
+
+    Raises:
+        InvalidArgument: its forward does not take these.
+    """
+    given = [one.tensor() for one in inputs]
+    try:
+        with torch.no_grad():
+            outputs = named_outputs(module(*given)) if given else {}
+    except InvalidArgument:
+        raise
+    except BaseException as error:
+        let_through(error)
+        sizes = ", ".join(f"{one.name} {one.sizes()}" for one in inputs)
+        said = frames.in_a_line(error)
+        raise InvalidArgument(f"forward of {sizes} {said}: give --input as it takes it") from error
     return Whole(tensors_of(module), {name: tuple(y.shape) for name, y in outputs.items()})
 
 

@@ -51,7 +51,7 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
     module = _module(factory, factory())
     entries = dict(as_plan(plan.value).entries)
     given = told(inputs) or guessed(module, factory.target)
-    of = whole(module, [one.tensor() for one in given])
+    of = whole(module, given)
 
     def build(mesh: Any) -> nn.Module:
         made = _module(factory, factory())
@@ -109,7 +109,7 @@ def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[s
         else:
             module = _module(reference, reference())
         given = told(inputs) or guessed(module, (reference or factory).target)
-        of = whole(module, [one.tensor() for one in given])
+        of = whole(module, given)
     found = read(of, lambda mesh: _module(factory, factory(mesh)), given)
     params = _params(found, of)
     body = _of_inputs(given, found, params)

@@ -25,6 +25,7 @@ from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.reference import References, build_reference
 from tpcheck.oracle.repeats import check_repeats
 from tpcheck.oracle.runs import (
+    Low,
     first_run,
     formula_run,
     low_run,
@@ -112,9 +113,9 @@ class Study:
         return own_run(self.passes, self._of.low)
 
     @functools.cached_property
-    def low(self) -> Run | None:
+    def low(self) -> Low | None:
         """What the least bounds are of."""
-        return low_run(self.passes, self._of)
+        return low_run(self.passes, self._of, self.exact, lambda: self.own)
 
     @functools.cached_property
     def sizes(self) -> Run | None:
@@ -129,8 +130,8 @@ class Study:
             InvalidArgument: it gives other numbers.
         """
         if effort is FLOOR and self._is_ordinary():
-            assert self.low is not None, "it is ordinary"
-            self._check_repeats(self.low)
+            # of float64 it is the run beside that in float32 that shows it
+            self._check_repeats(self.exact if self._is_wide else self.own)
             return FLOOR
         effort = SCREEN if effort is FLOOR else effort
         own, _ = self.own, self.run(effort)
@@ -139,12 +140,21 @@ class Study:
             self._checked = True
         return effort
 
+    @property
+    def _is_wide(self) -> bool:
+        return self.passes.case.dtype == "float64"
+
     def _is_ordinary(self) -> bool:
-        """Whether all numbers are finite, and none is lost for its size."""
+        """Whether all numbers are finite, none is lost for its size, and no run goes another
+        way."""
         if self.low is None:
             return False
-        runs, dtype = zip(self.exact, self.low, strict=True), torch_dtype(self.passes.case)
-        return all(floor.is_ordinary(a.values, b.values, dtype) for a, b in runs)
+        dtype = torch_dtype(self.passes.case)
+        pairs = [(self.exact, self.low.low), (self.exact, self.low.own)]
+        if self._is_wide:
+            pairs = [(self.exact, self.low.right), (self.low.right, self.low.low)]
+        each = [both for runs in pairs for both in zip(*runs, strict=True)]
+        return all(floor.is_ordinary(a.values, b.values, dtype) for a, b in each)
 
     def _check_repeats(self, own: Run) -> None:
         if self._of.formula is self._of.exact:
@@ -184,11 +194,13 @@ class Study:
     def _at_least(self, i: int) -> Expected:
         """What the reference gives of one problem, under the least bounds."""
         assert self.low is not None, "else SCREEN is the least"
-        right, low, dtype = self.exact[i], self.low[i].values, torch_dtype(self.passes.case)
-        spreads = least_of(right.values, low, dtype, FLOOR)
+        right, dtype = self.exact[i], torch_dtype(self.passes.case)
+        low, own, at = (run[i].values for run in (self.low.low, self.low.own, self.low.right))
+        runs = {key: floor.Runs(low[key], own[key], at[key].double()) for key in right.values}
+        spreads = least_of(right.values, runs, dtype, FLOOR)
         if self.sizes:
             spreads = integers.spreads(spreads, self.sizes[i].values, dtype)
-        own = right.values if dtype == torch.float64 else low
+        own = right.values if self._is_wide else own
         about = (spreads, own, self._unused([], []), right.most, right.masks)
         return Expected(right.cotangents, right.values, *about)
 

@@ -4,13 +4,14 @@ its terms."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tpcheck.bounds.split import SplitProducts
 from tpcheck.oracle.noise import Noise, Run
@@ -51,18 +52,63 @@ def own_run(passes: Passes, low: Any) -> Run:
     return replace(passes, dtype=torch_dtype(passes.case))(low)
 
 
-def low_run(passes: Passes, of: References) -> Run | None:
-    """What `bounds/floor` is shown: a run in the case's dtype, in float32 for float64; None where
-    it can't be in that. Where products accumulate in more than they are stored in, each is split
-    over the ranks: what a partial sum rounds is then most of its error."""
+@dataclass(frozen=True)
+class Low:
+    """What `bounds/floor` is shown.
+
+    Args:
+        low: a run in the case's dtype, in float32 for float64. Where products accumulate in more
+            than they are stored in, each is split over the ranks: what a partial sum rounds is then
+            most of its error.
+        own: the same of products that are not split.
+        right: in float64, on the numbers that these had.
+    """
+
+    low: Run
+    own: Run
+    right: Run
+
+
+def low_run(passes: Passes, of: References, exact: Run, own: Callable[[], Run]) -> Low | None:
+    """None where the reference can't run in float32, of a case in float64.
+
+    Args:
+        exact: the run in float64.
+        own: makes the one in the case's dtype.
+    """
     case = passes.case
     if case.dtype == "float64":
         with contextlib.suppress(Exception):  # a reference may ask for the case's own dtype
-            return replace(passes, dtype=torch.float32)(of.narrow())
+            return _in_float32(passes, of)
         return None
-    halves = torch.finfo(torch_dtype(case)).bits < 32
-    with SplitProducts(case.tp) if halves else contextlib.nullcontext():
-        return own_run(passes, of.low)
+    plain = own()
+    if case.tp == 1 or torch.finfo(torch_dtype(case)).bits >= 32:
+        return Low(plain, plain, exact)
+    with SplitProducts(case.tp):
+        return Low(own_run(passes, of.low), plain, exact)
+
+
+def _in_float32(passes: Passes, of: References) -> Low:
+    """Both runs are on numbers that float32 holds: what it rounds of what it is given, float64
+    would not."""
+
+    def held(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        floats = (n for n, t in tensors.items() if t.is_floating_point())
+        return {**tensors, **{n: tensors[n].float().to(tensors[n].dtype) for n in floats}}
+
+    problems = [
+        replace(
+            p,
+            params=held(p.params),
+            inputs=[held(inputs) for inputs in p.inputs],
+            cotangents=[held(cotangents) for cotangents in p.cotangents],
+        )
+        for p in passes.problems
+    ]
+    passes = replace(passes, problems=problems)
+    low = replace(passes, dtype=torch.float32)(of.narrow())
+    with sdpa_kernel([SDPBackend.MATH]):
+        return Low(low, low, passes(of.formula))
 
 
 def with_cotangents(passes: Passes, first: Run) -> Passes:

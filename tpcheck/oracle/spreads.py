@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -55,11 +55,16 @@ def spreads_of(
     }
 
 
-def least_of(values: Values, own: Values, dtype: torch.dtype, effort: Effort) -> dict[Key, Spread]:
+def least_of(
+    values: Values,
+    runs: Mapping[Key, floor.Runs],
+    dtype: torch.dtype,
+    effort: Effort,
+) -> dict[Key, Spread]:
     """How far rounding may move each tensor at least (`bounds/floor`)."""
     return {
         key: floor.least(
-            value.double(), own[key], dtype, chance=effort.chance, reduced=_is_reduced(key)
+            value.double(), runs[key], dtype, chance=effort.chance, reduced=_is_reduced(key)
         )
         for key, value in values.items()
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from multiprocessing.connection import wait
 from typing import Any
 
 from tpcheck.errors import InvalidArgument
-from tpcheck.workers.worker import Message, Refused, Start, Work, Worker
+from tpcheck.workers.worker import Message, Refused, Start, Work, Worker, blocked
 
 
 class Crew:
@@ -22,6 +23,7 @@ class Crew:
     def __init__(self, count: int, start: Start, work: Work) -> None:
         self.start, self.work = start, work
         self.workers: list[Worker] = []
+        atexit.register(self.kill)  # a Ctrl-C may come before any `except`
         try:
             for _ in range(count):
                 self.workers.append(Worker(start, work))
@@ -59,12 +61,17 @@ class Crew:
         for worker in self.workers:
             worker.bury()
         self.workers.clear()
+        atexit.unregister(self.kill)
 
     def kill(self) -> None:
-        """Ends all of them at once."""
-        for worker in self.workers:
-            worker.kill()
-        self.workers.clear()
+        """Ends all of them at once. Another Ctrl-C meanwhile comes after that: one that is left
+        would be waited for at the exit, and does not end by itself."""
+        with blocked():
+            for worker in self.workers:
+                worker.process.kill()
+            for worker in self.workers:
+                worker.kill()
+            self.workers.clear()
 
 
 def lost(what: str) -> InvalidArgument:

@@ -18,8 +18,16 @@ F64 = torch.float64
 VALUE = torch.randn((6, 8), generator=torch.Generator().manual_seed(1), dtype=F64)
 
 
-def least(value: Tensor, own: Tensor, dtype: torch.dtype = torch.float32) -> Spread:
-    return floor.least(value, own, dtype, chance=FALSE_ALARM, reduced=True)
+def least(
+    value: Tensor,
+    low: Tensor,
+    dtype: torch.dtype = torch.float32,
+    *,
+    own: Tensor | None = None,
+    reduced: bool = True,
+) -> Spread:
+    runs = floor.Runs(low, low if own is None else own, value)
+    return floor.least(value, runs, dtype, chance=FALSE_ALARM, reduced=reduced)
 
 
 def test_sigma_is_what_the_run_is_off_and_no_more_than_what_noise_adds_to_it() -> None:
@@ -42,8 +50,7 @@ def test_a_common_scale_error_is_held_against_independent_ones() -> None:
     found = least(VALUE, VALUE.float())
     assert found.gain == pytest.approx(float((VALUE / found.sigma).square().sum().sqrt()))
     assert found.gain_limit() == pytest.approx(found.elementwise_limit(1) * found.gain)
-    about = {"chance": FALSE_ALARM, "reduced": False}
-    assert floor.least(VALUE, VALUE.float(), torch.float32, **about).gain == 0.0
+    assert least(VALUE, VALUE.float(), reduced=False).gain == 0.0
 
 
 def test_float64_has_what_float32_is_off_scaled_and_half_of_the_margin() -> None:
@@ -52,11 +59,40 @@ def test_float64_has_what_float32_is_off_scaled_and_half_of_the_margin() -> None
     assert torch.allclose(wide.sigma, narrow.sigma * 2.0**-29 * 8)
 
 
-def test_integers_may_differ_where_rounding_decides() -> None:
-    value, own = torch.tensor([1, 5, 7]).double(), torch.tensor([1, 5, 9])
-    assert least(value, own).sigma.tolist() == [0.0, 0.0, 2.0]
-    flags = least(torch.tensor([0.0, 1.0], dtype=F64), torch.tensor([True, True]))
-    assert flags.sigma.tolist() == [math.inf, 0.0]
+def test_what_is_only_moved_has_none_beside_what_rounds() -> None:
+    value = VALUE.clone()
+    value[:, 2] = VALUE[:, 2].float()  # a column, of a matrix with others
+    value[3, 5] = VALUE[3, 5].float() * 1e6  # one element, by far the largest
+    found = least(value, value.float()).sigma
+    assert not bool(found[:, 2].any()) and bool(found[0, :2].all())
+    assert found[3, 5] < 1e6 * VALUE[3, 5].abs() * 2.0**-24 / 1e3
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_is_stored_in_another_dtype_rounds_as_that_does(dtype: torch.dtype) -> None:
+    wide = least(VALUE, VALUE.float(), dtype)  # an output in float32
+    assert torch.equal(wide.sigma, least(VALUE, VALUE.float()).sigma)
+    assert bool((least(VALUE, VALUE.to(dtype), dtype).sigma > 100 * wide.sigma).all())
+
+
+def test_what_only_the_run_of_split_products_met_is_no_sigma() -> None:
+    low = VALUE.float()
+    low[2, 3] += 1.0  # a sign that turned
+    own = VALUE.float()
+    found, plain = least(VALUE, low, own=own).sigma, least(VALUE, own).sigma
+    assert bool((found <= plain * math.sqrt(floor.SPLIT)).all())
+    assert found[2, 3] < 1e-6 and least(VALUE, low).sigma[2, 3] > 0.1
+
+
+def test_integers_are_exact() -> None:
+    for value in (torch.tensor([1, 5, 7]), torch.tensor([True, False])):
+        assert not bool(least(value.double(), value).sigma.any())
+
+
+@pytest.mark.parametrize("shape", [(0,), (4, 0), (0, 4), (2, 0, 3)])
+def test_nothing_has_a_sigma_of_its_shape(shape: tuple[int, ...]) -> None:
+    empty = torch.zeros(shape, dtype=F64)
+    assert least(empty, empty.float()).sigma.shape == shape
 
 
 @pytest.mark.parametrize(
@@ -76,6 +112,15 @@ def test_what_is_not_ordinary(value: list[float], own: list[float], ordinary: bo
     pair = {key: torch.tensor(value, dtype=F64)}, {key: torch.tensor(own, dtype=F64)}
     assert floor.is_ordinary(*pair, torch.float32) is ordinary
     assert not floor.is_ordinary(pair[0], {}, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_integers_of_which_rounding_decides_are_not_ordinary(dtype: torch.dtype) -> None:
+    value, own = torch.tensor([1, 0, 1]).to(dtype), torch.tensor([1, 1, 1]).to(dtype)
+    key = ("output", "ids")
+    assert floor.is_ordinary({key: value}, {key: value}, torch.bfloat16)
+    assert not floor.is_ordinary({key: value}, {key: own}, torch.bfloat16)
+    assert not floor.is_ordinary({key: value.double()}, {key: own}, torch.bfloat16)
 
 
 def test_a_run_in_float32_that_has_gone_another_way_is_not_ordinary() -> None:

@@ -15,12 +15,10 @@ def drawn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
 
 
 def in_parts(a: Tensor, b: Tensor, degree: int) -> Tensor:
-    """By hand: each part rounded, and each sum of parts."""
-    total: Tensor | None = None
-    for left, right in zip(a.tensor_split(degree, -1), b.tensor_split(degree, -2), strict=True):
-        total = left @ right if total is None else total + left @ right
-    assert total is not None
-    return total
+    """By hand: each part rounded, and their sum."""
+    pairs = zip(a.tensor_split(degree, -1), b.tensor_split(degree, -2), strict=True)
+    parts = torch.stack([left @ right for left, right in pairs])
+    return parts.double().sum(0).to(a.dtype)
 
 
 @pytest.mark.parametrize("degree", [2, 3, 4])

@@ -40,6 +40,21 @@ def test_a_page_is_written_beside_its_report(report: Command, tmp_path: Path) ->
     assert page.startswith("<!doctype html>") and "7f3a91" in page
 
 
+def test_a_page_does_not_take_the_place_of_its_report(report: Command, tmp_path: Path) -> None:
+    text = json.dumps(verify())
+    for name, options in (("r.html", ()), ("r.json", ("-o", "./r.json"))):
+        (tmp_path / name).write_text(text)
+        code, printed = report(name, *options)
+        assert code == 2 and f"take the place of the report {name}: give -o" in printed
+        assert (tmp_path / name).read_text() == text
+
+
+@pytest.mark.parametrize("folder", [".", "/", ".."])
+def test_a_folder_is_no_report(report: Command, folder: str) -> None:
+    code, printed = report(folder)
+    assert code == 2 and printed.startswith("tpcheck: ") and printed.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -130,3 +131,15 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
             come(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_at_its_exit_a_process_ends_by_another_ctrl_c_without_a_word() -> None:
+    script = (
+        "import atexit, os, signal\n"
+        "from tpcheck.cli import signals\n"
+        "atexit.register(lambda: (os.kill(os.getpid(), signal.SIGINT), os._exit(7)))\n"
+        "print('said')\n"
+        "signals.end_at_once()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "said\n", "")

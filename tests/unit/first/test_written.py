@@ -134,3 +134,22 @@ def test_a_file_with_a_name_of_its_own_is_imported_by_that(tmp_path: Path) -> No
     mine = f"{tmp_path}/mine.py"
     file, _ = write(f"{mine}:MLP", f"{mine}:PLAN", None, (), tmp_path / "c.py")
     assert "\nfrom mine import MLP, PLAN\n" in file.read_text()
+
+
+@pytest.mark.parametrize("target", ["MLP", "Parallel"])
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (
+            ("x=batch,9",),
+            r"forward of x \[12, 9\] raised RuntimeError: .*give --input as it takes it",
+        ),
+        (("x=batch,8", "y=batch,8"), r"forward of x \[12, 8\], y \[12, 8\] raised TypeError"),
+    ],
+)
+def test_inputs_that_forward_does_not_take_are_told_in_a_line(
+    target: str, inputs: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
+    given = {"plan": "PLAN"} if target == "MLP" else {"reference": "MLP"}
+    with pytest.raises(InvalidArgument, match=words):
+        written(tmp_path, target, inputs=inputs, **given)

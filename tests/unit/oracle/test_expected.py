@@ -70,6 +70,45 @@ def test_the_least_bounds_take_no_noisy_run(
         assert torch.equal(one.spread.sigma, other.spread.sigma)
 
 
+def beside(x: Tensor, w: Tensor) -> dict[str, Tensor]:
+    """What is moved and what rounds, also in float32; and what nothing is of."""
+    wide = x.float() @ w.float()
+    return {
+        "moved": x.t(),
+        "both": torch.cat([x, x @ w], -1),
+        "wide": wide.to(torch.promote_types(x.dtype, torch.float32)),
+        "none": x[:, :0],
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_the_least_bounds_are_no_wider_than_those_of_few_runs(dtype: str) -> None:
+    spec = Spec(
+        name="beside",
+        cases=[Case()],
+        reference=lambda case: beside,
+        inputs=lambda case, draw: {"x": draw("x", 8, 6), "w": draw("w", 6, 6)},
+        layout=lambda case: Layout(),
+    )
+    first = pose(spec, Case(dtype=dtype, seed=3), FLOOR)
+    assert first.effort is FLOOR and first.closely is not None
+    least, few = (
+        {t.name: t.spread for t in p.problems[0].targets} for p in (first, first.closely(CLOSER))
+    )
+    assert not bool(least["moved"].sigma.any() | few["moved"].sigma.any())
+    assert not bool(least["both"].sigma[:, :6].any()) and bool(least["both"].sigma[:, 6:].all())
+    for name, own in least.items():
+        assert bool((own.sigma <= 3 * few[name].sigma).all()), name
+
+
+def test_integers_that_rounding_decides_are_judged_under_noisy_runs() -> None:
+    ids = replace(
+        SEVERAL, forward=lambda m, inputs: {"n": (m(*inputs.values()) * 1e3).round().long()}
+    )
+    assert pose(ids, Case(dtype="bfloat16"), FLOOR).effort is SCREEN
+    assert pose(ids, Case(dtype="float32"), FLOOR).effort is FLOOR
+
+
 def test_numbers_that_are_not_finite_have_few_runs_at_once() -> None:
     infinite = Case(dims=ROW, family="infinite")
     assert pose(specs.row_linear(), infinite, FLOOR).effort is SCREEN
