@@ -48,6 +48,7 @@ FOLLOWED = {
     "docs/plans.md": "ranks",
     "docs/reports.md": "ranks",
     "docs/specs.md": "ranks",
+    "docs/start.md": "ranks",
     "docs/training.md": "ranks",
 }
 
