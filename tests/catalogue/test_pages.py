@@ -18,13 +18,18 @@ def test_a_page_runs_as_it_stands(
     assert followed(documents.pages()[page], tmp_path, monkeypatch) == []
 
 
-#: What a page's reproduction imports, by the beginning of its name.
-RELEASED = {"liger": "liger_kernel", "fla": "fla", "unsloth": "unsloth"}
+#: What a page imports, by the beginning of its name.
+RELEASED = {
+    "comparison.md": "spmd_types",
+    "liger": "liger_kernel",
+    "fla": "fla",
+    "unsloth": "unsloth",
+}
 
 
 @pytest.mark.sweep  # of packages that the environment does not have
 @pytest.mark.parametrize("page", documents.followed_in("released"))
-def test_a_page_about_released_kernels_runs_as_it_stands(
+def test_a_page_about_other_packages_runs_as_it_stands(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = RELEASED[Path(page).name.partition("-")[0]]

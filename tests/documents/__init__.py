@@ -24,14 +24,15 @@ from pathlib import Path
 from tests import ROOT
 
 #: Where each page with something to run is followed: `unit` for pages that start no ranks,
-#: `released` for those of kernels that the environment does not have (`pytest -m sweep`, where
-#: they are installed).
+#: `released` for those that run packages which the environment does not have (`pytest -m sweep`
+#: runs them where these are installed).
 FOLLOWED = {
     "README.md": "ranks",
     "docs/adapters.md": "catalogue",
     "docs/checks.md": "ranks",
     "docs/ci.md": "ranks",
     "docs/cli.md": "ranks",
+    "docs/comparison.md": "released",
     "docs/findings/README.md": "unit",
     "docs/findings/fla-path-attention-values.md": "released",
     "docs/findings/fla-rwkv7-mixing-input.md": "released",
