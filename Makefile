@@ -8,14 +8,14 @@ STAMP := $(VENV)/.installed
 # the suite starts a thousand processes: modules are compiled once, and not in each of them
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup verify verify-frameworks verify-gpu test test-fast torture lint format bench wheel clean
+.PHONY: setup verify verify-frameworks verify-gpu test test-fast torture lint format bench site wheel clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "setuptools>=77" torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[transformers,megatron,kernels,bench,test,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[transformers,megatron,kernels,bench,test,docs,dev]"
 	touch $(STAMP)
 
 verify: setup
@@ -52,9 +52,13 @@ format: setup
 bench: setup
 	$(BIN)/tpcheck bench
 
+# docs/ as pages, in site/: open site/index.html
+site: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 wheel: setup
 	rm -rf build  # what an earlier build left there would be in the wheel, too
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .tpcheck
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .tpcheck

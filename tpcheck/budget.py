@@ -33,8 +33,8 @@ class Budget:
     """What one microbatch may send, per rank.
 
     Args:
-        forward, backward: op → elements of the full tensor, summed over its uses; None allows
-            anything.
+        forward: op → elements of the full tensor, summed over its uses; None allows anything.
+        backward: the same of backward.
         at_least: (phase, name) → how often it must run: the witness that a path was taken. The name
             is a collective's op, a Triton kernel's, as in `"_forward"`, or that of an operator of a
             `torch.library`, as in `"mine::fused"`.

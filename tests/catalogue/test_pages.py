@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -14,4 +15,24 @@ from tests.documents.following import followed
 def test_a_page_runs_as_it_stands(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert followed(documents.pages()[page], tmp_path, monkeypatch) == []
+
+
+#: What a page imports, by the beginning of its name.
+RELEASED = {
+    "comparison.md": "spmd_types",
+    "liger": "liger_kernel",
+    "fla": "fla",
+    "unsloth": "unsloth",
+}
+
+
+@pytest.mark.sweep  # of packages that the environment does not have
+@pytest.mark.parametrize("page", documents.followed_in("released"))
+def test_a_page_about_other_packages_runs_as_it_stands(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = RELEASED[Path(page).name.partition("-")[0]]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
     assert followed(documents.pages()[page], tmp_path, monkeypatch) == []

@@ -23,14 +23,33 @@ from pathlib import Path
 
 from tests import ROOT
 
-#: Where each page with something to run is followed; `unit` for pages that start no ranks.
+#: Where each page with something to run is followed: `unit` for pages that start no ranks,
+#: `released` for those that run packages which the environment does not have (`pytest -m sweep`
+#: runs them where these are installed).
 FOLLOWED = {
     "README.md": "ranks",
     "docs/adapters.md": "catalogue",
     "docs/checks.md": "ranks",
     "docs/ci.md": "ranks",
     "docs/cli.md": "ranks",
+    "docs/comparison.md": "released",
     "docs/findings/README.md": "unit",
+    "docs/findings/fla-path-attention-values.md": "released",
+    "docs/findings/fla-rwkv7-mixing-input.md": "released",
+    "docs/findings/fla-rwkv7-mixing-length.md": "released",
+    "docs/findings/fla-second-backward.md": "released",
+    "docs/findings/fla-wall-attention-float16.md": "released",
+    "docs/findings/liger-cross-entropy-strided-logits.md": "released",
+    "docs/findings/liger-group-norm-variance.md": "released",
+    "docs/findings/liger-jsd-transposed-weight.md": "released",
+    "docs/findings/liger-luspo-padding.md": "released",
+    "docs/findings/liger-luspo-strides.md": "released",
+    "docs/findings/liger-rope-one-position.md": "released",
+    "docs/findings/liger-second-backward.md": "released",
+    "docs/findings/liger-tiled-mlp-frozen-input.md": "released",
+    "docs/findings/liger-tiled-mlp-strided-input.md": "released",
+    "docs/findings/liger-vocab-parallel-second-backward.md": "released",
+    "docs/findings/liger-vocab-parallel-smoothing.md": "released",
     "docs/findings/megatron-core-attention-sink-norm.md": "catalogue",
     "docs/findings/megatron-core-label-smoothing.md": "catalogue",
     "docs/findings/megatron-core-logits-overwritten.md": "catalogue",
@@ -41,6 +60,8 @@ FOLLOWED = {
     "docs/findings/transformers-empty-vocabulary-shard.md": "catalogue",
     "docs/findings/transformers-gradient-accumulation.md": "catalogue",
     "docs/findings/transformers-hrm-text-loading.md": "catalogue",
+    "docs/findings/transformers-tp-plans.md": "catalogue",
+    "docs/findings/unsloth-lora-second-backward.md": "released",
     "docs/fuzz.md": "ranks",
     "docs/init.md": "ranks",
     "docs/kernels.md": "ranks",
@@ -48,6 +69,7 @@ FOLLOWED = {
     "docs/plans.md": "ranks",
     "docs/reports.md": "ranks",
     "docs/specs.md": "ranks",
+    "docs/start.md": "ranks",
     "docs/training.md": "ranks",
 }
 

@@ -62,7 +62,7 @@ def _missing(words: Iterable[str], there: set[str]) -> Iterator[str]:
     """Of what looks like a file, with or without a name in it: what is not there."""
     for word in words:
         path, _, name = word.replace("::", ":").partition(":")
-        if not _is_path(path) or {path, word} & there or path.startswith("dist/"):
+        if not _is_path(path) or {path, word} & there or path.startswith(("dist/", "wheels/")):
             continue
         file = ROOT / path
         if not file.exists() and not list(ROOT.glob(path)):

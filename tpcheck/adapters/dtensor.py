@@ -42,10 +42,12 @@ def check(
         build: case → the unsharded module; it is the reference, and what the plan is applied to.
         plan: module names → styles, a `tpcheck.Plan` (which declares what is meant to stay
             whole), or case → one of these.
-        cases, inputs: as in `Spec`.
+        cases: as in `Spec`.
+        inputs: as in `Spec`.
         layout: where inputs are not replicated, or outputs are local tensors of a sharded result;
             parameters, and outputs that are DTensors, say themselves how they are placed.
-        name, known: as in `Check`.
+        name: as in `Check`.
+        known: as in `Check`.
         more: further fields of `Spec`.
     """
     spec = Spec(

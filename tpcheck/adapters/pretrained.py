@@ -29,7 +29,8 @@ def check(config: Any, *, name: str = "", known: Sequence[KnownFinding] = ()) ->
 
     Args:
         config: a transformers configuration, as small as you can make it.
-        name, known: as in `Check`.
+        name: as in `Check`.
+        known: as in `Check`.
     """
     build = functools.partial(transformers._from_config, config)
     return _check(build, functools.partial(_cases, config), name=name, known=known)

@@ -31,7 +31,8 @@ def check(config: Any, *, name: str = "", known: Sequence[KnownFinding] = ()) ->
 
     Args:
         config: a transformers configuration, as small as you can make it.
-        name, known: as in `Check`.
+        name: as in `Check`.
+        known: as in `Check`.
     """
     build = functools.partial(_from_config, config)
     cases = functools.partial(_cases, config)

@@ -45,7 +45,11 @@ def verify(
 
     Args:
         engine: a warm `Engine`, or the name of one to start for this call.
-        examples, seed, degrees, dtypes, time_budget: see `Options`.
+        examples: cases per check.
+        seed: of the search; the same seed draws the same cases.
+        degrees: TP degrees that cases may have.
+        dtypes: dtypes that cases may have.
+        time_budget: seconds for all checks together, or None.
         corpus: where counterexamples are kept; by default `.tpcheck/corpus`.
 
     Raises:

@@ -95,7 +95,9 @@ def cross_entropy(
     `models`, only their vocabularies (`specs/scaled`).
 
     Args:
-        reductions, label_smoothing, z_loss: those that the candidate has (`CrossEntropy`).
+        reductions: those that the candidate has, of "mean", "sum" and "none".
+        label_smoothing: the amounts of it that the candidate is checked with.
+        z_loss: the factors of it that the candidate is checked with.
         ignore_index: the target of tokens without a loss; None where the candidate knows none.
         upcast: the loss of lower precisions is computed, and returned, in float32.
         padded: columns behind the vocabulary, which belong to no token: their logits are drawn as

@@ -63,8 +63,9 @@ def linear_cross_entropy(
     and no logits.
 
     Args:
-        reductions, label_smoothing, z_loss: those that the candidate has
-            (`specs.cross_entropy`).
+        reductions: those that the candidate has, of "mean", "sum" and "none".
+        label_smoothing: the amounts of it that the candidate is checked with.
+        z_loss: the factors of it that the candidate is checked with.
 
     Raises:
         InvalidArgument: a reduction that there is not.

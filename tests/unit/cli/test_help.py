@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import tpcheck
-from tpcheck.cli.main import main
+from tests.documents.commands import verbs
+from tpcheck.cli.main import app, main
 
 
 def run(*arguments: str) -> int:
@@ -52,6 +54,15 @@ sys.exit(7 if heavy else 0)
         command = [sys.executable, "-c", code.format(imports=text)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == expected, (text, done.stderr)
+
+
+@pytest.mark.parametrize("verb", ["", *verbs()])
+def test_help_fits_50_lines_of_100_columns(verb: str) -> None:
+    wide = {"COLUMNS": "100", "TERMINAL_WIDTH": "100"}
+    said = CliRunner().invoke(app, [*verb.split(), "--help"], env=wide)
+    lines = said.output.rstrip().splitlines()
+    assert said.exit_code == 0 and lines[0].startswith("Usage:")
+    assert len(lines) <= 50 and max(map(len, lines)) <= 100
 
 
 #: What is refused before torch is loaded, and what is said of it.

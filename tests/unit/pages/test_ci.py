@@ -11,6 +11,7 @@ import pytest
 from tests import ROOT
 from tests.documents.blocks import blocks
 from tests.documents.commands import bad_commands
+from tpcheck import __version__
 
 yaml = pytest.importorskip("yaml")
 
@@ -63,6 +64,12 @@ def test_every_line_that_they_run_is_one_that_the_command_line_takes() -> None:
 @pytest.mark.parametrize("line", ["tpcheck verify checks --junit", "tpcheck check", "nose ."])
 def test_the_twin_a_line_that_it_does_not_take_is_seen(line: str) -> None:
     assert len(bad([*shell_lines(), line])) == 1
+
+
+def test_they_install_the_wheel_of_this_version() -> None:
+    installed = [line for line in shell_lines() if line.startswith("pip") and line[-1] != "."]
+    wheel = f"pip install wheels/tpcheck-{__version__}-py3-none-any.whl"
+    assert installed == [wheel] * 3 and f"dist/tpcheck-{__version__}-py3-none-any.whl" in PAGE
 
 
 def test_the_gate_is_the_same_each_time_and_the_night_is_not() -> None:
