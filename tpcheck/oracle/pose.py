@@ -259,7 +259,13 @@ def _drawn(
     """The state and the inputs of a dp coordinate; its cotangents need the outputs' shapes."""
     passes = case.microbatches * (spec.training.steps if spec.training else 1)
     inputs = [draw_inputs(spec, case, d, m) for m in range(passes)]
-    return Problem(d, state, inputs, overflow=overflow, ones=ones)
+    return Problem(d, state, inputs, overflow=overflow, tied=_tied(state), ones=ones)
+
+
+def _tied(state: Mapping[str, Tensor]) -> frozenset[str]:
+    """Names of tensors that have an earlier one."""
+    first = {id(tensor): name for name, tensor in reversed([*state.items()])}
+    return frozenset(name for name, tensor in state.items() if first[id(tensor)] != name)
 
 
 def _with_targets(case: Case, problem: Problem, expected: Expected, placed: Placed) -> Problem:

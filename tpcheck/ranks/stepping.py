@@ -17,6 +17,7 @@ from tpcheck.evidence import Undisciplined
 from tpcheck.protocol.conventions import sgd_step
 from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
 from tpcheck.protocol.scaling import Scaler, unscaled
+from tpcheck.ranks import norming
 from tpcheck.ranks.contexts import around
 from tpcheck.ranks.holding import Holding
 from tpcheck.tensors.draw import torch_dtype
@@ -156,9 +157,10 @@ def _clip(run: Any, module: nn.Module, most: float, step: int) -> None:
     """The candidate clips its gradients, and says what their norm was."""
     run.recorder.phase = Phase.STEP
     clip = run.parts.get("clip") or partial(_clipped, order=run.parts["norm"].order)
+    own = norming.parts(run, step)  # clipping writes into the gradients
     with run.recorder:
-        norm = clip(module, run.mesh, most)
-    run.judge.check(Kind.GRAD_NORM, str(InPass(NORM, Pass(0, step))), _as_norm(norm))
+        norm = _as_norm(clip(module, run.mesh, most))
+    norming.judge(run, str(InPass(NORM, Pass(0, step))), norm, own)
 
 
 def _clipped(module: nn.Module, mesh: DeviceMesh, most: float, *, order: float) -> Tensor:
