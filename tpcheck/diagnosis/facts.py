@@ -37,6 +37,7 @@ class Facts:
             then the one before it, where that is a sum that is still to be taken.
         execute: runs the candidate on a case that was posed otherwise, or in another way
             (`Runner.execute`).
+        resumes: whether ranks went on with training that others had saved.
         asked: what the reference has answered, of questions that several tensors share.
     """
 
@@ -48,6 +49,7 @@ class Facts:
     spec: Spec | None = None
     inside: Sequence[Local] = ()
     execute: Callable[..., CaseResult] | None = None
+    resumes: bool = False
     asked: dict[Any, Any] = field(default_factory=dict, init=False)  # `replace` begins anew
 
     @property

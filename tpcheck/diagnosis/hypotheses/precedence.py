@@ -15,6 +15,7 @@ from tpcheck.diagnosis.hypotheses import (
     microbatches,
     norms,
     reruns,
+    resumed,
     rows,
     scales,
     several,
@@ -131,7 +132,10 @@ def by_values(facts: Facts) -> Diagnosis | None:
     before = [m for m in wrong if not m.kind.is_output or m.name.at != STEP]
     first = [m for m in before if m.kind.is_output] or before or wrong
     at_once = (
-        loaded.misloaded(facts) or reruns.changes(facts) or _first(map(evident.evident, first))
+        loaded.misloaded(facts)
+        or resumed.misresumed(facts)
+        or reruns.changes(facts)
+        or _first(map(evident.evident, first))
     )
     if at_once is not None and isinstance(at_once.cause, HoldsNaN):
         # of memory that nobody wrote; a tensor without it that is wrong, too, does not follow
