@@ -40,6 +40,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     tensor.bias,
     # of the one number that the norm is: most factors fit one
     norms.counted_otherwise,
+    # before ranks that did not clip: each has another update, and they add up by no accident
+    steps.of_own_part,
     # ranks that went another way in one place
     norms.not_clipped,
     # before other steps: it says which ranks, and why
