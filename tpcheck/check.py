@@ -18,14 +18,15 @@ from tpcheck.spec import Spec
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from torch import Tensor
     from torch.distributed.device_mesh import DeviceMesh
 
     Candidate = Callable[[Case, DeviceMesh], Callable[..., Any]]
-    #: (module, full state), or (module, folder) where the check has `save`.
-    Load = Callable[[Any, Any], Any]
+    #: (module, full state), or (module, folder) where the check has `save`, or (module, optimizer,
+    #: folder) where it resumes.
+    Load = Callable[..., Any]
+    Save = Callable[..., None]
     Passes = Sequence[Mapping[str, Tensor]]
     Schedule = Callable[[Any, Passes, Passes], Sequence[Any]]
     Clip = Callable[[Any, DeviceMesh, float], Any]
@@ -52,6 +53,11 @@ class Check:
             that the harness has loaded. `load` is then (module, folder) → None, on ranks of this or
             of another TP degree (`Case.saved_at`), and what it leaves must be what was saved, to
             the bit.
+        resumes: whether the checkpoint is one of training: `save` and `load` are (module,
+            optimizer, folder) → None. Ranks save after the first step; those that load begin with
+            parameters of NaN and a new optimizer, must have what the first step leaves, the
+            optimizer's state included, within its bounds, and take the other steps. The optimizer
+            is the check's own, or the spec's, of the rank's parameters; its schedule the harness's.
         reads: how many times the bytes of its own part of the checkpoint a rank may read of the
             files in `load`, headers and indices included: more is a FAIL. What counts as read is
             said in `tpcheck.ranks.reading`. None: it is counted, and not judged.
@@ -94,7 +100,8 @@ class Check:
     candidate: Candidate
     name: str = ""
     load: Load | None = None
-    save: Callable[[Any, Path], None] | None = None
+    save: Save | None = None
+    resumes: bool = False
     reads: float | None = None
     schedule: Schedule | None = None
     clip: Clip | None = None
@@ -121,7 +128,7 @@ class Check:
         demand(self, "name", self.name == "" or is_name(self.name), A_NAME)
         optional = "load save schedule clip optimizer witness context forward_context"
         demand_callables(self, *optional.split(), optional=True)
-        for flag in ("communication", "processes"):
+        for flag in ("communication", "processes", "resumes"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         findings = isinstance(self.known, (list, tuple)) and all(
             isinstance(finding, KnownFinding) for finding in self.known
@@ -165,6 +172,8 @@ class Check:
             raise InvalidArgument(
                 "Check(save=…): nothing loads what it saves; give load=(module, folder) -> None"
             )
+        if self.resumes:
+            _require_training(self)
         demand(self, "reads", self.reads is None or is_amount(self.reads), "a number, or None")
         if self.reads is None:
             return
@@ -224,6 +233,37 @@ def _by_likelihood(home: ModuleType | None) -> Iterator[tuple[ModuleType, str]]:
         else:
             yield module, file
     yield from installed
+
+
+def dp_can_be(check: Check) -> bool:
+    """Whether the check suits cases of several dp coordinates: not where each of them leaves other
+    parameters after a step, of which a checkpoint has one."""
+    return not check.resumes or check.spec.dp_gradients != "local"
+
+
+def _require_training(check: Check) -> None:
+    """What resumes has an optimizer that the candidate can save whole, and saves it."""
+    training = check.spec.training
+    cannot = {
+        "nothing is saved; give save=(module, optimizer, folder) -> None, and load": (
+            check.save is None
+        ),
+        f"spec {check.spec.name!r} has no steps to go on with; give Spec(training=Training(…))": (
+            training is None
+        ),
+        "the copies of Training(main=…) are the harness's; give an optimizer= that has them": (
+            training is not None and training.main is not None and check.optimizer is None
+        ),
+        "a scaled loss is not resumed; leave Training(scaling=…) out": (
+            training is not None and training.scaling is not None
+        ),
+        "what is read of a checkpoint of training is not judged; leave reads= out": (
+            check.reads is not None
+        ),
+    }
+    for why, so in cannot.items():
+        if so:
+            raise InvalidArgument(f"Check(resumes=True): {why}")
 
 
 def _with_subclasses(kind: type) -> set[type]:

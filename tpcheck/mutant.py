@@ -6,7 +6,6 @@ evidence and the diagnosis with what the mutant says of itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +18,7 @@ from tpcheck.spec import Spec
 from tpcheck.vocabulary import Code, Kind
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tpcheck.check import Candidate, Clip, Load, OwnOptimizer, Schedule, Witness
+    from tpcheck.check import Candidate, Clip, Load, OwnOptimizer, Save, Schedule, Witness
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +35,7 @@ class Mutant:
         diagnosis: the codes (`vocabulary.Code`) of which one must be given.
         load: the candidate's own loader, where the loader is what is wrong.
         save: the candidate's own checkpoint, as `Check` takes it.
+        resumes: whether it is one of training, likewise.
         plan: the plan that the candidate is built by, as `Check` takes it.
         schedule: the candidate's own order of forwards and backwards, as `Check` takes it.
         clip: how the candidate clips its gradients, as `Check` takes it.
@@ -57,7 +55,8 @@ class Mutant:
     shows_in: tuple[str, ...]
     diagnosis: tuple[str, ...]
     load: Load | None = None
-    save: Callable[[Any, Path], None] | None = None
+    save: Save | None = None
+    resumes: bool = False
     witness: Witness | None = None
     plan: Any = None
     schedule: Schedule | None = None
@@ -77,7 +76,8 @@ class Mutant:
         optional = "load save schedule clip optimizer witness same_as"
         demand_callables(self, *optional.split(), optional=True)
         rules = self.kernel is None or isinstance(self.kernel, Kernel)
-        demand(self, "adjoint", isinstance(self.adjoint, bool), "True or False")
+        for flag in ("adjoint", "resumes"):
+            demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         demand(self, "kernel", rules, "a Kernel, as kernel_check sets it, or None")
         for name, known in (("shows_in", Kind), ("diagnosis", Code)):
             value, codes = getattr(self, name), [code.value for code in known]
@@ -100,6 +100,7 @@ class Mutant:
             name=self.name,
             load=self.load,
             save=self.save,
+            resumes=self.resumes,
             communication=self.spec.budget is not None,
             plan=self.plan,
             schedule=self.schedule,

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -15,7 +16,8 @@ from torch.distributed.tensor.parallel import (
 
 import tpcheck
 from fixtures.frameworks.torch_findings import finding, singleton, wide
-from tpcheck import Case, Layout, Norm, Plan
+from properties.training import adamw
+from tpcheck import Case, Layout, Norm, Plan, Training
 from tpcheck.adapters import dtensor
 
 
@@ -148,6 +150,28 @@ def _load(module: torch.nn.Module, folder: Path) -> None:
 
 
 dtensor_mlp_saved = replace(_even_sp, save=_save, load=_load, processes=True)
+
+
+def _save_training(module: torch.nn.Module, optimizer: Any, folder: Path) -> None:
+    model, state = get_state_dict(module, optimizer)
+    dcp.save({"model": model, "optimizer": state}, checkpoint_id=folder)
+
+
+def _load_training(module: torch.nn.Module, optimizer: Any, folder: Path) -> None:
+    model, state = get_state_dict(module, optimizer)
+    dcp.load({"model": model, "optimizer": state}, checkpoint_id=folder)
+    set_state_dict(module, optimizer, model_state_dict=model, optim_state_dict=state)
+
+
+# torch's checkpoint with its optimizer: its parts may be of another degree, state and all
+dtensor_mlp_resumed = replace(
+    _even_sp,
+    spec=replace(_even_sp.spec, training=Training(adamw, steps=2)),
+    save=_save_training,
+    load=_load_training,
+    resumes=True,
+    processes=True,
+)
 # clipped by torch's own function, which knows DTensors
 dtensor_mlp_norm = replace(_even_sp, spec=replace(_even_sp.spec, norm=Norm()))
 

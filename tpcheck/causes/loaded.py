@@ -15,6 +15,14 @@ class LoadedNaN:
 
 
 @dataclass(frozen=True)
+class LoadedNothing:
+    """Of an optimizer's state: nothing, or zeros, as a new one has."""
+
+    parameter: str
+    rank: int
+
+
+@dataclass(frozen=True)
 class LoadedIntegers:
     """Integers or bools are those of another rank, or none of the checkpoint's: they are as the
     module was built with them, or the loader has written others."""
@@ -109,6 +117,7 @@ class ComputedOtherwise:
 
 OfLoading = (
     LoadedNaN
+    | LoadedNothing
     | LoadedIntegers
     | LoadedRounded
     | LoadedRows

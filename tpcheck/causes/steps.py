@@ -37,6 +37,20 @@ class BeginsAnew:
 
 
 @dataclass(frozen=True)
+class GradientOfOwnPart:
+    """What the step adds to it, summed over `ranks`, which should be replicas, is what it should
+    add.
+
+    Args:
+        clipped: whether that is by gradients that are clipped.
+    """
+
+    subject: Subject
+    ranks: tuple[int, ...]
+    clipped: bool
+
+
+@dataclass(frozen=True)
 class NotZeroed:
     """The gradient has that of the step before in it."""
 
@@ -80,4 +94,12 @@ class OverflowNotShared:
     ranks: tuple[int, ...]
 
 
-OfSteps = NotStepped | BeginsAnew | NotZeroed | UpdateScaled | NoState | OverflowNotShared
+OfSteps = (
+    NotStepped
+    | BeginsAnew
+    | GradientOfOwnPart
+    | NotZeroed
+    | UpdateScaled
+    | NoState
+    | OverflowNotShared
+)

@@ -133,7 +133,7 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     if runner.check.kernel is not None and same and again.compiles:
         seen = _only_compiled(runner, posed, failed)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
-    facts = Facts(posed, shown, again, dumps, *asked)
+    facts = Facts(posed, shown, again, dumps, *asked, resumes=runner.check.resumes)
     own = of_kernels(facts) if runner.check.kernel is not None else None
     diagnosis = own or diagnose.diagnose(facts)
     seen = seen or diagnose.first_divergence(shown)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tpcheck.case import Case
 from tpcheck.causes.where import Subject
+from tpcheck.diagnosis.own_norm import OwnGradients
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import holds, summed, take
 from tpcheck.protocol.problem import Problem, Target
@@ -36,6 +37,7 @@ class Facts:
             then the one before it, where that is a sum that is still to be taken.
         execute: runs the candidate on a case that was posed otherwise, or in another way
             (`Runner.execute`).
+        resumes: whether ranks went on with training that others had saved.
         asked: what the reference has answered, of questions that several tensors share.
     """
 
@@ -47,6 +49,7 @@ class Facts:
     spec: Spec | None = None
     inside: Sequence[Local] = ()
     execute: Callable[..., CaseResult] | None = None
+    resumes: bool = False
     asked: dict[Any, Any] = field(default_factory=dict, init=False)  # `replace` begins anew
 
     @property
@@ -148,6 +151,10 @@ def local_of(facts: Facts, target: Target, d: int) -> Local | None:
     ]
     if not all(key in facts.dumps.get(r, {}) for r in ranks):
         return None
+    if target.kind is Kind.GRAD_NORM and facts.spec is not None and facts.spec.norm is not None:
+        step, order = InPass.parse(target.name).at.step, facts.spec.norm.order
+        own = OwnGradients(case, facts.posed.problems[d], facts.dumps, ranks, step, order)
+        target = own.as_judged(target)
     entry = summed(target.entry)
     expected = {r: take(target.value, entry, case=case, rank=r) for r in ranks}
     sigma = {r: take(target.spread.sigma, entry, case=case, rank=r) for r in ranks}

@@ -45,18 +45,23 @@ def by_one_step(problem: Problem, training: Training, step: int) -> dict[str, Te
 
 
 def unclipped(
-    problem: Problem, training: Training, step: int
+    problem: Problem, training: Training, step: int, *, without: str = ""
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What the optimizer keeps, and the parameters, after a step by gradients as they were before
-    they were clipped; all steps before it were by clipped ones."""
+    they were clipped; all steps before it were by clipped ones.
+
+    Args:
+        without: a parameter whose gradient is zero in that step.
+    """
     drawn: dict[int, str] = {}
     for name, tensor in problem.params.items():
         if value_of(problem, Kind.PARAM_GRAD, name, 0) is not None:
             drawn.setdefault(id(tensor), name)  # a tied one once
     named = {name: nn.Parameter(problem.params[name].double().clone()) for name in drawn.values()}
     optimizing = _made(training, named)
-    for k in range(step + 1):
-        _step(optimizing, named, problem, k, 1.0 if k == step else share_of(problem, k))
+    for k in range(step):
+        _step(optimizing, named, problem, k, share_of(problem, k))
+    _step(optimizing, named, problem, step, 1.0, without)
     left = {name: parameter.detach() for name, parameter in named.items()}
     return optimizing.state(named) | {f"{name}.{MAIN}": p for name, p in left.items()}, left
 
@@ -71,8 +76,10 @@ def _step(
     problem: Problem,
     step: int,
     share: float,
+    without: str = "",
 ) -> None:
     for name, parameter in named.items():
         gradient = value_of(problem, Kind.PARAM_GRAD, name, step)
-        parameter.grad = None if gradient is None else share * gradient
+        of = 0.0 if name == without else share
+        parameter.grad = None if gradient is None else of * gradient
     optimizing.step()

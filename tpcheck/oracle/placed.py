@@ -63,14 +63,27 @@ def placed_tensors(
     """How the tensors of a problem are placed: its inputs are checked here, since the layout may
     name one that the spec does not give."""
     names = list(problem.inputs[0])
-    inputs = layouts.resolve("inputs", layout.inputs, names)
-    _without_dp("inputs", inputs)
-    for name, entry in inputs.items():
-        placement.check(name, problem.inputs[0][name], entry, case=case)
-    outputs = layouts.resolve("outputs", layout.outputs, _outputs(expected))
-    _without_dp("outputs", outputs)
+    inputs, outputs = placed_ends(layout, case, problem.inputs[0], _outputs(expected))
     grads = layouts.matched("grads", layout.grads, [*params, *names])
     return Placed(params, inputs, outputs, grads, _placed_states(layout, params, problem, expected))
+
+
+def placed_ends(
+    layout: Layout, case: Case, given: Mapping[str, Tensor], returned: list[str]
+) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    """How inputs and outputs are placed.
+
+    Args:
+        given: the inputs, full.
+        returned: the outputs' names.
+    """
+    inputs = layouts.resolve("inputs", layout.inputs, list(given))
+    _without_dp("inputs", inputs)
+    for name, entry in inputs.items():
+        placement.check(name, given[name], entry, case=case)
+    outputs = layouts.resolve("outputs", layout.outputs, returned)
+    _without_dp("outputs", outputs)
+    return inputs, outputs
 
 
 def _placed_states(

@@ -24,7 +24,7 @@ from tpcheck.oracle.expected import Expected, Study, study
 from tpcheck.oracle.limit import TimeUp, one_process, within
 from tpcheck.oracle.overflow import draw_overflow
 from tpcheck.oracle.passes import Passes
-from tpcheck.oracle.placed import Placed, placed_params, placed_tensors
+from tpcheck.oracle.placed import Placed, placed_ends, placed_params, placed_tensors
 from tpcheck.oracle.reference import (
     ask,
     draw_inputs,
@@ -137,6 +137,19 @@ def placed_as(
     with in_time(spec, case, limit):
         layout = _layout(spec, case)
         return placed_params(layout, case, state), _named(layout, state)
+
+
+def ends_as(
+    spec: Spec, case: Case, posed: Posed, limit: float = LIMIT
+) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    """How the inputs and the outputs of a case that was posed are placed on the ranks of another.
+
+    Raises:
+        LayoutError, InvalidArgument: as `pose` does.
+    """
+    with in_time(spec, case, limit):
+        layout = _layout(spec, case)
+        return placed_ends(layout, case, posed.problems[0].inputs[0], list(posed.outputs))
 
 
 @contextlib.contextmanager
@@ -259,7 +272,13 @@ def _drawn(
     """The state and the inputs of a dp coordinate; its cotangents need the outputs' shapes."""
     passes = case.microbatches * (spec.training.steps if spec.training else 1)
     inputs = [draw_inputs(spec, case, d, m) for m in range(passes)]
-    return Problem(d, state, inputs, overflow=overflow, ones=ones)
+    return Problem(d, state, inputs, overflow=overflow, tied=_tied(state), ones=ones)
+
+
+def _tied(state: Mapping[str, Tensor]) -> frozenset[str]:
+    """Names of tensors that have an earlier one."""
+    first = {id(tensor): name for name, tensor in reversed([*state.items()])}
+    return frozenset(name for name, tensor in state.items() if first[id(tensor)] != name)
 
 
 def _with_targets(case: Case, problem: Problem, expected: Expected, placed: Placed) -> Problem:

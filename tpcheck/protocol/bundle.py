@@ -57,7 +57,7 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
     names = [list(inputs) for inputs in problems[0].inputs]  # their order is the call's
     most = [problem.most for problem in problems]
     about = {"targets": dumps(listing), "inputs": dumps(names), "most": dumps(most)}
-    about["masks"] = dumps(drawn)
+    about |= {"masks": dumps(drawn), "tied": dumps(sorted(problems[0].tied))}
     overflow = problems[0].overflow  # of all dp coordinates
     about["overflow"] = dumps(None if overflow is None else astuple(overflow))
     save_file(unique, path, metadata=about)
@@ -72,7 +72,8 @@ def read_bundle(
         names = loads(bundle.metadata()["inputs"])
         most = loads(bundle.metadata()["most"])[d]
         overflow = loads(bundle.metadata()["overflow"])
-        problem = Problem(d, inputs=[{} for _ in names], most=most)
+        tied = frozenset(loads(bundle.metadata()["tied"]))
+        problem = Problem(d, inputs=[{} for _ in names], most=most, tied=tied)
         problem.overflow = None if overflow is None else Overflow(*overflow)
         keys = list(bundle.keys())
         for key in keys:

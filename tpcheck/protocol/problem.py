@@ -56,4 +56,5 @@ class Problem:
     most: list[float] = field(default_factory=list)  # [step]: the gradients' norm, clipped
     masks: Masks = field(default_factory=dict)
     overflow: Overflow | None = None  # where the loss is scaled
+    tied: frozenset[str] = frozenset()  # parameters that have an earlier name
     ones: bool = False  # cotangents of ones, as a `.sum()` loss has: for `rules`

@@ -54,6 +54,9 @@ class Judging:
             name = InPass.parse(text)
             self._names.setdefault((kind, name.at.step), []).append(name)
         self.suspects: dict[str, Tensor] = {}
+        self.gradients: dict[
+            str, tuple[Entry, Tensor | None]
+        ] = {}  # of a step, as compared, for its norm
 
     def outputs(self, outputs: Mapping[str, Tensor], at: Pass, *, wider: bool = False) -> bool:
         """Compares what a forward returned; False where a shape is wrong, or one is missing.
@@ -114,9 +117,11 @@ class Judging:
         # the placement first: sums of partials are taken before anything is compared
         entry, actual = self._settle(target, actual)
         self.report.compared[kind, name] = entry
+        if kind is Kind.PARAM_GRAD and self.problem.most:
+            self.gradients[name] = entry, actual
         if actual is not None and (form := forms.odd(actual)) is not None:
             return self._odd(target, form)
-        self._keep(target, actual)
+        self.keep(target, actual)
         expected, spread, exact = self._slices(target, entry)
         found = compare.compare(
             actual, expected, spread, exact, name=name, kind=kind, rank=self.rank, dtype=dtype
@@ -160,11 +165,11 @@ class Judging:
         """Only an output that this rank should not have is evidence: gradients are of its own."""
         if actual is not None and target.kind.is_output:
             detail = elsewhere(target.entry, self.case, self.rank)
-            self.report.mismatches.append(
-                Mismatch(target.name, target.kind, self.rank, detail=detail)
-            )
+            found = Mismatch(target.name, target.kind, self.rank, detail=detail)
+            self.report.mismatches.append(found)
 
-    def _keep(self, target: Target, actual: Tensor | None) -> None:
+    def keep(self, target: Target, actual: Tensor | None) -> None:
+        """Notes what the tensor was."""
         self.report.digests[target.kind, target.name] = fingerprint(actual)
         if self.work.dump and actual is not None:
             self.kept[str(Key(target.kind, target.name))] = _copy(actual)
@@ -183,8 +188,7 @@ class Judging:
         if self.work.rules and target.own is not None:
             own = take(target.own, entry, case=self.case, rank=self.rank)
             limit = other_rules.twice_own_error(target.own, target.value)
-            alarms = other_rules.alarms(actual, expected, own, twice_own=limit)
-            self.report.alarms |= alarms
+            self.report.alarms |= other_rules.alarms(actual, expected, own, twice_own=limit)
 
     def _settle(self, target: Target, actual: Tensor | None) -> tuple[Entry, Tensor | None]:
         """The placement to compare under, and the local tensor (sums of partials are taken).
@@ -229,9 +233,7 @@ class Judging:
         by_hand = sharded_by_hand(actual, target.value, target.entry, self.case, self.rank)
         live = by_hand | by_axis(live_entry(actual))
         sizes = self.case.mesh  # on an axis of one rank every placement is the whole
-        entry = {
-            axis: Replicate() if sizes.get(axis, 1) == 1 else own for axis, own in live.items()
-        }
+        entry = {a: Replicate() if sizes.get(a, 1) == 1 else own for a, own in live.items()}
         return entry, local(actual)
 
 

@@ -36,6 +36,7 @@ from tpcheck.ranks.judging import Judging
 from tpcheck.ranks.kernel import run_kernel
 from tpcheck.ranks.loading import Loader
 from tpcheck.ranks.order import disorder
+from tpcheck.ranks.resuming import resumes
 from tpcheck.ranks.share import Share
 from tpcheck.ranks.stepping import step_once, trained
 from tpcheck.ranks.witnesses import counted
@@ -250,7 +251,8 @@ class RankRun:
 def _load(run: RankRun, module: Any) -> Any:
     """The module to run, with the rank's part of every parameter; None where it can't be."""
     loader = Loader(run.work, run.problem, run.recorder, run.report)
-    loaded = loader.load(module, run.parts.get("load"), run.parts.get("reads"))
+    own = None if resumes(run) else run.parts.get("load")  # which takes a step's results, too
+    loaded = loader.load(module, own, run.parts.get("reads"))
     if loaded is not module and isinstance(loaded, nn.Module):
         run.know(loaded)
     run.apart = loader.apart
@@ -264,7 +266,11 @@ def _load(run: RankRun, module: Any) -> Any:
 
 def _save(run: RankRun, module: Any) -> None:
     """Has the candidate write the checkpoint that others load."""
-    if Loader(run.work, run.problem, run.recorder, run.report).load(module, None) is not None:
+    if Loader(run.work, run.problem, run.recorder, run.report).load(module, None) is None:
+        return
+    if run.parts.get("resumes"):
+        trained(run, module)
+    else:
         run.recorder.phase = Phase.SAVE
         with run.recorder:
             run.parts["save"](module, Path(run.work.checkpoint))

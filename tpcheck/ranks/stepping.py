@@ -17,8 +17,10 @@ from tpcheck.evidence import Undisciplined
 from tpcheck.protocol.conventions import sgd_step
 from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
 from tpcheck.protocol.scaling import Scaler, unscaled
+from tpcheck.ranks import norming
 from tpcheck.ranks.contexts import around
 from tpcheck.ranks.holding import Holding
+from tpcheck.ranks.resuming import poison, resume, resumes, save
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import is_dtensor, local
 from tpcheck.tensors.names import NORM, STEP, InPass, Pass, parameters_of
@@ -47,8 +49,16 @@ def trained(run: Any, module: Any) -> bool:
         run: the `RankRun`.
     """
     training: Training = run.parts["training"]
+    begins, ends = (int(resumes(run)), 1 if run.work.saving else training.steps)
+    if begins:
+        poison(run, module)
     optimizing = _optimizing(run, module, training)
-    for step in range(training.steps):
+    if begins:
+        kept = resume(run, module, optimizing)
+        _holding(run).parameters(module)
+        _holding(run).elsewhere(module)
+        _holding(run).state(kept, begins - 1)
+    for step in range(begins, ends):
         run.recorder.phase = Phase.STEP
         with run.recorder:
             optimizing.zero()
@@ -66,6 +76,8 @@ def trained(run: Any, module: Any) -> bool:
         at = Pass(0, step)
         for name, param in params.items():
             run.judge.check(Kind.PARAM, str(InPass(name, at)), param.detach())
+    if run.work.saving:
+        save(run, module, optimizing)
     return True
 
 
@@ -156,9 +168,10 @@ def _clip(run: Any, module: nn.Module, most: float, step: int) -> None:
     """The candidate clips its gradients, and says what their norm was."""
     run.recorder.phase = Phase.STEP
     clip = run.parts.get("clip") or partial(_clipped, order=run.parts["norm"].order)
+    own = norming.parts(run, step)  # clipping writes into the gradients
     with run.recorder:
-        norm = clip(module, run.mesh, most)
-    run.judge.check(Kind.GRAD_NORM, str(InPass(NORM, Pass(0, step))), _as_norm(norm))
+        norm = _as_norm(clip(module, run.mesh, most))
+    norming.judge(run, str(InPass(NORM, Pass(0, step))), norm, own)
 
 
 def _clipped(module: nn.Module, mesh: DeviceMesh, most: float, *, order: float) -> Tensor:

@@ -36,6 +36,7 @@ def require_masks(check: Check, kind: engines.Kind, posed: Posed) -> None:
         (bool(others), f"ranks along {' and '.join(others)} can't be compared by"),
         (check.kernel is not None, "a kernel check can't compare"),
         (check.schedule is not None, "a check with schedule= can't compare"),
+        (check.resumes, "a check that resumes training can't compare"),
         (not kind.processes, f"the {kind.name} engine can't compare"),
     )
     for so, what in cannot:

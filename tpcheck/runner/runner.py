@@ -38,7 +38,7 @@ from tpcheck.runner.masks import require_masks
 from tpcheck.runner.posing import FirstSteps, Posing, first_steps
 from tpcheck.runner.readings import may_be_misread, untried
 from tpcheck.runner.required import require_outputs, require_tensors
-from tpcheck.runner.saving import require_saver, save, saving
+from tpcheck.runner.saving import require_saver, resumed, save, saving
 from tpcheck.runner.second_look import doubtful, look_again, of_few_runs, screened
 from tpcheck.runner.sent import noted, of_case, parts_of, taught
 from tpcheck.tensors.names import Pass
@@ -171,7 +171,7 @@ class Runner:
         """As `execute`, with masks read in one way."""
         if self._slow is not None:
             return CaseResult(posed.case, self.engine.name, unknown=self._slow)
-        saver = saving(self.check, posed, self.limit)
+        saver, posed = saving(self.check, posed, self.limit), resumed(self.check, posed)
         left = self.restore()
         ranks = max(p.case.world_size for p in (posed, saver or posed))
         self.engine.teach(self._taught, ranks)

@@ -60,6 +60,7 @@ def parts_of(check: Check) -> dict[str, Any]:
         "forward": spec.forward,
         "load": check.load,
         "save": check.save,
+        "resumes": check.resumes,
         "reads": check.reads,
         "schedule": check.schedule,
         "finalize": spec.finalize,

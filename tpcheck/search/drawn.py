@@ -11,7 +11,7 @@ from hypothesis.strategies import SearchStrategy
 
 from tpcheck import strategies
 from tpcheck.case import Case
-from tpcheck.check import Check
+from tpcheck.check import Check, dp_can_be
 from tpcheck.space import Space
 
 
@@ -44,8 +44,11 @@ def strategy_of(
 
 
 def _drawn(check: Check, space: Space) -> SearchStrategy[Case]:
-    """Those of the spec; what it draws, and not what it lists, is in its memory formats."""
+    """Those of the spec; what it draws, and not what it lists, is in its memory formats, and of one
+    dp coordinate where there can't be two."""
     own, formats = strategies.of(check.spec, space), check.spec.memory
+    if callable(check.spec.cases) and not dp_can_be(check):
+        own = own.map(_without_dp)
     return own.map(partial(_laid_out, formats)) if formats and callable(check.spec.cases) else own
 
 
@@ -65,3 +68,8 @@ def _can_be(check: Check, case: Case) -> bool:
 
 def _saved_at(case: Case, degree: int, other: int) -> Case:
     return replace(strategies.required(case), mesh={**case.mesh, "tp": degree}, saved_at=other)
+
+
+def _without_dp(drawn: Case) -> Case:
+    case = strategies.required(drawn)
+    return replace(case, mesh={axis: n for axis, n in case.mesh.items() if axis != "dp"})

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests import candidates
-from tpcheck import Case, specs
+from tpcheck import Case, Training, specs
 from tpcheck.check import Check
 from tpcheck.search.drawing import sample
 from tpcheck.search.drawn import strategy_of
@@ -75,3 +75,11 @@ def test_what_the_spec_says_can_not_be_is_not_drawn() -> None:
 
     check = replace(SAVING, spec=replace(SAVING.spec, requires=raises))
     assert {case.saved_at for case in drawn(check, 2, (1, 2, 4))} == {0, 1, 4}
+
+
+def test_what_resumes_has_one_dp_coordinate_where_gradients_are_not_shared() -> None:
+    spec = replace(SAVING.spec, training=Training(lambda named: None))
+    resumed = replace(SAVING, spec=spec, resumes=True)
+    shared = replace(resumed, spec=replace(spec, dp_gradients="mean"))
+    assert {case.dp for case in drawn(resumed, 2, (1, 2))} == {1}
+    assert {case.dp for case in drawn(shared, 2, (1, 2))} == {1, 2}

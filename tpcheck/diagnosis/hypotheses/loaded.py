@@ -35,7 +35,7 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class Loaded:
     """A parameter as one rank's loader left it, what it should be, and the full one, float64."""
 
     name: str
@@ -59,18 +59,23 @@ def misloaded(facts: Facts) -> Diagnosis | None:
             return _miscomputed(facts, loaded)
         if loaded.exact:
             return _other_integers(facts, loaded)
-        return (
-            _not_copied(loaded)
-            or _other_rows(loaded)
-            or _other_elements(loaded)
-            or _of_another(facts, loaded)
-            or _apart(facts, loaded)
-            or _scaled(loaded)
-        )
+        return of_numbers(facts, loaded)
     return None
 
 
-def _wrong(facts: Facts) -> Iterator[_Loaded]:
+def of_numbers(facts: Facts, loaded: Loaded) -> Diagnosis | None:
+    """What the numbers say that a loader left."""
+    return (
+        _not_copied(loaded)
+        or _other_rows(loaded)
+        or _other_elements(loaded)
+        or _of_another(facts, loaded)
+        or _apart(facts, loaded)
+        or _scaled(loaded)
+    )
+
+
+def _wrong(facts: Facts) -> Iterator[Loaded]:
     for name, full in facts.posed.problems[0].params.items():
         entry = facts.posed.params[name]
         for rank, dump in sorted(facts.dumps.items()):
@@ -81,10 +86,10 @@ def _wrong(facts: Facts) -> Iterator[_Loaded]:
                 continue
             if name not in facts.posed.computed or not alike(got, want):
                 exact = not want.is_floating_point()
-                yield _Loaded(name, rank, got.double(), want.double(), full.double(), exact)
+                yield Loaded(name, rank, got.double(), want.double(), full.double(), exact)
 
 
-def _not_copied(loaded: _Loaded) -> Diagnosis | None:
+def _not_copied(loaded: Loaded) -> Diagnosis | None:
     name, rank, got, want = loaded.name, loaded.rank, loaded.got, loaded.want
     if bool(got.isnan().any()):
         return Diagnosis(Code.UNWRITTEN_MEMORY, LoadedNaN(name, rank))
@@ -93,7 +98,7 @@ def _not_copied(loaded: _Loaded) -> Diagnosis | None:
     return None
 
 
-def _miscomputed(facts: Facts, loaded: _Loaded) -> Diagnosis:
+def _miscomputed(facts: Facts, loaded: Loaded) -> Diagnosis:
     """Of a buffer that the candidate computes: it was left as it is where it differs by more than
     a few roundings."""
     about = ComputedOtherwise(loaded.name, loaded.rank)
@@ -119,7 +124,7 @@ def _factor(got: Tensor, want: Tensor) -> float | None:
     return factor if alike else None
 
 
-def _other_rows(loaded: _Loaded) -> Diagnosis | None:
+def _other_rows(loaded: Loaded) -> Diagnosis | None:
     for dim in range(loaded.full.ndim):
         rows = _rows_of(loaded.got, loaded.full, dim)
         if rows is None:
@@ -132,7 +137,7 @@ def _other_rows(loaded: _Loaded) -> Diagnosis | None:
     return None
 
 
-def _other_integers(facts: Facts, loaded: _Loaded) -> Diagnosis:
+def _other_integers(facts: Facts, loaded: Loaded) -> Diagnosis:
     """Of integers and bools: another rank's, or none of the checkpoint's. Many are alike, so that a
     row is found in a tensor by chance."""
     name, rank = loaded.name, loaded.rank
@@ -146,14 +151,14 @@ def _other_integers(facts: Facts, loaded: _Loaded) -> Diagnosis:
     return Diagnosis(Code.UNWRITTEN_MEMORY, LoadedIntegers(name, rank))
 
 
-def _other_elements(loaded: _Loaded) -> Diagnosis | None:
+def _other_elements(loaded: Loaded) -> Diagnosis | None:
     known = set(loaded.full.flatten().tolist())
     if loaded.full.ndim < 2 or not set(loaded.got.flatten().tolist()) <= known:
         return None
     return Diagnosis(Code.WRONG_PLACEMENT, LoadedElements(loaded.name, loaded.rank))
 
 
-def _of_another(facts: Facts, loaded: _Loaded) -> Diagnosis | None:
+def _of_another(facts: Facts, loaded: Loaded) -> Diagnosis | None:
     full, params = loaded.full, facts.posed.problems[0].params
     others = {n: t.double() for n, t in params.items() if t.ndim == full.ndim}
     others = {n: t for n, t in others.items() if t.shape[1:] == full.shape[1:]}
@@ -165,7 +170,7 @@ def _of_another(facts: Facts, loaded: _Loaded) -> Diagnosis | None:
     return Diagnosis(loaded.code, LoadedAnother(loaded.name, loaded.rank, of))
 
 
-def _scaled(loaded: _Loaded) -> Diagnosis | None:
+def _scaled(loaded: Loaded) -> Diagnosis | None:
     """As often as there were replicas, where something adds them up. One number is some multiple
     of any other."""
     factor = _factor(loaded.got, loaded.want)
@@ -178,13 +183,13 @@ def _scaled(loaded: _Loaded) -> Diagnosis | None:
     return Diagnosis(code, LoadedScaled(loaded.name, loaded.rank, factor))
 
 
-def _apart(facts: Facts, loaded: _Loaded) -> Diagnosis | None:
+def _apart(facts: Facts, loaded: Loaded) -> Diagnosis | None:
     if loaded.got.shape != loaded.full.shape or _same_on_all(facts, loaded):
         return None
     return Diagnosis(Code.REPLICAS_DIFFER, LoadedApart(loaded.name, loaded.rank))
 
 
-def _same_on_all(facts: Facts, loaded: _Loaded) -> bool:
+def _same_on_all(facts: Facts, loaded: Loaded) -> bool:
     key = Key(Shelf.LOADED, loaded.name)
     held = [dump[key] for dump in facts.dumps.values() if key in dump]
     return all(torch.equal(t, held[0]) for t in held)

@@ -7,16 +7,20 @@ import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from tpcheck.case import Case
 from tpcheck.causes.norms import NormCounts, NotClipped
 from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.own_norm import OwnGradients
 from tpcheck.diagnosis.replay import unclipped, value_of
-from tpcheck.placement import Entry, by_axis, take
+from tpcheck.placement import is_sharded
 from tpcheck.protocol.conventions import LEARNING_RATE
+from tpcheck.protocol.problem import Target
 from tpcheck.tensors.names import InPass
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code, Counted, Kind
@@ -43,6 +47,7 @@ class _Powers:
         along: axis → name → rank → of the parts that the ranks have whose other coordinates are the
             rank's.
         names: name → how many names that parameter has.
+        replicated: those that every rank has whole.
     """
 
     order: float
@@ -50,6 +55,7 @@ class _Powers:
     own: Mapping[str, Mapping[int, float]]
     along: Mapping[str, Mapping[str, Mapping[int, float]]]
     names: Mapping[str, int]
+    replicated: frozenset[str]
 
     def added(self, powers: list[float]) -> float:
         """Of several parts together."""
@@ -70,14 +76,11 @@ class _Powers:
 
     @functools.cached_property
     def _sharded(self) -> Mapping[str, Mapping[int, float]]:
-        return {name: own for name, own in self.own.items() if not self._is_replica(name)}
-
-    def _is_replica(self, name: str) -> bool:
-        return all(power == self.whole[name] for power in self.own[name].values())
+        return {n: own for n, own in self.own.items() if n not in self.replicated}
 
     def _with_replicas(self, parts: list[float]) -> list[float]:
         """What every rank has may count as a whole, by the others' shares, or not at all."""
-        replicas = [whole for name, whole in self.whole.items() if self._is_replica(name)]
+        replicas = [whole for name, whole in self.whole.items() if name in self.replicated]
         degree = max(map(len, self.own.values()), default=1)
         shares = (1.0,) if self.order == math.inf else (1.0, 1.0 / degree, 1.0 - 1.0 / degree)
         counted = [[share * power for power in replicas] for share in shares] + [[]]
@@ -156,40 +159,41 @@ def _alike(norm: float, ranks: list[int]) -> Mapping[int, float]:
 
 
 def _powers(facts: Facts, local: Local, order: float) -> _Powers:
-    case, problem = facts.case, facts.problem_of(local)
+    """Of the gradients that the ranks had, which the norm was judged by; of one that not all of
+    them had, of the reference's."""
+    case, problem, ranks = facts.case, facts.problem_of(local), local.ranks
+    gradients = OwnGradients(case, problem, facts.dumps, ranks, local.at.step, order)
     whole: dict[str, float] = {}
     own: dict[str, dict[int, float]] = {}
     axes = [axis for axis, degree in case.mesh.items() if degree > 1]
     along: dict[str, dict[str, dict[int, float]]] = {a: {} for a in axes if len(axes) > 1}
-    seen: set[int] = set()
-    for target in problem.targets:
-        own_name = InPass.parse(target.name)
-        name, tensor = own_name.base, problem.params.get(own_name.base)
-        if own_name.at.step != local.at.step:
-            continue
-        if target.kind is not Kind.PARAM_GRAD or tensor is None or id(tensor) in seen:
-            continue
-        seen.add(id(tensor))  # a tied one counts once
-        entry = by_axis(facts.posed.params[name])
-
-        def of_ranks(entry: Entry, value: Tensor = target.value) -> dict[int, float]:
-            parts = {r: take(value, entry, case=case, rank=r) for r in local.ranks}
-            return {r: _power(part, order) for r, part in parts.items()}
-
-        whole[name] = _power(target.value, order)
-        own[name] = of_ranks(entry)
+    replicated = set()
+    for target in gradients.targets():
+        name = InPass.parse(target.name).base
+        held = gradients.held(target) or gradients.expected(target)
+        of = partial(_power, gradients, target, held)
+        whole[name] = of(ranks)
+        own[name] = {r: of([r]) for r in ranks}
+        if not is_sharded(target.entry, case) and len(held) == len(ranks):
+            replicated.add(name)
         for axis, parts in along.items():  # together they have what is cut along it
-            parts[name] = of_ranks({a: cut for a, cut in entry.items() if a != axis})
+            parts[name] = {r: of(_along(case, axis, r, ranks)) for r in ranks}
     every = [id(tensor) for tensor in problem.params.values()]
     names = {name: every.count(id(problem.params[name])) for name in whole}
-    return _Powers(order, whole, own, along, names)
+    return _Powers(order, whole, own, along, names, frozenset(replicated))
 
 
-def _power(tensor: Tensor, order: float) -> float:
-    if not tensor.numel():
-        return 0.0
-    norm = float(torch.linalg.vector_norm(tensor, order))
-    return norm if order == math.inf else norm**order
+def _power(
+    gradients: OwnGradients, target: Target, held: Mapping[int, Tensor], ranks: list[int]
+) -> float:
+    """What these ranks have of a gradient, each element once, to the power of p."""
+    return float(gradients.counted(target, held, ranks)[0])
+
+
+def _along(case: Case, axis: str, rank: int, ranks: list[int]) -> list[int]:
+    """The ranks that differ from this one along the axis alone."""
+    own = case.coordinates(rank)
+    return [r for r in ranks if case.coordinates(r) | {axis: own[axis]} == own]
 
 
 def not_clipped(facts: Facts, local: Local) -> Diagnosis | None:

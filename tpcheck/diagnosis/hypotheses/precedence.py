@@ -15,6 +15,7 @@ from tpcheck.diagnosis.hypotheses import (
     microbatches,
     norms,
     reruns,
+    resumed,
     rows,
     scales,
     several,
@@ -39,6 +40,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     tensor.bias,
     # of the one number that the norm is: most factors fit one
     norms.counted_otherwise,
+    # before ranks that did not clip: each has another update, and they add up by no accident
+    steps.of_own_part,
     # ranks that went another way in one place
     norms.not_clipped,
     # before other steps: it says which ranks, and why
@@ -131,7 +134,10 @@ def by_values(facts: Facts) -> Diagnosis | None:
     before = [m for m in wrong if not m.kind.is_output or m.name.at != STEP]
     first = [m for m in before if m.kind.is_output] or before or wrong
     at_once = (
-        loaded.misloaded(facts) or reruns.changes(facts) or _first(map(evident.evident, first))
+        loaded.misloaded(facts)
+        or resumed.misresumed(facts)
+        or reruns.changes(facts)
+        or _first(map(evident.evident, first))
     )
     if at_once is not None and isinstance(at_once.cause, HoldsNaN):
         # of memory that nobody wrote; a tensor without it that is wrong, too, does not follow

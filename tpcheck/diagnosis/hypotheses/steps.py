@@ -10,15 +10,16 @@ from torch import Tensor
 
 from tpcheck.causes.steps import (
     BeginsAnew,
+    GradientOfOwnPart,
     NotStepped,
     NotZeroed,
     OverflowNotShared,
     UpdateScaled,
 )
 from tpcheck.diagnosis.facts import Facts, Local
-from tpcheck.diagnosis.replay import by_one_step, share_of, value_of
+from tpcheck.diagnosis.replay import by_one_step, share_of, unclipped, value_of
 from tpcheck.placement import is_sharded, take
-from tpcheck.protocol.optimizing import MAIN
+from tpcheck.protocol.optimizing import MAIN, parameter_of
 from tpcheck.protocol.scaling import SCALE
 from tpcheck.tensors.names import InPass
 from tpcheck.verdict import Diagnosis
@@ -78,6 +79,31 @@ def taken_by_others(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     cause = OverflowNotShared(local.subject, due.name, tuple(owners), tuple(wrong))
     return Diagnosis(Code.MISSING_ALL_REDUCE, cause)
+
+
+def of_own_part(facts: Facts, local: Local) -> Diagnosis | None:
+    """Of replicas, what the step adds to what is linear in the gradient, a mean or a momentum, is
+    right once it is summed over the ranks: each has stepped by a gradient that is left partial,
+    and may be before the ranks clip."""
+    training, problem = facts.spec and facts.spec.training, facts.problem_of(local)
+    if local.kind is not Kind.OPTIMIZER_STATE or not training or training.scaling is not None:
+        return None
+    base, step = InPass.parse(local.target.name).base, local.at.step
+    owner = parameter_of(base, problem.params)
+    if not local.wrong() or not local.alike() or owner is None:
+        return None
+    without = unclipped(problem, training, step, without=owner)[0].get(base)
+    whole = unclipped(problem, training, step)[0].get(base)
+    if without is None or whole is None or not without.is_floating_point():
+        return None
+    added = torch.stack([local.actual[r] - without for r in local.ranks]).sum(0)
+    for clipped, left in ((True, local.target.value), (False, whole)):
+        due = left - without
+        near = ((added - due) * due).sum().abs() <= ADDED * due.square().sum()
+        if due.any() and near and local.fits(added + without, local.ranks[0], expected=left):
+            cause = GradientOfOwnPart(local.subject, tuple(local.ranks), clipped)
+            return Diagnosis(Code.PARTIAL_NOT_REDUCED, cause)
+    return None
 
 
 def not_zeroed(facts: Facts, local: Local) -> Diagnosis | None:

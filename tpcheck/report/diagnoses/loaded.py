@@ -25,6 +25,11 @@ def _(cause: causes.LoadedNaN) -> str:
 
 
 @sentence.register
+def _(cause: causes.LoadedNothing) -> str:
+    return f"{_what(cause)} is what a new optimizer has, nothing or zeros"
+
+
+@sentence.register
 def _(cause: causes.LoadedIntegers) -> str:
     if cause.of_rank is not None:
         return f"{_what(cause)} holds rank {cause.of_rank}'s part"

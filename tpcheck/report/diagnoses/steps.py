@@ -28,6 +28,13 @@ def _(cause: causes.BeginsAnew) -> str:
 
 
 @sentence.register
+def _(cause: causes.GradientOfOwnPart) -> str:
+    gradient = "the gradient of its own part" + ("" if cause.clipped else ", which is not clipped")
+    what = f"{called(cause.subject)}: summed over ranks {list(cause.ranks)} the update is right"
+    return f"{what}: each steps by {gradient}"
+
+
+@sentence.register
 def _(cause: causes.NotZeroed) -> str:
     return f"{called(cause.subject)} has the gradient of the step before in it"
 

@@ -16,6 +16,7 @@ from tests.unit.test_training import CASE, adamw, halved, spec, values
 from tpcheck import Norm, Scaling
 from tpcheck.case import Case
 from tpcheck.causes.norms import NotClipped
+from tpcheck.causes.steps import GradientOfOwnPart
 from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.diagnosis.hypotheses.steps import not_zeroed
 from tpcheck.oracle.pose import Posed, pose
@@ -177,6 +178,32 @@ def test_ranks_that_do_not_clip_are_named_through_any_optimizer(kind: Kind, name
     assert named.cause.ranks == (1,)
     both = on((0, 1), kind, f"{name}@step2", of_unclipped(kind, name))
     assert not isinstance(examine(both, spec=CLIPPED, case=CASE).cause, NotClipped)
+
+
+def of_own_part(clipped: bool) -> Callable[[Posed, int], Tensor]:
+    """After the second step, which has gradients of each rank's tokens, that add up."""
+
+    def new(posed: Posed, rank: int) -> Tensor:
+        before, left = (values(posed, Kind.OPTIMIZER_STATE, k)[MEAN] for k in (0, 1))
+        gradient = values(posed, Kind.PARAM_GRAD, 1)[MEAN.removesuffix(".exp_avg")]
+        due = left - 0.9 * before if clipped else 0.1 * gradient
+        terms = torch.linspace(-1.0, 2.0, due.numel(), dtype=due.dtype).reshape(due.shape)
+        return 0.9 * before + due * (terms if rank else 1.0 - terms)
+
+    return new
+
+
+MEAN = "down.bias.exp_avg"
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+def test_gradients_of_each_rank_s_part_are_named_by_what_they_add_together(clipped: bool) -> None:
+    edit = on((0, 1), Kind.OPTIMIZER_STATE, f"{MEAN}@step2", of_own_part(clipped))
+    named = examine(edit, spec=CLIPPED, case=CASE)
+    assert named.code == "partial-not-reduced" and isinstance(named.cause, GradientOfOwnPart)
+    assert named.cause.clipped is clipped
+    one = on((1,), Kind.OPTIMIZER_STATE, f"{MEAN}@step2", of_own_part(clipped))
+    assert not isinstance(examine(one, spec=CLIPPED, case=CASE).cause, GradientOfOwnPart)
 
 
 def plain(named: Any) -> Any:

@@ -10,6 +10,7 @@ from tpcheck.causes.loaded import (
     LoadedElements,
     LoadedIntegers,
     LoadedNaN,
+    LoadedNothing,
     LoadedRounded,
     LoadedRows,
     LoadedScaled,
@@ -17,6 +18,11 @@ from tpcheck.causes.loaded import (
 
 SAID: list[Said] = [
     (LoadedNaN("w", 0), "w as loaded on rank 0 has uninitialized elements (tpcheck's NaN)", {}),
+    (
+        LoadedNothing("w.exp_avg", 1),
+        "w.exp_avg as loaded on rank 1 is what a new optimizer has, nothing or zeros",
+        {"parameter": "w.exp_avg"},
+    ),
     (
         LoadedIntegers("kept", 1),
         "kept as loaded on rank 1 has integers or bools that are not the checkpoint's",

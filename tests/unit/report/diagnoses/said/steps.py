@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit.report.diagnoses.said import Said
 from tpcheck.causes.steps import (
     BeginsAnew,
+    GradientOfOwnPart,
     NoState,
     NotStepped,
     NotZeroed,
@@ -45,6 +46,12 @@ SAID: list[Said] = [
         "optimizer_state up.weight.exp_avg is on ranks [0] what a first step would leave: earlier "
         "ones are lost",
         {"ranks": [0]},
+    ),
+    (
+        GradientOfOwnPart(STATE, (0, 1), clipped=False),
+        "optimizer_state up.weight.exp_avg: summed over ranks [0, 1] the update is right: each "
+        "steps by the gradient of its own part, which is not clipped",
+        {"ranks": [0, 1], "clipped": False},
     ),
     (
         NotZeroed(Subject(Kind.PARAM_GRAD, "up.weight@step2")),

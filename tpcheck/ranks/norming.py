@@ -1,0 +1,79 @@
+"""The norm of all gradients that a candidate says, held against that of its own gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tpcheck.bounds import compare, total_norm
+from tpcheck.placement import by_axis, holds, summed, take
+from tpcheck.protocol.problem import Target
+from tpcheck.tensors import forms
+from tpcheck.tensors.draw import torch_dtype
+from tpcheck.tensors.names import InPass
+from tpcheck.vocabulary import Kind
+
+
+def parts(run: Any, step: int) -> Tensor:
+    """What each rank with this rank's data adds to the norm [ranks, parameters, 3], as
+    `total_norm.part` has it: NaN of a gradient that could not be compared.
+
+    Args:
+        run: the `RankRun`, which has compared the gradients of this step.
+    """
+    case, rank, ranks = run.case, run.rank, total_norm.peers(run.case, run.rank)
+    counted = [t for t in run.problem.targets if _counts(t, step, run.problem.tied)]
+    table = torch.zeros(case.world_size, len(counted), 3, dtype=torch.float64)
+    for i, target in enumerate(counted):
+        if holds(target.entry, case=case, rank=rank):
+            table[rank, i] = _part(run, target, ranks)
+    run.judge.gradients.clear()
+    table = table.to(run.device)
+    dist.all_reduce(table)
+    return table.cpu()[ranks]
+
+
+def judge(run: Any, name: str, norm: Tensor, own: Tensor) -> None:
+    """Compares the norm with that of the ranks' own gradients, and with the reference's. The first
+    is evidence by itself, which no closer bounds of the second clear.
+
+    Args:
+        own: what `parts` returned before the gradients were clipped.
+    """
+    target = run.judge.targets.get((Kind.GRAD_NORM, name))
+    if target is None:  # of infinite gradients
+        return
+    order, dtype = run.parts["norm"].order, torch_dtype(run.case)
+    each = total_norm.together(own, order)
+    expected = total_norm.expected(each, order, dtype, len(own), norm.cpu())
+    if expected is not None:
+        found = compare.compare(norm, *expected, name=name, kind=target.kind, rank=run.rank)
+        if found.mismatch is not None:
+            run.report.compared[target.kind, name] = summed(target.entry)
+            run.judge.keep(target, norm)
+            run.report.mismatches.append(found.mismatch)
+            return
+        run.report.usage = max(run.report.usage, found.usage)
+    run.judge.check(target.kind, name, norm)
+
+
+def _counts(target: Target, step: int, tied: frozenset[str]) -> bool:
+    """Whether it is a gradient of this step; of a tied parameter under the first of its names."""
+    name = InPass.parse(target.name)
+    return target.kind is Kind.PARAM_GRAD and name.at.step == step and name.base not in tied
+
+
+def _part(run: Any, target: Target, ranks: list[int]) -> Tensor:
+    """What this rank adds of a gradient of which it has a part [3]."""
+    entry, gradient = run.judge.gradients.get(target.name, (target.entry, None))
+    due = take(target.value, entry, case=run.case, rank=run.rank)
+    if gradient is None and (target.unused or not due.numel()):
+        return torch.zeros(3, dtype=torch.float64)
+    known = gradient is not None and gradient.shape == due.shape and forms.odd(gradient) is None
+    if not known or "dp" in by_axis(entry):  # those of other data have parts of it
+        return torch.full((3,), torch.nan, dtype=torch.float64)
+    share = total_norm.shares(entry, target.value.shape, run.case, ranks)[run.rank]
+    return total_norm.part(gradient, share, run.parts["norm"].order).cpu()
