@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # the suite starts a thousand processes: modules are compiled once, and not in each of them
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup verify verify-frameworks verify-gpu test test-fast torture lint format bench site wheel clean
+.PHONY: setup verify verify-frameworks verify-gpu adapters test test-fast torture lint format bench site wheel clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,10 @@ test-fast: setup
 # faults, deaths and small disks, and what becomes of others' verdicts: half an hour
 torture: setup
 	$(BIN)/python -m tests.catalogue.torture
+
+# the adapters under six releases of transformers and other frameworks, an environment each: an hour
+adapters: setup
+	$(BIN)/python -m tests.catalogue.adapters
 
 # all there is to do once a GPU is at hand; without one, what it needs
 verify-gpu: setup

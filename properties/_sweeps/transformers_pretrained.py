@@ -26,10 +26,12 @@ ARCHITECTURES = (
 )
 
 
-def _finding(code: str, when: Callable[[Case], bool], page: str, **case: Any) -> KnownFinding:
+def _finding(
+    code: str, when: Callable[[Case], bool], page: str, since: str, **case: Any
+) -> KnownFinding:
     return KnownFinding(
         package="transformers",
-        releases=">=5.23,<5.25",
+        releases=f">={since},<5.25",
         code=code,
         case=Case(dims={"batch": 1, "seq": 2, "vocab": VOCAB}, dtype="float32", **case),
         when=when,
@@ -41,9 +43,12 @@ _accumulation = _finding(
     "summed-twice",
     lambda case: case.microbatches > 1 and case["seq"] > 1,
     "transformers-gradient-accumulation",
+    since="5.16",
     microbatches=2,
 )
-_fused = _finding("kv-head-map", lambda case: case.tp > 1, "transformers-hrm-text-loading")
+_fused = _finding(
+    "kv-head-map", lambda case: case.tp > 1, "transformers-hrm-text-loading", since="5.23"
+)
 
 
 def _known(name: str) -> Sequence[KnownFinding]:

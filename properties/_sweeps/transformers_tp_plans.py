@@ -50,7 +50,7 @@ _accumulation = _finding(
     "summed-twice",
     lambda case: case.microbatches > 1 and _attends(case),
     "transformers-gradient-accumulation",
-    releases=">=5.23,<5.25",
+    releases=">=5.16,<5.25",
     microbatches=2,
 )
 _KNOWN: dict[str, Sequence[KnownFinding]] = {

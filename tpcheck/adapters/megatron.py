@@ -2,7 +2,7 @@
 attributes read as layout (`tpcheck.tensors.live` does that), its finalize step.
 
 Megatron-core asks for CUDA in places where it needs none. On ranks without CUDA two of its ways
-are replaced, for the time of a case and nowhere else:
+are replaced, for the time of a case and nowhere else (and a third without Transformer Engine):
 
 - `torch.cuda.current_device()`, by which it says where buffers go (the gather and scatter of
   sequence parallelism, the global memory buffer, rotary frequencies): it answers `cpu`.
@@ -45,6 +45,12 @@ _DATA_PARALLEL = (
     "_INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP",
     "_EXPERT_DATA_PARALLEL_GROUP",
     "_INTRA_PARTIAL_EXPERT_DATA_PARALLEL_GROUP",
+)
+# Groups of all ranks: a case's mesh has no axes beside TP and DP. Routers of experts ask for them.
+_EVERYONE = (
+    "_INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP",
+    "_TENSOR_AND_DATA_PARALLEL_GROUP",
+    "_TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP",
 )
 # Groups of this rank alone.
 _ALONE = (
@@ -142,6 +148,7 @@ def _state(mesh: DeviceMesh | None) -> Iterator[None]:
         kept = [(parallel_state, _globals(parallel_state)), (random, _globals(random))]
         current_device = torch.cuda.current_device
         stack.callback(_restore, kept, current_device)
+        _without_transformer_engine()
         if mesh is None:
             stack.enter_context(_world_of_one())
         vars(parallel_state).update(_groups(mesh))
@@ -150,6 +157,19 @@ def _state(mesh: DeviceMesh | None) -> Iterator[None]:
             random.initialize_rng_tracker(inference_rng_tracker=True, force_reset=True)
             torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]
         yield
+
+
+def _without_transformer_engine() -> None:
+    """Defines the name by which routers of experts ask for a product of Transformer Engine: 0.16.1
+    leaves it undefined where the package is not installed, and takes torch's where it is None.
+    It stays: a reference's backward comes when its forward has left the state."""
+    from megatron.core.transformer.moe import moe_utils
+
+    if not hasattr(moe_utils, _PRODUCT):
+        setattr(moe_utils, _PRODUCT, None)
+
+
+_PRODUCT = "te_general_gemm"
 
 
 def _restore(kept: list[tuple[Any, dict[str, Any]]], current_device: Any) -> None:
@@ -192,7 +212,7 @@ def _groups(mesh: DeviceMesh | None) -> dict[str, Any]:
         **dict.fromkeys(_TENSOR_PARALLEL, tp),
         **dict.fromkeys(_DATA_PARALLEL, dp),
         **dict.fromkeys(_ALONE, alone),
-        "_INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP": dist.group.WORLD,
+        **dict.fromkeys(_EVERYONE, dist.group.WORLD),
         "_TENSOR_MODEL_PARALLEL_GLOBAL_RANKS": dist.get_process_group_ranks(tp),
         "_MPU_PIPELINE_MODEL_PARALLEL_RANK": 0,
         "_MPU_PIPELINE_MODEL_PARALLEL_WORLD_SIZE": 1,

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from tpcheck.adapters import tiny, transformers
+from tpcheck.adapters import releases, tiny, transformers
 from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
@@ -33,7 +33,8 @@ def check(config: Any, *, name: str = "", known: Sequence[KnownFinding] = ()) ->
         known: as in `Check`.
     """
     build = functools.partial(transformers._from_config, config)
-    return _check(build, functools.partial(_cases, config), name=name, known=known)
+    cases = functools.partial(_cases, config)
+    return _check(build, cases, name=name, unavailable=releases.why_not, known=known)
 
 
 def architecture(model_type: str, *, known: Sequence[KnownFinding] = ()) -> Check:
@@ -56,9 +57,11 @@ def _check(build: transformers.Build, cases: Any, *, name: str, known: Any, **mo
 
 
 def _why_not(model_type: str) -> str | None:
-    if not tiny.styles(model_type):
+    if (reason := transformers._why_not(model_type)) is not None:
+        return reason
+    if not tiny.plan_of(model_type):
         return f"the installed transformers has no tp_plan for {model_type}"
-    return transformers._why_not(model_type)
+    return None
 
 
 def _whole(build: transformers.Build, case: Case, mesh: DeviceMesh) -> Any:

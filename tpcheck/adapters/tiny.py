@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,15 +33,42 @@ class CantBuild(InvalidArgument):
 
 
 def architectures() -> list[str]:
-    """Every `model_type` of the installed transformers whose configuration ships a plan."""
+    """Every `model_type` of the installed transformers whose configuration ships a plan, or whose
+    causal LM has one of its own (of its head alone, say)."""
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     return [
         name
         for name in CONFIG_MAPPING_NAMES
-        if getattr(CONFIG_MAPPING[name], "base_model_tp_plan", None)
+        if getattr(CONFIG_MAPPING[name], "base_model_tp_plan", None) or _head_has_a_plan(name)
     ]
+
+
+def _head_has_a_plan(model_type: str) -> bool:
+    """By the text of its module: to import all of them takes a minute."""
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    if model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return False
+    configured = CONFIG_MAPPING[model_type].__module__
+    spec = importlib.util.find_spec(configured.replace("configuration_", "modeling_"))
+    if spec is None or spec.origin is None:
+        return False
+    return _OWN_PLAN.search(Path(spec.origin).read_text(encoding="utf-8")) is not None
+
+
+#: A class's plan that is not empty.
+_OWN_PLAN = re.compile(r"^    _tp_plan = \{\s*[\"']", re.MULTILINE)
+
+
+def plan_of(model_type: str) -> dict[str, str]:
+    """The plan of a tiny model of an architecture, its head's among it."""
+    cls, config = model_of(model_type)
+    with torch.device("meta"):
+        model: Any = cls(config)
+    return dict(model.tp_plan or {})
 
 
 def styles(model_type: str) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,28 +16,48 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck import specs
-from tpcheck.adapters import tiny
+from tpcheck.adapters import releases, tiny
 from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.known import KnownFinding
+from tpcheck.plan.plan import Plan, as_plan
 from tpcheck.spec import Spec
 
 Build = Callable[[Case], Any]
 
 
-def check(config: Any, *, name: str = "", known: Sequence[KnownFinding] = ()) -> Check:
+def check(
+    config: Any,
+    *,
+    plan: Plan | Mapping[str, str] | None = None,
+    whole: Sequence[str] | None = None,
+    name: str = "",
+    known: Sequence[KnownFinding] = (),
+) -> Check:
     """The check of one configuration's model (its causal LM, with random weights) under its plan,
     over random batches, lengths, degrees and dtypes.
 
     Args:
         config: a transformers configuration, as small as you can make it.
+        plan: rules in place of the model's own for the same names, as in
+            `DistributedConfig(tp_plan=…)`; or a `tpcheck.Plan` of such rules.
+        whole: patterns of the parameters that are meant to stay whole. With one of `plan` and
+            `whole` the plan is audited: what it leaves whole and neither names is a FAIL.
         name: as in `Check`.
         known: as in `Check`.
     """
     build = functools.partial(_from_config, config)
     cases = functools.partial(_cases, config)
-    return Check(spec(build, cases=cases), candidate(build), name=name, known=known)
+    rules = as_plan(plan or {})
+    audited = plan is not None or whole is not None
+    return Check(
+        spec(build, cases=cases, unavailable=releases.why_not),
+        candidate(build, rules.entries),
+        name=name,
+        known=known,
+        plan=functools.partial(_audited, build, rules, tuple(whole or ())) if audited else None,
+    )
 
 
 def spec(build: Build, *, cases: Any, name: str = "tp_plan", **more: Any) -> Spec:
@@ -51,9 +72,12 @@ def spec(build: Build, *, cases: Any, name: str = "tp_plan", **more: Any) -> Spe
     return specs.causal_lm(build, cases=cases, name=name, **fields)
 
 
-def candidate(build: Build) -> Callable[[Case, DeviceMesh], Any]:
-    """The candidate of a `Check`: the model of `build(case)` under the plan that it ships."""
-    return functools.partial(_candidate, build)
+def candidate(
+    build: Build, plan: Mapping[str, str] | None = None
+) -> Callable[[Case, DeviceMesh], Any]:
+    """The candidate of a `Check`: the model of `build(case)` under the plan that it ships, and
+    under rules in place of some of it."""
+    return functools.partial(_candidate, build, plan)
 
 
 def architecture(model_type: str, *, known: Sequence[KnownFinding] = ()) -> Check:
@@ -101,11 +125,19 @@ def _tiny(model_type: str, case: Case) -> Any:
     return tiny.build(model_type)
 
 
-def _candidate(build: Build, case: Case, mesh: DeviceMesh) -> Any:
-    return apply_tp_plan(build(case), mesh["tp"])
+def _candidate(build: Build, plan: Mapping[str, str] | None, case: Case, mesh: DeviceMesh) -> Any:
+    return apply_tp_plan(build(case), mesh["tp"], plan)
+
+
+def _audited(build: Build, rules: Plan, whole: tuple[str, ...], case: Case) -> Plan:
+    """The plan as it is applied. One serves variants of a model: keys may match nothing."""
+    entries = {**build(case).tp_plan, **rules.entries}
+    return replace(rules, entries=entries, whole=rules.whole + whole, optional=("*",))
 
 
 def _why_not(model_type: str) -> str | None:
+    if (reason := releases.why_not()) is not None:
+        return reason
     try:
         tiny.model_of(model_type)
     except tiny.CantBuild as error:
@@ -114,8 +146,6 @@ def _why_not(model_type: str) -> str | None:
 
 
 def _tiny_cases(model_type: str, space: Any) -> Any:
-    from dataclasses import replace
-
     exact = tuple(dtype for dtype in space.dtypes if dtype in ("float64", "float32"))
     config = tiny.model_of(model_type)[1]
     return _cases(config, replace(space, dtypes=exact or space.dtypes))
@@ -133,7 +163,7 @@ def _cases(config: Any, space: Any) -> Any:
     )
 
 
-def apply_tp_plan(model: Any, mesh: DeviceMesh) -> Any:
+def apply_tp_plan(model: Any, mesh: DeviceMesh, plan: Mapping[str, str] | None = None) -> Any:
     """Shards a transformers model in place by the plan it ships, as `from_pretrained` would.
 
     Works on the model in memory and on the mesh given (`from_pretrained` always builds a mesh
@@ -142,26 +172,22 @@ def apply_tp_plan(model: Any, mesh: DeviceMesh) -> Any:
     Args:
         model: an unsharded model, the same on every rank.
         mesh: the 1-D TP mesh, as `mesh["tp"]`.
+        plan: rules in place of the model's own for the same names.
 
     Raises:
-        InvalidArgument: the model ships no plan, or its head counts don't divide by the degree.
+        InvalidArgument: the model has no plan, its head counts don't divide by the degree, or the
+            release of transformers is outside the supported range.
     """
-    from transformers.distributed import DistributedConfig
-    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
-
     degree = mesh.size()
-    config = model.config
-    if not getattr(model, "tp_plan", None):
+    if not (plan or getattr(model, "tp_plan", None)):
         raise InvalidArgument(f"{type(model).__name__} ships no tp_plan")
-    if (reason := refusal(config, degree)) is not None:
+    if (reason := refusal(model.config, degree)) is not None:
         raise InvalidArgument(reason)
     if degree == 1:
         return model
     _untie(model)  # as `from_pretrained`: the plan first, ties after it
-    plan = model._resolve_parallel_plans(DistributedConfig(tp_size=degree))[0]
-    model._tp_size, model._device_mesh = degree, mesh
     with torch.random.fork_rng(devices=[]):
-        apply_tensor_parallelism(model, mesh, plan)
+        releases.distribute(model, mesh, plan)
     model.tie_weights(recompute_mapping=False)
     return model
 

@@ -21,7 +21,15 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.ranks import loaded
 from tpcheck.ranks.reading import counted
-from tpcheck.tensors.live import is_dtensor, live_entry, local, partition_entry, sharded_by_hand
+from tpcheck.tensors.live import (
+    is_dtensor,
+    live_entry,
+    local,
+    marked_entry,
+    partition_entry,
+    says_how,
+    sharded_by_hand,
+)
 from tpcheck.tensors.mapped import is_mapped
 from tpcheck.tensors.names import computed_buffers, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
@@ -164,6 +172,7 @@ class Loader:
                 shape=tuple(here.shape),
                 expected_shape=tuple(expected.shape),
                 axes=axes,
+                placement=str(entry) if says_how(tensor) else None,
             )
             return part if whole else None
         if placement.is_sharded(entry, self.case):
@@ -204,7 +213,8 @@ class Loader:
         entry = self.work.params[name]
         live = live_entry(tensor) if is_dtensor(tensor) else partition_entry(tensor, full)
         if live is None:
-            return entry
+            marked = {} if name in self.work.named else marked_entry(tensor, full)
+            return {**only(entry), **marked} if marked else entry
         live = sharded_by_hand(tensor, full, entry, self.case, self.rank) | by_axis(live)
         has, wants = effective(by_axis(live)), effective(by_axis(entry))
         for axis in has.keys() & wants.keys():

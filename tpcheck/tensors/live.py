@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -81,17 +81,46 @@ def layers(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def partition_entry(tensor: Tensor, full: Tensor) -> dict[str, placement.Placement] | None:
-    """The placement that Megatron's attributes give a parameter; None where it has none.
+    """The placement that Megatron's attributes give a parameter; None where it has none, or has
+    none that can be: other frameworks set `tensor_model_parallel` without a `partition_dim`.
 
     `partition_stride` s > 1 says that dim `partition_dim` is s blocks, each split on its own.
     """
-    if not getattr(tensor, "tensor_model_parallel", False):
+    dim = getattr(tensor, "partition_dim", None)
+    stride = getattr(tensor, "partition_stride", None)
+    if not is_marked(tensor) or not (_is_integer(dim) and _is_integer(stride)):
         return None
-    dim, stride = tensor.partition_dim, tensor.partition_stride  # type: ignore[attr-defined]
+    if not 0 <= dim < full.ndim or stride < 1 or full.shape[dim] % stride:
+        return None
     if stride == 1:
         return {"tp": placement.Shard(dim)}
     block = full.shape[dim] // stride
     return {"tp": placement.Blocks(dim, ((block, placement.Shard(dim)),) * stride)}
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_marked(tensor: Tensor) -> bool:
+    """Whether a framework's mark says that a parameter is sharded: Megatron-core's, DeepSpeed's."""
+    return getattr(tensor, "tensor_model_parallel", False) is True
+
+
+def says_how(tensor: Tensor) -> bool:
+    """Whether a tensor says itself that it is sharded."""
+    return is_dtensor(tensor) or is_marked(tensor)
+
+
+def marked_entry(tensor: Tensor, full: Tensor) -> dict[str, placement.Placement]:
+    """The placement of a parameter that is marked as sharded by who does not say how (DeepSpeed's
+    AutoTP), so that it is no word against a layout's: along the one dim that is shorter than the
+    whole's; empty where there is none."""
+    if not is_marked(tensor) or tensor.ndim != full.ndim:
+        return {}
+    dims = [dim for dim in range(full.ndim) if tensor.shape[dim] != full.shape[dim]]
+    shorter = len(dims) == 1 and tensor.shape[dims[0]] < full.shape[dims[0]]
+    return {"tp": placement.Shard(dims[0])} if shorter else {}
 
 
 def local(tensor: Tensor) -> Tensor:

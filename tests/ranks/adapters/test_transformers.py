@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import tpcheck
 from tpcheck import Case, Check
 from tpcheck.adapters import tiny, transformers
 from tpcheck.adapters.tiny_sizes import VOCAB
@@ -65,3 +66,34 @@ def test_gradients_that_are_summed_in_each_microbatch_are_seen(gloo: Engine) -> 
     assert runner.run(CASE).verdict is Verdict.PASS
     twice = runner.run(replace(CASE, microbatches=2))
     assert {m.tensor.split(".")[-2] for m in twice.mismatches} == {"q_norm", "k_norm"}
+
+
+def test_a_head_that_is_sharded_alone_passes_unless_one_says_what_stays_whole(
+    gloo: Engine,
+) -> None:
+    from dataclasses import replace
+
+    config = tiny.model_of("llama")[1]
+    norms = ("*norm.weight",)
+    assert Runner(transformers.check(config, whole=norms), gloo).run(CASE).verdict is Verdict.PASS
+
+    def head_alone(case: Case) -> Any:
+        model = tiny.build("llama")
+        model.model._tp_plan = {}
+        model._tp_plan = {"lm_head": "colwise_gather_output"}
+        return model
+
+    check = transformers.check(config)
+    alone = replace(check, candidate=transformers.candidate(head_alone))
+    assert Runner(alone, gloo).run(CASE).verdict is Verdict.PASS
+    plan = tpcheck.Plan({"lm_head": "colwise_gather_output"}, whole=norms)
+    found = Runner(replace(alone, plan=plan), gloo).run(CASE).mismatches
+    assert {m.kind for m in found} == {"sharding"}
+    assert any("self_attn.q_proj.weight" in str(m.detail) for m in found)
+
+
+def test_a_rule_in_place_of_the_model_s_own_is_applied(gloo: Engine) -> None:
+    """Without the gather each rank has its part of the vocabulary."""
+    config = tiny.model_of("llama")[1]
+    check = transformers.check(config, plan={"lm_head": "colwise"}, whole=("*norm.weight",))
+    assert Runner(check, gloo).run(CASE).verdict is Verdict.FAIL

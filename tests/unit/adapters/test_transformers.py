@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from typing import Any
 
 import pytest
 
-from tpcheck.adapters import tiny, transformers
+from tpcheck import Case, Plan
+from tpcheck.adapters import pretrained, releases, tiny, transformers
+from tpcheck.adapters.tiny_sizes import VOCAB
 from tpcheck.errors import InvalidArgument
 
 if importlib.util.find_spec("transformers") is None:
@@ -32,3 +36,50 @@ def test_what_cannot_be_built_tiny_says_why() -> None:
     assert reason is not None and reason.startswith("can't be built tiny: ")
     with pytest.raises(InvalidArgument, match="can't be built tiny"):
         tiny.build("llama4_vision_model")
+
+
+def test_a_head_alone_with_a_plan_is_listed_too() -> None:
+    assert "dbrx" in tiny.architectures()  # its layers have none
+    assert "bert" not in tiny.architectures() and "gpt2" not in tiny.architectures()
+    assert tiny.plan_of("llama")["lm_head"] == "colwise_gather_output"
+
+
+@pytest.mark.parametrize("adapter", [transformers, pretrained])
+def test_releases_without_dtensors_are_skipped_with_the_reason(
+    adapter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny.model_of("llama")[1]
+    checks = adapter.check(config), adapter.architecture("llama")
+    assert [check.spec.cannot_run() for check in checks] == [None, None]
+    # as in 5.15 and before
+    monkeypatch.setitem(sys.modules, "transformers.distributed.tensor_parallel", None)
+    for check in checks:
+        reason = check.spec.cannot_run()
+        assert reason is not None and reason.endswith("5.16 to 5.24 are supported")
+
+
+@pytest.mark.parametrize("has", [None, lambda model, config, unheard_of: model])
+def test_a_release_that_shards_in_another_way_is_skipped(
+    has: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import PreTrainedModel
+
+    monkeypatch.setattr(PreTrainedModel, releases.SHARDS, has)
+    reason = releases.why_not()
+    assert reason is not None and "takes a mesh" in reason
+
+
+def test_a_plan_is_audited_where_one_says_what_stays_whole() -> None:
+    """A plan of the head alone leaves all else whole, and every value is right."""
+    config = tiny.model_of("llama")[1]
+    case = Case(dims={"batch": 1, "seq": 1, "vocab": VOCAB}, mesh={"tp": 2})
+    assert transformers.check(config).plan is None
+    norms = ("*norm.weight",)
+    for check in (
+        transformers.check(config, whole=norms),
+        transformers.check(config, plan=Plan({}, whole=norms)),
+        transformers.check(config, plan={"lm_head": "colwise"}, whole=norms),
+    ):
+        plan = check.plan(case)
+        assert plan.whole == norms and plan.entries["model.layers.*.self_attn.q_proj"] == "colwise"
+    assert plan.entries["lm_head"] == "colwise"

@@ -142,7 +142,10 @@ def test_the_shapes_are_those_of_the_parameter_that_is_named() -> None:
     of_b = Misheld(Fault.SHAPE, shape=(1, 2), expected_shape=(2, 2))
     of_a = Misheld(Fault.SHAPE, shape=(3,), expected_shape=(4,))
     found = [Mismatch(n, Kind.SHARDING, 0, detail=d) for n, d in (("b", of_b), ("a", of_a))]
-    assert alone(*found).message == "b has the local shape [1, 2], the layout says [2, 2]"
+    assert alone(*found).message == (
+        "b has the local shape [1, 2], the layout says [2, 2]; a shard without a mark, "
+        "which gradient norms and checkpoints take for a whole?"
+    )
 
 
 def test_all_findings_of_a_plan_name_their_parameters() -> None:

@@ -13,7 +13,13 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from tests.fake_ranks import fake_ranks
 from tpcheck import placement
-from tpcheck.tensors.live import live_entry, mesh_axes, plan_placement
+from tpcheck.tensors.live import (
+    live_entry,
+    marked_entry,
+    mesh_axes,
+    partition_entry,
+    plan_placement,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +87,44 @@ def test_a_plain_tensor_says_nothing() -> None:
 def test_the_axes_of_a_dtensor_are_those_that_have_names() -> None:
     assert mesh_axes(on((2, 2), ("dp", "tp"), Shard(0), Replicate())) == ("dp", "tp")
     assert mesh_axes(on((4,), None, Shard(0))) == ()
+
+
+def marked(*shape: int, **marks: Any) -> torch.Tensor:
+    tensor = torch.ones(shape)
+    for name, value in marks.items():
+        setattr(tensor, name, value)
+    return tensor
+
+
+FULL = torch.ones(8, 4)
+
+
+@pytest.mark.parametrize(
+    ("marks", "entry"),
+    [
+        ({"partition_dim": 0, "partition_stride": 1}, {"tp": SHARD(0)}),
+        (
+            {"partition_dim": 0, "partition_stride": 2},
+            {"tp": placement.Blocks(0, ((4, SHARD(0)),) * 2)},
+        ),
+        ({}, None),  # DeepSpeed's mark
+        ({"partition_dim": -1, "partition_stride": 1}, None),
+        ({"partition_dim": 2, "partition_stride": 1}, None),
+        ({"partition_dim": 0, "partition_stride": 3}, None),
+        ({"partition_dim": None, "partition_stride": 1}, None),
+    ],
+)
+def test_marks_are_read_where_they_can_be(marks: dict[str, Any], entry: Any) -> None:
+    assert partition_entry(marked(2, 4, tensor_model_parallel=True, **marks), FULL) == entry
+    assert partition_entry(marked(2, 4, tensor_model_parallel=False, **marks), FULL) is None
+    assert partition_entry(marked(2, 4, tensor_model_parallel=FULL, **marks), FULL) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "entry"),
+    [((2, 4), {"tp": SHARD(0)}), ((8, 1), {"tp": SHARD(1)}), ((8, 4), {}), ((2, 2), {})],
+)
+def test_a_mark_that_does_not_say_how_is_read_by_the_shape(shape: Any, entry: Any) -> None:
+    assert marked_entry(marked(*shape, tensor_model_parallel=True), FULL) == entry
+    assert marked_entry(marked(*shape), FULL) == {}
+    assert marked_entry(marked(2, tensor_model_parallel=True), FULL) == {}

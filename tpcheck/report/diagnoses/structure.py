@@ -114,10 +114,20 @@ def _(cause: causes.NotAsLaidOut) -> str:
             return f"{names}: {_kept(held)}, which stays in memory"
         case Fault.SHAPE:
             has, due = list(held.shape or ()), list(held.expected_shape or ())
-            return f"{cause.first} has the local shape {has}, the layout says {due}"
+            says = f"{cause.first} has the local shape {has}, the layout says {due}"
+            return f"{says}{_unmarked(held, has, due)}"
         case Fault.PLACEMENT:
             return f"{cause.first}: {held.placement} is not the layout's {held.expected_placement}"
     return str(misheld(cause.first, held))
+
+
+def _unmarked(held: Misheld, has: list[int], due: list[int]) -> str:
+    """What is said of a part where more is due, and nothing on the tensor says that it is one."""
+    differ = [(own, whole) for own, whole in zip(has, due, strict=False) if own != whole]
+    apart = len(has) == len(due) and len(differ) == 1 and differ[0][0] < differ[0][1]
+    if held.placement is not None or not apart:
+        return ""
+    return "; a shard without a mark, which gradient norms and checkpoints take for a whole?"
 
 
 def _kept(held: Misheld) -> str:
