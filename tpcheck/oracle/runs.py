@@ -49,7 +49,13 @@ def formula_run(passes: Passes, of: References, first: Run) -> Run:
 def own_run(passes: Passes, low: Any) -> Run:
     """In the case's dtype, with torch's own choice of kernels: another order of the same
     computation."""
-    return replace(passes, dtype=torch_dtype(passes.case))(low)
+    return _lower(passes, torch_dtype(passes.case), low)
+
+
+def _lower(passes: Passes, dtype: torch.dtype, module: Any) -> Run:
+    what = f"reference's forward or backward in {str(dtype).removeprefix('torch.')}"
+    run: Run = ask(passes.spec, what, replace(passes, dtype=dtype), module)
+    return run
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def _in_float32(passes: Passes, of: References) -> Low:
         for p in passes.problems
     ]
     passes = replace(passes, problems=problems)
-    low = replace(passes, dtype=torch.float32)(of.narrow())
+    low = _lower(passes, torch.float32, of.narrow())
     with sdpa_kernel([SDPBackend.MATH]):
         return Low(low, low, passes(of.formula))
 

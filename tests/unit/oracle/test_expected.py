@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tpcheck import Layout, Spec, specs
 from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
 from tpcheck.oracle import noise
 from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN
 from tpcheck.oracle.expected import evaluate, expect
@@ -99,6 +100,27 @@ def test_the_least_bounds_are_no_wider_than_those_of_few_runs(dtype: str) -> Non
     assert not bool(least["both"].sigma[:, :6].any()) and bool(least["both"].sigma[:, 6:].all())
     for name, own in least.items():
         assert bool((own.sigma <= 3 * few[name].sigma).all()), name
+
+
+@pytest.mark.parametrize("error", [ValueError("no such dtype"), SystemExit(3)])
+def test_a_reference_that_lower_dtypes_end_is_told_in_a_line(error: BaseException) -> None:
+    def wide_alone(x: Tensor) -> Tensor:
+        if x.dtype != torch.float64:
+            raise error
+        return x * 0.3
+
+    spec = Spec(
+        name="wide",
+        cases=[Case()],
+        reference=lambda case: wide_alone,
+        inputs=lambda case, draw: {"x": draw("x", 2, 4)},
+        layout=lambda case: Layout(),
+    )
+    for dtype in ("float32", "bfloat16"):
+        words = rf"spec 'wide': reference's forward or backward in {dtype} raised"
+        with pytest.raises(InvalidArgument, match=words):
+            pose(spec, Case(dtype=dtype), FLOOR)
+    assert pose(spec, Case(), FLOOR).effort is SCREEN  # which float32 says nothing of
 
 
 def test_integers_that_rounding_decides_are_judged_under_noisy_runs() -> None:
