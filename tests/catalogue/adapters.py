@@ -52,7 +52,8 @@ OTHERS = (
     Environment(
         "megatron-core",
         "megatron-core",
-        _of(f"{_FRAMEWORKS}/megatron_core", "megatron_column", "megatron_row", "megatron_gpt"),
+        _of(f"{_FRAMEWORKS}/megatron_core", "megatron_column", "megatron_row", "megatron_gpt")
+        + _of(f"{_FRAMEWORKS}/megatron_moe", "megatron_moe"),
     ),
     Environment(
         "deepspeed",
