@@ -1,0 +1,44 @@
+"""The norm that a candidate says, beside that of its own gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from fixtures.parallel.clipping import Clipping
+from properties.grad_norm import mlp_norm
+from tpcheck.case import Case
+from tpcheck.engines.engine import Engine
+from tpcheck.runner.runner import Runner
+from tpcheck.verdict import Verdict
+from tpcheck.vocabulary import Kind
+
+DIMS = {"batch": 2, "seq": 4, "hidden": 16, "intermediate": 32, "activation": "swiglu"}
+CASE = Case(dims=DIMS | {"norm": "rms", "residual": True, "bias": True}, mesh={"tp": 2}, seed=1)
+
+
+@dataclass(frozen=True)
+class Off(Clipping):
+    """The norm is times a number near 1; gradients are clipped by the right one."""
+
+    by: float = 1.0
+
+    def __call__(self, module: Any, mesh: Any, most: float) -> Tensor:
+        return super().__call__(module, mesh, most) * self.by
+
+
+@pytest.mark.parametrize("mesh", [{"tp": 2}, {"dp": 2, "tp": 2}])
+@pytest.mark.parametrize(("dtype", "least"), [("float32", 1e-5), ("bfloat16", 0.02)])
+def test_what_the_norms_of_the_reference_hide_is_outside_of_its_own(
+    threads: Engine, dtype: str, least: float, mesh: dict[str, int]
+) -> None:
+    case = replace(CASE, dtype=dtype, mesh=mesh)
+    right = Runner(replace(mlp_norm, clip=Off(2.0)), threads).run(case)
+    assert right.verdict is Verdict.PASS, right.mismatches
+    wrong = Runner(replace(mlp_norm, clip=Off(2.0, 1 + least)), threads).run(case)
+    assert {m.kind for m in wrong.mismatches} == {Kind.GRAD_NORM}
+    assert {m.rank for m in wrong.mismatches} == set(range(case.world_size))
+    assert not wrong.looked_again  # it is evidence by itself
