@@ -33,6 +33,9 @@ OF_FLOAT64 = OF_FLOAT32 * MARGIN[torch.float64] / 2
 #: as an element whose sign turned, and would hide faults beside it; less, and what is large is
 #: rarely within.
 SPLIT = 2.0
+#: By how much the variance of a projection may be larger than one run shows, row by row. Less, and
+#: tensors of few rows are suspected by chance; more hides scale errors beside rows that move whole.
+ALONG = 2.0
 #: How far a run in float32 may be from one in float64, of a tensor's largest number: one that has
 #: taken another way there (another expert, another sign) says nothing of rounding in float64.
 APART = 2.0**-12
@@ -96,15 +99,29 @@ def least(value: Tensor, runs: Runs, dtype: torch.dtype, *, chance: float, reduc
         return Spread(torch.zeros_like(value), KNOWN, KNOWN, chance)
     off, own = runs.low.double() - runs.right, runs.own.double() - runs.right
     each = torch.minimum(_pooled(off), SPLIT * _pooled(own))
-    sigma = each.sqrt() * (OF_FLOAT64 if dtype == torch.float64 else 1.0)
+    as_case = OF_FLOAT64 if dtype == torch.float64 else 1.0
+    sigma = each.sqrt() * as_case
     rounds = (off != 0) & (sigma > 0)  # what is only moved does not
     sigma = torch.where(rounds, sigma.maximum(_stored(value, runs.low, dtype)), sigma)
     found = Spread(sigma, KNOWN, KNOWN, chance, least=True)
     if not reduced:
         return found
-    # of errors that are independent: those of runs have more in common
-    gain = float((value / sigma).nan_to_num_(0.0, 0.0, 0.0).square_().sum().sqrt())
+    gain = _gain(value, sigma, own * as_case)
     return replace(found, gain=gain, runs=KNOWN, elements=value.numel())
+
+
+def _gain(value: Tensor, sigma: Tensor, off: Tensor) -> float:
+    """σ of the projection on the tensor (`bounds/projection`) of errors that are independent, and
+    no more than `ALONG` times what one run's are: where one rounding moves a whole row, as that of
+    its mean does, it may do so at right angles to the row.
+
+    Args:
+        off: the run's errors.
+    """
+    independent = (value / sigma).nan_to_num_(0.0, 0.0, 0.0).square_().sum()
+    along = (value / sigma * (off / sigma)).nan_to_num_(0.0, 0.0, 0.0)
+    rows = in_rows(along).sum(1) if value.ndim >= 2 else along
+    return float(torch.minimum(independent, ALONG * rows.square().sum()).sqrt())
 
 
 def _pooled(off: Tensor) -> Tensor:

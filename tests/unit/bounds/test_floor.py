@@ -47,10 +47,27 @@ def test_what_does_not_round_has_no_sigma() -> None:
 
 
 def test_a_common_scale_error_is_held_against_independent_ones() -> None:
-    found = least(VALUE, VALUE.float())
+    found = least(VALUE, VALUE + 2e-7 * VALUE.sign())
     assert found.gain == pytest.approx(float((VALUE / found.sigma).square().sum().sqrt()))
     assert found.gain_limit() == pytest.approx(found.elementwise_limit(1) * found.gain)
     assert least(VALUE, VALUE.float(), reduced=False).gain == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_a_row_that_moves_whole_at_right_angles_hides_no_scale_error(dtype: torch.dtype) -> None:
+    value = VALUE - VALUE.mean(-1, keepdim=True)
+    moved = value + 1e-6 * torch.randn((6, 1), generator=torch.Generator().manual_seed(2))
+    found = least(value, moved, dtype)
+    assert found.gain < 1e-6 * float((value / found.sigma).square().sum().sqrt())
+
+
+def test_of_a_vector_each_number_errs_by_itself() -> None:
+    value = VALUE.reshape(-1)
+    errors = 1e-7 * torch.tensor([1.0, -1.0]).double().repeat(24) / value  # v·e adds up to 0
+    found = least(value, value + errors)
+    along = value * errors / found.sigma.square()
+    assert abs(float(along.sum())) < 1e-3 * found.gain
+    assert found.gain == pytest.approx(math.sqrt(2 * float(along.square().sum())))
 
 
 def test_float64_has_what_float32_is_off_scaled_and_half_of_the_margin() -> None:
