@@ -196,6 +196,7 @@ class Habit(StrEnum):
     CHANGES_COTANGENT = "changes-cotangent"
     REUSES_OUTPUT = "reuses-output"  # the next call writes into what this one has returned
     REUSES_GRADIENT = "reuses-gradient"  # the same of a gradient that backward has returned
+    REUSES_SAVED = "reuses-saved"  # the next call writes into what this one keeps for backward
     NOT_REPEATED = "not-repeated"  # run again, it gives other bits
     GOES_BY_ADDRESS = "goes-by-address"  # of a tensor whose numbers have changed: what it had been
     SECOND_BACKWARD = "second-backward"  # through the same graph: other gradients, or it raises

@@ -159,8 +159,26 @@ class Discipline:
                 self._tell(next(iter(gradients), "output"), Undisciplined(habit))
                 return True
             own = {n: t.grad for n, t in inputs.items() if t.grad is not None}
+            if habit is Habit.NOT_REPEATED and not same(gradients, own):
+                habit = self._why_other(gradients, inputs, seeds)
             self._compare(habit, gradients, own)
         return True
+
+    def _why_other(
+        self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
+    ) -> Habit:
+        """Why gradients differ: without another call before their backward they do not, where that
+        has written over what the first one had kept."""
+        for leaf in inputs.values():
+            leaf.grad = None
+        try:
+            torch.autograd.backward(*roots_and_seeds(self.call(inputs), seeds()))
+        except InvalidArgument:
+            raise
+        except Exception:
+            return Habit.NOT_REPEATED
+        own = {n: t.grad for n, t in inputs.items() if t.grad is not None}
+        return Habit.REUSES_SAVED if same(gradients, own) else Habit.NOT_REPEATED
 
     def _shared(self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]) -> None:
         """The call on what is not a leaf and has another consumer, which sends zeros back."""
@@ -185,18 +203,25 @@ class Discipline:
     def _compare(self, habit: Habit, first: Tensors, second: Tensors) -> None:
         """What is not there the second time differs where the first is not zero."""
         for name, one in first.items():
-            other = second.get(name)
-            if other is None:
-                count = int(one.detach().count_nonzero())
-            elif one.shape != other.shape:
-                count = max(one.numel(), other.numel())
-            else:
-                count = differ(one.detach(), other.detach())
-            if count:
+            if count := _differ(one, second.get(name)):
                 self._tell(name, Undisciplined(habit, count))
 
     def _tell(self, name: str, found: Undisciplined) -> None:
         self._told(Mismatch(name, Kind.DISCIPLINE, self.rank, detail=found))
+
+
+def same(first: Tensors, second: Tensors) -> bool:
+    """Whether all of the first are there again, bit by bit."""
+    return not any(_differ(one, second.get(name)) for name, one in first.items())
+
+
+def _differ(one: Tensor, other: Tensor | None) -> int:
+    """In how many elements; what is not there is zero."""
+    if other is None:
+        return int(one.detach().count_nonzero())
+    if one.shape != other.shape:
+        return max(one.numel(), other.numel())
+    return differ(one.detach(), other.detach())
 
 
 def roots_and_seeds(outputs: Tensors, seeds: Tensors) -> tuple[list[Tensor], list[Tensor]]:

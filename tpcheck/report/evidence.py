@@ -133,6 +133,7 @@ def _habit(detail: Undisciplined) -> str:
     count = "" if detail.elements is None else f"{detail.elements} element{plural}"
     beside = f"{detail.beside} bytes of memory beside it" if detail.beside else ""
     what = " and ".join(part for part in (count, beside) if part)
+    have = "has" if what and detail.elements == 1 and not beside else "have"
     return {
         Habit.CHANGES_INPUT: f"the call changes {what}",
         Habit.CHANGES_COTANGENT: f"backward changes {what} of the upstream gradient",
@@ -141,13 +142,16 @@ def _habit(detail: Undisciplined) -> str:
         "one's returned",
         Habit.TRAINS_FROZEN: f"backward leaves a gradient, {what} of which are not zero, of a "
         "parameter that is frozen",
-        Habit.NOT_REPEATED: f"run again, {what} have other bits",
+        Habit.REUSES_SAVED: f"{what} of the gradient {have} other bits where another call comes "
+        "before backward: it writes over what this one has kept for it",
+        Habit.NOT_REPEATED: f"run again, {what} {have} other bits",
         Habit.GOES_BY_ADDRESS: f"where inputs have changed in place since a call, {what} are "
         "not what other tensors with the same numbers give",
-        Habit.SECOND_BACKWARD: f"in a second backward {what} have other bits"
+        Habit.SECOND_BACKWARD: f"in a second backward {what} of the gradient {have} other bits"
         if what
         else "a second backward through the retained graph raises",
-        Habit.SHARED_INPUT: f"where inputs have another consumer, {what} have other bits"
+        Habit.SHARED_INPUT: f"where inputs have another consumer, {what} of the gradient {have} "
+        "other bits"
         if what
         else "it raises where inputs have another consumer",
     }[detail.habit]

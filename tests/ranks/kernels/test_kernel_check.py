@@ -106,6 +106,22 @@ class OneBuffer(torch.autograd.Function):
         return grads[0] * y, grads[0] * x
 
 
+class OneBufferForBackward(torch.autograd.Function):
+    """y is kept for backward in memory that all calls share."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.kept = _held.setdefault(("kept", y.shape, y.dtype), torch.empty(y.shape, dtype=y.dtype))
+        ctx.kept.copy_(y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        (x,) = ctx.saved_tensors
+        return grads[0] * ctx.kept, grads[0] * x
+
+
 class Both(torch.autograd.Function):
     """x · y, right wherever everything is asked for."""
 
@@ -157,6 +173,7 @@ def through_all_rows(x: Tensor, y: Tensor) -> Tensor:
         (writes_beside_its_input, "input-overwritten"),
         (takes_rows_for_contiguous, "stride-ignored"),
         (OneBuffer.apply, "stale-buffer"),
+        (OneBufferForBackward.apply, "stale-buffer"),
     ],
     ids=[
         "partial",
@@ -170,6 +187,7 @@ def through_all_rows(x: Tensor, y: Tensor) -> Tensor:
         "beside",
         "strides",
         "buffer",
+        "buffer-for-backward",
     ],
 )
 def test_what_a_wrong_function_does_is_named(wrong: Any, named: str, gloo: Engine) -> None:
