@@ -20,6 +20,7 @@ from tpcheck.diagnosis import diagnose, pictures
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, values
 from tpcheck.diagnosis.hypotheses.kernels import of_kernels
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
+from tpcheck.diagnosis.sources import sources
 from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.evidence.pictures import Boundaries, Pictures
@@ -143,6 +144,9 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
         code = again.code | pictures.callables(runner.check)
         drawn = Pictures(pictures.maps(facts), crossed, entered, code)
         told = replace(told, pictures=drawn)
+        lines = [told.diagnosis.message, *(event.where for event in entered.events)]
+        source = sources(runner.check, lines, code.values())
+        told = replace(told, pictures=replace(drawn, source=source))
     return told
 
 

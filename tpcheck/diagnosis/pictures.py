@@ -227,6 +227,7 @@ def _least(borders: Borders, border: Border) -> float | None:
 def callables(check: Check) -> dict[str, str]:
     """Where what a check calls is written; a name has brackets, which no module's has."""
     of = {name: getattr(check, name) for name in CALLED}
+    of["candidate"] = getattr(check.candidate, "fn", check.candidate)  # of a kernel
     places = {f"{name}()": place_of(function) for name, function in of.items()}
     return {name: place for name, place in places.items() if place}
 

@@ -111,6 +111,22 @@ class Collectives:
 
 
 @dataclass(frozen=True)
+class Source:
+    """A part of one of the user's files.
+
+    Args:
+        file: its name, without the folder.
+        first: the number of the first line.
+        marks: the numbers of the lines that say something of the failure.
+    """
+
+    file: str
+    first: int
+    lines: tuple[str, ...]
+    marks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Pictures:
     """All of it.
 
@@ -123,3 +139,4 @@ class Pictures:
     boundaries: Boundaries | None = None
     collectives: Collectives | None = None
     code: Mapping[str, str] = field(default_factory=dict)
+    source: tuple[Source, ...] = ()

@@ -17,6 +17,7 @@ def as_json(drawn: Pictures | None) -> dict[str, Any]:
         "boundaries": None if drawn.boundaries is None else asdict(drawn.boundaries),
         "collectives": None if drawn.collectives is None else _collectives(drawn.collectives),
         "code": dict(drawn.code),
+        "source": [asdict(one) for one in drawn.source],
     }
 
 

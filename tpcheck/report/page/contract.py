@@ -92,6 +92,7 @@ COUNTEREXAMPLE = {
     "boundaries?": BOUNDARIES,
     "collectives?": COLLECTIVES,
     "code?": Each(str),
+    "source?": [{"file": str, "first": int, "lines": [str], "marks": [int]}],
 }
 FINDING = {
     "package": str,

@@ -88,6 +88,7 @@ def _counterexample(slug: str, found: dict[str, Any] | None) -> dict[str, Any] |
         "line": timeline.drawn(lines, {int(r["rank"]) for r in failed if r["rank"].isdecimal()}),
         "written": [(name or "the outermost", text) for name, text in written],
         "unwritten": [one for one in (found["code"] or {}).items() if one not in written][:MODULES],
+        "sources": [_source(one) for one in found["source"] or []],
         "unpictured": found.get("unpictured", False),
         "evidence": [(k.replace("_", " "), words.value(v)) for k, v in evidence.items()],
         "tensor": mismatches[0]["tensor"] if mismatches else "?",
@@ -108,6 +109,16 @@ def _written(found: dict[str, Any]) -> list[tuple[str, str]]:
         around = (name for name in code if name and f"{word}.".startswith(f"{name}."))
         names |= {max(around, key=len, default="")}
     return [(name, code[name]) for name in code if name in names]
+
+
+def _source(found: dict[str, Any]) -> dict[str, Any]:
+    """A part of a file, with the numbers of its lines."""
+    first, marks = found["first"], set(found["marks"])
+    rows = [
+        {"number": number, "text": words.value(text), "marked": number in marks}
+        for number, text in enumerate(found["lines"], first)
+    ]
+    return {"file": found["file"], "first": first, "last": first + len(rows) - 1, "rows": rows}
 
 
 def _start_of_sum(crossed: dict[str, Any]) -> int | None:
