@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.unit.oracle.test_expected import SEVERAL
 from tpcheck import Layout, Spec
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
