@@ -11,7 +11,7 @@ import typer
 
 from tpcheck.cli import signals
 from tpcheck.cli.console import console
-from tpcheck.cli.options import Ranks, TimeLimit, path
+from tpcheck.cli.options import Ranks, TimeLimit, Verbose, path
 
 
 def replay(
@@ -31,6 +31,7 @@ def replay(
         bool,
         typer.Option("--script", help="Print a file that shows it without tpcheck; run nothing."),
     ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Runs one saved case again, bit for bit."""
     if script:
@@ -51,7 +52,8 @@ def replay(
     )
     saved, result = again.saved, again.result
     number = len(saved.mismatches)
-    console.print(text(result, saved.id, saved=number, identical=again.identical))
+    same = again.identical
+    console.print(text(result, saved.id, saved=number, identical=same, verbose=verbose))
     raise typer.Exit(result.verdict.exit_code)
 
 

@@ -6,18 +6,21 @@ from tpcheck.report.text import failure
 from tpcheck.verdict import CheckResult, Verdict
 
 
-def text(result: CheckResult, identity: str, *, saved: int, identical: bool) -> str:
+def text(
+    result: CheckResult, identity: str, *, saved: int, identical: bool, verbose: bool = False
+) -> str:
     """What became of a saved case, and whether its evidence is what it was.
 
     Args:
         identity: the case's id.
         saved: how many mismatches it was saved with.
+        verbose: with all of the evidence, and all digits.
     """
     if result.verdict is Verdict.UNKNOWN:
-        return failure(result)
+        return failure(result, verbose=verbose)
     if result.verdict is Verdict.PASS:
         return f"PASS  {result.name} {identity}: the saved case passes now"
     note = "identical to the saved evidence, to the last bit"
     if not identical:
         note = f"not identical to what was saved ({saved} mismatches then)"
-    return f"{failure(result)}\n  compared       {note}"
+    return f"{failure(result, verbose=verbose)}\n  compared       {note}"

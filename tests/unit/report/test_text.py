@@ -22,6 +22,7 @@ from tpcheck.evidence import (
     Values,
     WrongShape,
 )
+from tpcheck.report import replay
 from tpcheck.report.folded import COLUMNS, cut, fold
 from tpcheck.report.text import describe, failure, headline, line, together
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch, Verdict
@@ -231,6 +232,9 @@ def test_all_that_was_seen_is_shown_where_it_is_asked_for() -> None:
     assert "y4" not in brief and "y4" in full
     assert "0.81269999999999998" in full and "expected 0.8127 " in brief
     assert "common scale error" in full and "common scale error" not in brief
+    again = replace(FAILED, counterexample=replace(EXAMPLE, mismatches=LONG))
+    shown = [replay.text(again, "7f", saved=6, identical=True, verbose=v) for v in (False, True)]
+    assert ["-v shows them" in text for text in shown] == [True, False]
 
 
 def test_what_goes_on_is_indented_and_no_word_is_lost() -> None:

@@ -28,7 +28,7 @@ LARGEST = 5_000_000 - 100_000
 FEWER = (32, 8, 2, 0)
 
 #: The fields of a counterexample that are drawn.
-PICTURES = ("error_maps", "boundaries", "collectives")
+PICTURES = ("error_maps", "boundaries", "collectives", "source")
 
 _VIEWS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "verify": views.of_verify,

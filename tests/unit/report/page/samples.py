@@ -22,6 +22,7 @@ from tpcheck.evidence.pictures import (
     Panel,
     Pictures,
     Piece,
+    Source,
 )
 from tpcheck.figures.alarms import Unit, summary
 from tpcheck.figures.hunted import Finding, Hunted
@@ -77,6 +78,7 @@ PICTURES = Pictures(
     ),
     collectives=Collectives((EVENT,), {0: (0, 0)}, left_out=1),
     code={"": "MLP of my", "up": "Column of my, forward at mlp.py:38", "down": "Row of my"},
+    source=(Source("mlp.py", 38, ("def forward(self, x):", "    return <x> & 1"), (39,)),),
 )
 FOUND = Counterexample(
     id="7f3a91",

@@ -39,6 +39,7 @@ def test_the_page_says_what_a_failure_is_and_how_to_see_it_again() -> None:
                  "tp=2 float64 hidden=4", "/home/me/mlp.py", "all_reduce(sum) float64[1]",
                  "absent no package", "KNOWN", "2 of 4 elements",
                  "30 of 40 pairs", "width 1 to 16", "never drawn memory=sliced",
+                 "mlp.py, lines 38 to 39", "▶ 39 return <x> & 1",
                  "▶ first; differs", "up Column of my, forward at mlp.py:38"):  # fmt: skip
         assert said in page, said
     near, whole = page.split("the whole stack")[:2]
