@@ -31,12 +31,13 @@ class Spare:
 
     def install(self) -> None:
         """Has it taken for the process that `ZygoteProcess` starts first, while this process
-        lives."""
-        spares = [self]
+        lives; by this process alone, whose child it is."""
+        spares, owner = [self], os.getpid()
 
         class Popen(subprocess.Popen[bytes]):
             def _execute_child(self, args: list[str], *how: Any) -> None:
-                if not spares or "tpcheck.ranks.zygote" not in args:
+                own = os.getpid() == owner and "tpcheck.ranks.zygote" in args
+                if not (spares and own):
                     return super()._execute_child(args, *how)
                 env, pipes, given = how[5], how[9:15], args[-4:]
                 self.pid = spares.pop().become(given, env, log=pipes[-1])
