@@ -3,12 +3,18 @@ each rank, and wrong ones."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import Shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 
 from fixtures.parallel.linear import ColumnLinear, RowLinear
 
@@ -34,6 +40,24 @@ class Normed(MLP):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(self.norm(x))
+
+
+class Gated(nn.Module):
+    """gate and up in one, of which the plan below forgets what comes after them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(8, 16)
+        self.down = nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(torch.relu(self.gate_up(x)))
+
+
+def gated_in_part(mesh: Any) -> nn.Module:
+    plan = {"gate_up": ColwiseParallel(output_layouts=Replicate()), "dwn": RowwiseParallel()}
+    with warnings.catch_warnings(action="ignore"):
+        return parallelize_module(Gated(), mesh["tp"], plan)
 
 
 PLAN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
@@ -74,6 +98,12 @@ class Wrong(Parallel):
 
 def by_mesh(mesh: Any) -> nn.Module:
     return Parallel(mesh.get_group())
+
+
+def only_two(mesh: Any) -> nn.Module:
+    if mesh.size() != 2:
+        raise ValueError("two ranks")
+    return by_mesh(mesh)
 
 
 class Tokens(nn.Module):

@@ -92,7 +92,7 @@ def read(of: Whole, build: Build, inputs: Sequence[Given], *, sequence: bool = F
     Raises:
         InvalidArgument: it can be built at no degree, or has other parameters.
     """
-    found, why = Read(), ""
+    found, why = Read(), {}
     walks: dict[int, Walk | None] = {}
     for tp in DEGREES:
         try:
@@ -101,11 +101,12 @@ def read(of: Whole, build: Build, inputs: Sequence[Given], *, sequence: bool = F
                 params = _params(built, of.full, tp)
                 walks[tp] = _walked(built, inputs, of, tp, sequence=sequence) if inputs else None
         except InvalidArgument as error:
-            why = why or str(error)
+            why[tp] = str(error)
             continue
         found.params = found.params or params
     if not walks:
-        raise InvalidArgument(why)
+        raise InvalidArgument(next(iter(why.values())))
+    found.notes += [f"no cases at tp={tp}: {reason}" for tp, reason in why.items()]
     ran = [tp for tp, walk in walks.items() if walk is not None]
     found.degrees = ran or list(walks)
     if ran:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +15,22 @@ from tpcheck.first import text
 from tpcheck.first.factory import Factory
 from tpcheck.first.inputs import Given, guessed, told
 from tpcheck.first.reading import DEGREES, Read, Whole, patterned, read, whole
-from tpcheck.placement import Placement, Replicate
+from tpcheck.placement import Placement, Replicate, Shard
 from tpcheck.plan.audit import audit
 from tpcheck.plan.plan import Plan, as_plan
 from tpcheck.plan.unknown_style import fake_mesh
 
 #: What is said of a plan that shards only a part.
 WHOLE = "whole on every rank, by the plan: {}; take from WHOLE what is meant to be sharded"
+#: What is said of code that shards only a part of what it could.
+LEFT = "whole on every rank: {}; where one is meant to be sharded, the layout is to say so"
+#: What is said of a weight that may hold several: its shape is that of a plain shard.
+MAY_BE_FUSED = (
+    "{0} may be fused: where a rank holds a part of each of n blocks, write Blocks({1}, n) in the "
+    "place of Shard({1})"
+)
+#: What such weights are called.
+_FUSED = re.compile(r"qkv|gate_?up|up_?gate|w1_?3|query_key_value|in_proj|c_attn|fused|kv_proj")
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,7 @@ def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[s
         f"from tpcheck import {', '.join(sorted(names, key=_as_isort))}",
         *text.imports(*needed),
     ]
-    notes = list(found.notes)
+    notes = [*found.notes, *_doubts(found, of)]
     if reference is None:
         notes.append("its reference is itself on one rank: give --reference for another")
     if not params:
@@ -180,7 +190,9 @@ def of_transformers(factory: Factory, made: Any) -> Written:
         *([] if is_model else ["from transformers import AutoModelForCausalLM"]),
         *text.imports((factory.module, factory.top)),
     ]
-    return _written(f"{factory.target} under its tp_plan", first, [*body, "", "", *spec, check], ())
+    return _written(
+        f"{factory.target} under its tp_plan", first, [*body, "", "", *spec, check], found.notes
+    )
 
 
 def is_of_transformers(made: Any) -> bool:
@@ -219,6 +231,19 @@ def _plain(factory: Factory, module: nn.Module) -> nn.Module:
 
 def _params(found: Read, of: Whole) -> dict[str, Placement]:
     return patterned(found.params, list(of.full))
+
+
+def _doubts(found: Read, of: Whole) -> list[str]:
+    """What its shapes do not say: which matrices stay whole though others are sharded, and which
+    may be several in one."""
+    matrices = [
+        name for name, full in of.full.items() if full.ndim >= 2 and name not in found.params
+    ]
+    notes = [LEFT.format(listed(matrices))] if found.params and matrices else []
+    for name, own in found.params.items():
+        if isinstance(own, Shard) and _FUSED.search(name):
+            notes.append(MAY_BE_FUSED.format(name, own.dim))
+    return notes
 
 
 def _of_inputs(given: Sequence[Given], found: Read, params: dict[str, Placement]) -> list[str]:

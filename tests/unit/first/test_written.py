@@ -60,6 +60,25 @@ def test_ids_are_integers_and_layers_one_pattern(tmp_path: Path) -> None:
     assert "its forward does not run on ranks that are not there" in notes[0]
 
 
+def test_what_code_leaves_whole_and_what_may_be_fused_is_told(tmp_path: Path) -> None:
+    text, notes = written(tmp_path, "gated_in_part", reference="Gated")
+    assert '"gate_up.weight": Shard(0),' in text and "down.weight" not in text
+    assert [note.partition(";")[0] for note in notes if "whole" in note] == [
+        "whole on every rank: down.weight"
+    ]
+    assert [note for note in notes if "may be fused" in note] == [
+        f"gate_up.{name} may be fused: where a rank holds a part of each of n blocks, write "
+        "Blocks(0, n) in the place of Shard(0)"
+        for name in ("weight", "bias")
+    ]
+
+
+def test_a_degree_that_it_can_not_be_built_at_is_told(tmp_path: Path) -> None:
+    _, notes = written(tmp_path, "only_two", reference="MLP")
+    (told,) = [note for note in notes if note.startswith("no cases at tp=4: ")]
+    assert "ValueError: two ranks" in told
+
+
 @pytest.mark.parametrize("target", ["Parallel", "by_mesh"])
 def test_a_module_of_its_own_is_read_by_its_shapes(tmp_path: Path, target: str) -> None:
     text, notes = written(tmp_path, target)
