@@ -27,7 +27,12 @@ def _resumed(check: Check) -> Check:
     return replace(check, save=files.save, load=files.load, resumes=True)
 
 
-_with_dp = replace(mlp.mlp, spec=data_parallel(mlp.mlp.spec))
-mlp_resumed = _resumed(trained(_with_dp, Training(adamw, steps=2, schedule=halved), Norm()))
+mlp_resumed = _resumed(
+    trained(
+        replace(mlp.mlp, spec=data_parallel(mlp.mlp.spec)),
+        Training(adamw, steps=2, schedule=halved),
+        Norm(),
+    )
+)
 mlp_sp_resumed = _resumed(trained(mlp.mlp_sp, Training(momentum, steps=2)))
 attention_resumed = _resumed(trained(attention.attention, Training(adamw, steps=2)))

@@ -43,7 +43,8 @@ from tpcheck.protocol.messages import (
 from tpcheck.ranks import outcome as rank_side
 from tpcheck.ranks import poison
 from tpcheck.ranks.candidates import Candidates
-from tpcheck.ranks.worlds import ProcessWorlds, ThreadWorlds, set_recorder
+from tpcheck.ranks.recorders import set_recorder
+from tpcheck.ranks.worlds import ProcessWorlds, ThreadWorlds
 from tpcheck.verdict import Mismatch
 
 

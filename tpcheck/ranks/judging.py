@@ -21,6 +21,7 @@ from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.scaling import SCALE, unscaled
 from tpcheck.ranks.loading import elsewhere
+from tpcheck.ranks.recorders import unrecorded
 from tpcheck.tensors import forms
 from tpcheck.tensors.digest import fingerprint
 from tpcheck.tensors.live import is_dtensor, live_entry, local, sharded_by_hand
@@ -209,7 +210,8 @@ class Judging:
         for axis, own in by_axis(entry).items():
             if isinstance(own, Partial) and self.case.mesh.get(axis, 1) > 1:
                 actual = actual.clone()
-                dist.all_reduce(actual, group=self.mesh[axis].get_group())
+                with unrecorded():
+                    dist.all_reduce(actual, group=self.mesh[axis].get_group())
         return summed(entry), actual
 
     def _live(self, target: Target) -> Entry:

@@ -11,6 +11,7 @@ from torch import Tensor
 from tpcheck.bounds import compare, total_norm
 from tpcheck.placement import by_axis, holds, summed, take
 from tpcheck.protocol.problem import Target
+from tpcheck.ranks.recorders import unrecorded
 from tpcheck.tensors import forms
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.names import InPass
@@ -32,7 +33,8 @@ def parts(run: Any, step: int) -> Tensor:
             table[rank, i] = _part(run, target, ranks)
     run.judge.gradients.clear()
     table = table.to(run.device)
-    dist.all_reduce(table)
+    with unrecorded():
+        dist.all_reduce(table)
     return table.cpu()[ranks]
 
 

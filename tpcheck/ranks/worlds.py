@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -23,11 +22,9 @@ from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from tpcheck.comms.operands import exchanged_by
-from tpcheck.comms.reduce_ops import name_of
-from tpcheck.comms.trace import Recorder
 from tpcheck.process.aspects import Left
 from tpcheck.protocol.ends import LOOPBACK, SHARED_GPUS
+from tpcheck.ranks.recorders import record
 from tpcheck.ranks.stores import is_launched, store_of
 
 # The driver decides when a case takes too long; c10d's own limit must not come first.
@@ -218,35 +215,6 @@ class ThreadWorlds:
         return _left(self._tables, self._group)
 
 
-_recorders = threading.local()  # each thread is a rank, with a recorder of its own
-
-
-def set_recorder(recorder: Recorder | None) -> None:
-    """The recorder that this thread's group reports to."""
-    _recorders.value = recorder
-
-
-def _record(op: str, group: Any, tensors: Any, args: Any, opts: Any = None) -> None:
-    recorder = getattr(_recorders, "value", None)
-    if recorder is None:
-        return
-    reduce_op = name_of(opts.reduceOp) if hasattr(opts, "reduceOp") else None
-    ranks = tuple(dist.get_process_group_ranks(group))
-    # the threaded group meets in every collective, asynchronous or not
-    name = str(group.group_name)
-    exchanged = exchanged_by(op, args, len(ranks))
-    flat = list(_flat(tensors))
-    recorder.record(op, flat, ranks, reduce_op, name, waits=True, exchanged=exchanged)
-
-
-def _flat(tensors: Any) -> Any:
-    for tensor in tensors if isinstance(tensors, (list, tuple)) else [tensors]:
-        if isinstance(tensor, Tensor):
-            yield tensor
-        elif isinstance(tensor, (list, tuple)):
-            yield from _flat(tensor)
-
-
 # method of the process group → (name of the op, how many leading arguments are tensors)
 _METHODS = {
     "allreduce": ("all_reduce", 1),
@@ -281,7 +249,7 @@ def _traced_group(base: type) -> type:
             if depth == 0:
                 every = (*args, *kwargs.values())
                 opts = next((a for a in every if hasattr(a, "reduceOp")), None)
-                _record(op, self, every[:tensors], every, opts)
+                record(op, self, every[:tensors], every, opts)
             self._tpcheck_depth = depth + 1
             try:
                 return original(self, *args, **kwargs)
