@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -21,7 +20,7 @@ from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.scaling import SCALE, unscaled
 from tpcheck.ranks.loading import elsewhere
-from tpcheck.ranks.recorders import unrecorded
+from tpcheck.ranks.recorders import add_up
 from tpcheck.tensors import forms
 from tpcheck.tensors.digest import fingerprint
 from tpcheck.tensors.live import is_dtensor, live_entry, local, sharded_by_hand
@@ -210,8 +209,7 @@ class Judging:
         for axis, own in by_axis(entry).items():
             if isinstance(own, Partial) and self.case.mesh.get(axis, 1) > 1:
                 actual = actual.clone()
-                with unrecorded():
-                    dist.all_reduce(actual, group=self.mesh[axis].get_group())
+                add_up(actual, self.mesh[axis].get_group())
         return summed(entry), actual
 
     def _live(self, target: Target) -> Entry:

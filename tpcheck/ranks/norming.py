@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from tpcheck.bounds import compare, total_norm
 from tpcheck.placement import by_axis, holds, summed, take
 from tpcheck.protocol.problem import Target
-from tpcheck.ranks.recorders import unrecorded
+from tpcheck.ranks.recorders import add_up
 from tpcheck.tensors import forms
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.names import InPass
@@ -33,8 +32,7 @@ def parts(run: Any, step: int) -> Tensor:
             table[rank, i] = _part(run, target, ranks)
     run.judge.gradients.clear()
     table = table.to(run.device)
-    with unrecorded():
-        dist.all_reduce(table)
+    add_up(table)
     return table.cpu()[ranks]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import torch.distributed as dist
@@ -22,14 +20,13 @@ def set_recorder(recorder: Recorder | None) -> None:
     _recorders.value = recorder
 
 
-@contextlib.contextmanager
-def unrecorded() -> Iterator[None]:
-    """For collectives of tpcheck's own, which are not the candidate's: those of ranks that are
-    processes are not seen, since no recorder is entered."""
+def add_up(tensor: Tensor, group: Any = None) -> None:
+    """A sum over a group, in place, that is tpcheck's own and not the candidate's. Ranks that are
+    processes would not see it anyway, since no recorder is entered."""
     recorder = getattr(_recorders, "value", None)
     set_recorder(None)
     try:
-        yield
+        dist.all_reduce(tensor, group=group)
     finally:
         set_recorder(recorder)
 
