@@ -128,8 +128,10 @@ def test_a_run_that_goes_another_way_has_errors_of_its_own() -> None:
     known = Scales()
     run(known, 0, x)
     for shape, turns in ((5, 1), (3, 3)):
-        other = torch.randn(shape, shape, dtype=torch.float64)
+        drawn = torch.Generator().manual_seed(shape)
+        other = torch.randn(shape, shape, dtype=torch.float64, generator=drawn)
         exact = [other.exp(), (other @ other.T), other.cumsum(0).mul_(3.0)] * turns
         for number, seed in enumerate((1, 2)):
             for noisy, right in zip(run(known, seed, other, turns), exact, strict=True):
-                assert 0 < ((noisy - right).abs() / right.abs()).max() < 1e-4, number
+                # of the largest number: of one that is nearly cancelled it may be any part
+                assert 0 < (noisy - right).abs().max() / right.abs().max() < 1e-5, number
