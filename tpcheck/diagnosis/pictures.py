@@ -224,10 +224,15 @@ def _least(borders: Borders, border: Border) -> float | None:
     return float(f"{min(found):.3g}") if found else None
 
 
+def candidate_of(check: Check) -> object:
+    """The user's own function: of a kernel's candidate the one that it calls."""
+    return getattr(check.candidate, "fn", check.candidate)
+
+
 def callables(check: Check) -> dict[str, str]:
     """Where what a check calls is written; a name has brackets, which no module's has."""
     of = {name: getattr(check, name) for name in CALLED}
-    of["candidate"] = getattr(check.candidate, "fn", check.candidate)  # of a kernel
+    of["candidate"] = candidate_of(check)
     places = {f"{name}()": place_of(function) for name, function in of.items()}
     return {name: place for name, place in places.items() if place}
 

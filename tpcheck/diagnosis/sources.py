@@ -8,10 +8,10 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from tpcheck.check import Check
 from tpcheck.comms import frames
+from tpcheck.diagnosis.pictures import candidate_of
 from tpcheck.evidence.pictures import Source
 from tpcheck.process.loaded import is_installed
 
@@ -64,7 +64,7 @@ def _files(check: Check) -> dict[str, str]:
 
 def _home(check: Check) -> list[str]:
     """Where the candidate is written."""
-    function: Any = getattr(check.candidate, "fn", check.candidate)  # of a kernel
+    function = candidate_of(check)
     function = getattr(function, "func", function)  # of a partial
     module = sys.modules.get(str(getattr(function, "__module__", "")))
     path = getattr(module, "__file__", None)

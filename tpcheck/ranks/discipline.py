@@ -158,10 +158,12 @@ class Discipline:
                     raise
                 self._tell(next(iter(gradients), "output"), Undisciplined(habit))
                 return True
-            own = {n: t.grad for n, t in inputs.items() if t.grad is not None}
-            if habit is Habit.NOT_REPEATED and not same(gradients, own):
-                habit = self._why_other(gradients, inputs, seeds)
-            self._compare(habit, gradients, own)
+            own = gradients_of(inputs)
+            if same(gradients, own):
+                continue
+            repeated = habit is Habit.NOT_REPEATED
+            why = self._why_other(gradients, inputs, seeds) if repeated else habit
+            self._compare(why, gradients, own)
         return True
 
     def _why_other(
@@ -177,8 +179,8 @@ class Discipline:
             raise
         except Exception:
             return Habit.NOT_REPEATED
-        own = {n: t.grad for n, t in inputs.items() if t.grad is not None}
-        return Habit.REUSES_SAVED if same(gradients, own) else Habit.NOT_REPEATED
+        alone = same(gradients, gradients_of(inputs))
+        return Habit.REUSES_SAVED if alone else Habit.NOT_REPEATED
 
     def _shared(self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]) -> None:
         """The call on what is not a leaf and has another consumer, which sends zeros back."""
@@ -197,8 +199,7 @@ class Discipline:
         except Exception:
             self._tell(next(iter(gradients), "output"), Undisciplined(Habit.SHARED_INPUT))
             return
-        found = {n: t.grad for n, t in inputs.items() if t.grad is not None}
-        self._compare(Habit.SHARED_INPUT, gradients, found)
+        self._compare(Habit.SHARED_INPUT, gradients, gradients_of(inputs))
 
     def _compare(self, habit: Habit, first: Tensors, second: Tensors) -> None:
         """What is not there the second time differs where the first is not zero."""
@@ -208,6 +209,11 @@ class Discipline:
 
     def _tell(self, name: str, found: Undisciplined) -> None:
         self._told(Mismatch(name, Kind.DISCIPLINE, self.rank, detail=found))
+
+
+def gradients_of(inputs: Tensors) -> Tensors:
+    """What backward has left of them."""
+    return {name: t.grad for name, t in inputs.items() if t.grad is not None}
 
 
 def same(first: Tensors, second: Tensors) -> bool:
