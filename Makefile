@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # the suite starts a thousand processes: modules are compiled once, and not in each of them
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup verify verify-frameworks verify-gpu adapters test test-fast torture lint format bench site wheel clean
+.PHONY: setup verify verify-frameworks verify-gpu adapters test test-fast sweep torture lint format bench site wheel clean
 
 setup: $(STAMP)
 
@@ -27,6 +27,10 @@ verify-frameworks: setup
 
 test: setup lint
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+
+# what is too long for every run: every mutant and its name, the pages of findings, all scripts
+sweep: setup
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal -m sweep
 
 # what starts no ranks: for every save
 test-fast: setup

@@ -15,6 +15,7 @@ import pytest
 # the cores wait for each other's threads, twenty times as long as they compute.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from tests.spare import Nursery, install
 from tpcheck.engines.engine import Engine
 from tpcheck.plan.unknown_style import fake_mesh, quiet
 from tpcheck.search.corpus import Corpus
@@ -39,6 +40,15 @@ HEAVY = (
     "triton",
     "fixtures.mutants",  # all four hundred are made when one is imported
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def zygotes() -> Iterator[None]:
+    """Engines of pytest's own process have zygotes that need not load torch first."""
+    nursery = Nursery()
+    install(nursery.zygote, once=False)
+    yield
+    nursery.close()
 
 
 @pytest.fixture(scope="session")

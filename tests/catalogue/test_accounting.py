@@ -29,11 +29,13 @@ def found(eight: Engine) -> list[Row]:
     return list(measured(eight))
 
 
+@pytest.mark.sweep
 def test_every_figure_is_as_by_formula(found: list[Row]) -> None:
     assert [row for row in found if not row.same] == []
     assert len(found) == 2 * 6 * len(DEGREES) and all(row.measured > 0 for row in found)
 
 
+@pytest.mark.sweep
 def test_the_page_has_the_table(found: list[Row]) -> None:
     assert "\n".join(table(found)) in PAGE
 

@@ -26,6 +26,7 @@ def _run(engine: Engine, name: str, case: Case) -> CheckResult:
     return Search(listed, engine, Options(examples=1, corpus=None)).run()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_rare_fault_needs_all_its_conditions(gloo: Engine, name: str) -> None:
     wrong, right = WITNESSES[name]

@@ -155,7 +155,7 @@ def test_a_users_file_on_the_command_line(user: Path) -> None:
     assert "PASS    column" in done.stdout
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [pytest.param((), marks=pytest.mark.sweep), ("-n", "2")])
 def test_a_users_file_under_pytest(user: Path, workers: tuple[str, ...]) -> None:
     done = run(user, "pytest", "-q", *workers, "my_checks.py")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,6 +9,7 @@ Letters: R = degree, B batch, S sequence, H hidden, I intermediate.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -124,7 +125,9 @@ def example(case: Case, group: Any) -> None:
             p.copy_(_shard(name, state[name], rank, degree))
     for name, actual in _run(candidate, x, cotangent).items():
         wanted = expected[name]
-        scale = float(wanted.abs().max()) * torch.finfo(dtype).eps
+        # in float64 the reference's own run has no error: sums of so many terms round by its root
+        terms = math.sqrt(case["intermediate"])
+        scale = float(wanted.abs().max()) * torch.finfo(dtype).eps * terms
         limit = 8 * (float((own[name].double() - wanted).abs().max()) + scale)
         wanted = _shard(name, wanted, rank, degree)
         assert torch.allclose(actual.double(), wanted, rtol=0, atol=limit), f"{name}: {case}"

@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import nn
 
 from tpcheck.process.aspects import Left
+from tpcheck.process.loaded import modules_since
 from tpcheck.process.versions import Versions
 
 #: Modules whose functions candidates patch, with the classes that they define. Hypothesis is loaded
@@ -159,6 +160,7 @@ class Namespaces:
         versions: Versions,
     ) -> None:
         self._loaded, self._spaces, self._own, self._versions = loaded, spaces, own, versions
+        self._modules = len(sys.modules)
 
     @classmethod
     def read(cls) -> Namespaces:
@@ -170,13 +172,13 @@ class Namespaces:
     def anew(self) -> Namespaces:
         """As they are now: what has not changed is not read again."""
         changed = self._versions.changed
-        if not changed and self._loaded == _loaded():
+        # to look at all names would give a forked process a copy of each page that has one
+        others = any(map(_is_looked_after, modules_since(self._modules)))
+        if not changed and not others:
             return self
         new = {index: Namespace(self[index].owner) for index in changed}
-        if self._loaded != _loaded() or any(
-            _has_classes(space.owner.__name__) for space in new.values()
-        ):
-            return self.read()  # there are others now
+        if others or any(_has_classes(space.owner.__name__) for space in new.values()):
+            return self.read()
         return Namespaces(self._loaded, self._spaces, {**self._own, **new}, self._versions.anew())
 
     def __getitem__(self, index: int) -> Namespace:
@@ -253,6 +255,10 @@ def _is_fixed(value: Any) -> bool:
 def _loaded() -> tuple[str, ...]:
     own = (name for name in _MODULES if name in sys.modules)
     return (*own, *sorted(name for name in list(sys.modules) if _is_within(name)))
+
+
+def _is_looked_after(name: str) -> bool:
+    return name in _MODULES or _is_within(name)
 
 
 def _is_within(name: str) -> bool:

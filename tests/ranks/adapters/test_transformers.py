@@ -25,7 +25,9 @@ OPTIONS = Options(examples=4, dtypes=("float64", "float32"), corpus=None, shrink
 CASE = Case(dims={"batch": 1, "seq": 2, "vocab": VOCAB}, mesh={"tp": 2})
 
 
-@pytest.mark.parametrize("name", ["llama", "mixtral", "gemma2"])
+@pytest.mark.parametrize(
+    "name", ["llama", "mixtral", pytest.param("gemma2", marks=pytest.mark.sweep)]
+)
 def test_an_architecture_passes_under_its_plan(gloo: Engine, name: str) -> None:
     """llama, experts with packed weights, tied embeddings."""
     result = Search(transformers.architecture(name), gloo, OPTIONS).run()

@@ -80,7 +80,7 @@ def test_side_by_side_the_same_units_come_in_the_same_order(tmp_path: Path) -> N
             with start() as session:
                 campaign.run(session, 9 * UNIT, finished=ran.append)
         else:
-            campaign.run_side_by_side(start, 3, 9 * UNIT, finished=ran.append)
+            campaign.run_side_by_side(start, 2, 9 * UNIT, finished=ran.append)
         troubled.append(campaign.troubled)
     told = [[replace(unit, seconds=0.0) for unit in units] for units in of.values()]
     assert told[0] == told[1] and len({unit.round for unit in told[0]}) > 1

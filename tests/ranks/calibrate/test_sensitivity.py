@@ -55,9 +55,9 @@ def test_a_row_linear(gloo: Engine) -> None:
 
 def test_side_by_side_the_same_rows_come_in_the_same_order(gloo: Engine) -> None:
     without = Subject("without", "properties/linear.py::column_linear", ROW.dims)
-    asked: dict[str, Any] = {"degrees": (2,), "dtypes": ("float64", "float32"), "runs": 1}
+    asked: dict[str, Any] = {"degrees": (2,), "dtypes": ("float64",), "runs": 1}
     told: list[list[Threshold | str]] = []
-    for jobs in (1, 3):
+    for jobs in (1, 2):
         lines: list[Threshold | str] = []
         measurement = Measurement(
             [without, ROW],
@@ -71,7 +71,7 @@ def test_side_by_side_the_same_rows_come_in_the_same_order(gloo: Engine) -> None
         else:
             measurement.run_side_by_side(partial(open_session, "gloo", 2), jobs)
         told.append(lines)
-    assert told[0] == told[1] and len(told[0]) == 5
+    assert told[0] == told[1] and len(told[0]) == 3
     assert str(told[0][0]).startswith("without: ")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -30,6 +31,7 @@ def compiled_with_a_faulty_layer(case: Case, mesh: Any) -> Any:
     return torch.compile(model, backend="aot_eager")
 
 
+@pytest.mark.sweep
 def test_a_faulty_layer_of_a_compiled_model_is_named(gloo: Engine) -> None:
     found = where(gloo, compiled_with_a_faulty_layer)
     assert found == "layers.1.mlp (forward); everything upstream agrees"

@@ -1,0 +1,39 @@
+"""Memory of large tensors is used again, and not cleared by the kernel each time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+#: Four hundred tensors of up to 64 MB, a few at a time: pages that are new, of pages written.
+WRITES = """
+import random, resource, torch
+from tpcheck.process.heap import keep_freed
+if {kept}:
+    keep_freed()
+random.seed(0)
+written, live = 0, []
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(400):
+    size = random.choice([8 << 20, 4 << 20, 1 << 20, 123457, 1 << 16, 1 << 15])
+    live.append(torch.empty(size, dtype=torch.float64).fill_(1))
+    written += size * 8 / resource.getpagesize()
+    while len(live) > random.choice([2, 8]):
+        live.pop(random.randrange(len(live)))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / written)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+@pytest.mark.parametrize("kept", [True, False])
+def test_pages_of_a_tensor_that_was_dropped_are_kept(kept: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WRITES.format(kept=kept)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    new = float(done.stdout)
+    assert new < 0.5 if kept else new > 0.8
