@@ -89,7 +89,7 @@ def test_a_finding_that_no_longer_shows_is_no_pass(gloo: Engine) -> None:
     assert result.verdict is Verdict.UNKNOWN and result.findings[0].state == "does-not-show"
     assert result.reason is not None and "docs/findings/x.md" in result.reason
     assert f"does not show with torch {VERSION}" in result.reason
-    assert "should fail pass" in text.findings(result)[0]
+    assert "should fail did not" in text.findings(result)[0]
 
 
 def test_a_finding_that_shows_in_its_own_case_only_where_it_says_more_is_no_pass(

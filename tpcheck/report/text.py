@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tpcheck.comms import frames
+from tpcheck.errors import counted
 from tpcheck.evidence import (
     Elsewhere,
     Misheld,
@@ -32,10 +33,10 @@ def line(result: CheckResult) -> str:
     degrees = ",".join(map(str, result.tp_degrees)) or "–"
     dtypes = ",".join(result.dtypes) or "–"
     verdict = "KNOWN" if result.verdict is Verdict.PASS and result.only_known else None
+    cases = counted(result.examples, "case", width=4)
     head = f"{verdict or result.verdict.value:<8}{title(result):<25} "
     return (
-        f"{head}{result.examples:>4} cases  tp {degrees:<7} {dtypes:<26} "
-        f"{result.engine:<8}{result.seconds:6.1f} s"
+        f"{head}{cases:<10}  tp {degrees:<7} {dtypes:<26} {result.engine:<8}{result.seconds:6.1f} s"
     )
 
 
@@ -62,7 +63,7 @@ def notes(result: CheckResult) -> list[str]:
     also = [*([left_out] if left_out else []), *left.lines(result.left)]
     first = [cut] if (cut := cut_short(result)) else []
     if result.smaller:
-        first.append(f"{result.smaller} more cases to make the failure smaller")
+        first.append(f"{counted(result.smaller, 'more case')} to make the failure smaller")
     told = result.kinds if result.verdict is not Verdict.FAIL else None  # one that fails ends early
     of_kinds = [] if told is None else kinds.lines(told)
     return [
@@ -77,7 +78,7 @@ def cut_short(result: CheckResult) -> str | None:
     """Why fewer cases ran than were asked for: `time was up (24 of 60 cases)`."""
     if result.asked is None:
         return None
-    return f"time was up ({result.examples} of {result.asked} cases)"
+    return f"time was up ({result.examples} of {counted(result.asked, 'case')})"
 
 
 def findings(result: CheckResult) -> list[str]:
@@ -90,8 +91,8 @@ def findings(result: CheckResult) -> list[str]:
 def _finding(row: FindingResult, examples: int) -> str:
     declared = f"{row.code} in {row.package} {row.releases}"
     what = {
-        "known": f"{row.failed} of {examples} cases, as declared",
-        "does-not-show": f"{row.passed} cases that should fail pass",
+        "known": f"{row.failed} of {counted(examples, 'case')}, as declared",
+        "does-not-show": f"{counted(row.passed, 'case')} that should fail did not",
         "other-diagnosis": f"a case of it is diagnosed {row.otherwise}",
         "other-release": f"{row.installed or 'nothing'} is installed, so it does not count",
         "not-run": "not run (its degree, dtype or ranks were not asked for, or time was up)",
@@ -155,7 +156,7 @@ def unwritable(result: CheckResult, error: Exception) -> str:
 def troubles(results: Sequence[CheckResult]) -> str:
     """The first check that can't run, and how many more there are."""
     troubled = [result for result in results if result.trouble]
-    more = f" (and {len(troubled) - 1} more checks)" if len(troubled) > 1 else ""
+    more = f" (and {counted(len(troubled) - 1, 'more check')})" if len(troubled) > 1 else ""
     return f"{title(troubled[0])}: {troubled[0].reason}{more}"
 
 
@@ -187,7 +188,7 @@ def _evidence(mismatches: list[Mismatch], *, verbose: bool) -> list[str]:
         out += lines
     if left_out := mismatches[shown:]:
         kinds = sorted({m.kind.value for m in left_out})
-        out.append(f"and {len(left_out)} more ({', '.join(kinds)}); -v shows them")
+        out.append(f"and {len(left_out)} more ({', '.join(kinds)}); -v shows all")
     return out
 
 
@@ -217,7 +218,7 @@ def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
         case Misheld(storage=storage, expected=own) if storage:
             kept = f"the {detail.what}" if detail.what else "a view that"
             due = f", its own are {own}" if own else ""
-            return f"{where}: {kept} keeps {storage} bytes alive{due}"
+            return f"{where}: {kept} keeps {counted(storage, 'byte')} alive{due}"
         case Elsewhere():
             return f"{where} {place(detail)}"
         case OverBudget(phase, ran):
