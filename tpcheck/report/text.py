@@ -26,6 +26,10 @@ from tpcheck.vocabulary import Kind
 
 _SHOWN = 4
 
+#: Characters of a failure in short: some three lines of a dashboard. What an exception says may be
+#: a whole tensor; the page has it.
+SHORT = 300
+
 
 def line(result: CheckResult) -> str:
     """`PASS  row_linear   24 cases  tp 2,4  float64,float32  1.3 s`; `KNOWN` in place of PASS where
@@ -142,6 +146,21 @@ def page(result: CheckResult, *, verbose: bool = False) -> str:
         return f"{result.verdict.value}  {title(result)}: {unwritable(result, error)}"
 
 
+def in_short(result: CheckResult) -> str:
+    """`summed-twice in output (tp=2 float64): output: every element is world_size × the reference`:
+    the diagnosis and the first wrong tensor, in a line; of what did not fail, that and why."""
+    found = result.counterexample
+    if found is None:
+        text = f"{result.verdict.value}  {title(result)}: {result.reason}"
+    else:
+        seen = f" in {called(found.mismatches[0])}" if found.mismatches else ""
+        mesh = " ".join(f"{axis}={size}" for axis, size in found.case.mesh.items())
+        diagnosis = found.diagnosis
+        text = f"{diagnosis.code}{seen} ({mesh} {found.case.dtype}): {diagnosis.message}"
+    text = one_line(text)
+    return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
+
+
 def unwritable(result: CheckResult, error: Exception) -> str:
     """Why there is no page: a fault of tpcheck's, with the evidence that it is about."""
     found = result.counterexample
@@ -200,10 +219,7 @@ def _is_code(text: str) -> bool:
 def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
     """One mismatch in words; some take several lines (a stack, the ranks' last collectives)."""
     detail = mismatch.detail
-    what = (
-        mismatch.kind if mismatch.kind == mismatch.tensor else f"{mismatch.kind} {mismatch.tensor}"
-    )
-    where = f"rank {mismatch.rank} {what}"
+    where = f"rank {mismatch.rank} {called(mismatch)}"
     if mismatch.index is not None:
         return f"{where} {list(mismatch.index)}  {numbers(mismatch, verbose=verbose)}"
     match detail:
@@ -226,6 +242,12 @@ def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
             sent, allowed = mismatch.actual or 0.0, mismatch.expected or 0.0
             return f"{where}: {sent:g} elements per rank in {phase}, {allowed:g} allowed ({ops})"
     return _event(mismatch) if mismatch.kind in _EVENTS else f"{where}: {reason(mismatch)}"
+
+
+def called(mismatch: Mismatch) -> str:
+    """`param_grad up.weight`; `output` for the output of that name."""
+    kind, tensor = mismatch.kind, mismatch.tensor
+    return kind.value if kind == tensor else f"{kind} {tensor}"
 
 
 _EVENTS = (Kind.EXCEPTION, Kind.HANG, Kind.CRASH, Kind.COLLECTIVE)

@@ -23,7 +23,7 @@ from tpcheck.evidence import Values
 from tpcheck.evidence.judged import Judged
 from tpcheck.process.aspects import Left
 from tpcheck.report.machine import as_junit, dumps, json_report, write
-from tpcheck.report.text import notes
+from tpcheck.report.text import SHORT, notes
 from tpcheck.verdict import (
     CheckResult,
     Counterexample,
@@ -143,6 +143,25 @@ def test_junit_quotes_the_report_and_escapes_it() -> None:
     assert failed is not None and error is not None
     assert '<"&">' in str(failed.text) and "tpcheck replay 7f3a91" in str(failed.text)
     assert "<hangs> & waits" in str(error.get("message"))
+
+
+def test_a_failure_says_at_one_glance_what_is_wrong_and_where() -> None:
+    found = junit(FAILED).find("testcase/failure")
+    assert found is not None
+    assert found.get("message") == 'unclassified in output y (tp=2 float64): <"&">'
+    assert found.get("type") == "unclassified"
+
+
+def test_a_failure_in_short_is_one_line_whatever_an_exception_prints() -> None:
+    example = FAILED.counterexample
+    assert example is not None
+    long = replace(example.diagnosis, code=Code.RANK_CRASH, message="tensor([1,\n 2])" * 99)
+    other = replace(FAILED, counterexample=replace(example, diagnosis=long))
+    found = junit(other).find("testcase/failure")
+    assert found is not None
+    said = str(found.get("message"))
+    assert said.startswith("rank-crash in output y") and len(said) == SHORT and "\n" not in said
+    assert str(found.text).count("tensor([1,") == 99, "the text has all of it"
 
 
 @settings(deadline=None, max_examples=100)
