@@ -134,8 +134,7 @@ def _read_gradients(
 
 
 def _holding(run: Any) -> Holding:
-    params = run.work.params, run.problem.params
-    return Holding(run.case, *params, run.judge.targets, run.report)
+    return Holding(run.work, run.problem.params, run.judge.targets, run.report)
 
 
 def _still_frozen(run: Any, params: Mapping[str, nn.Parameter], step: int) -> None:
