@@ -144,8 +144,11 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
         code = again.code | pictures.callables(runner.check)
         drawn = Pictures(pictures.maps(facts), crossed, entered, code)
         told = replace(told, pictures=drawn)
-        lines = [told.diagnosis.message, *(event.where for event in entered.events)]
-        source = sources(runner.check, lines, code.values())
+        lasts = (m.scene.peers or {"": m.scene.last or ()} for m in shown.mismatches)
+        last = (text for each in lasts for texts in each.values() for text in texts or ())
+        lines = [*(event.where for event in entered.events), *last]
+        about = told.diagnosis.message, lines, code.values(), [m.detail for m in shown.causes]
+        source = sources(runner.check, *about)
         told = replace(told, pictures=replace(drawn, source=source))
     return told
 

@@ -92,7 +92,7 @@ COUNTEREXAMPLE = {
     "boundaries?": BOUNDARIES,
     "collectives?": COLLECTIVES,
     "code?": Each(str),
-    "source?": [{"file": str, "first": int, "lines": [str], "marks": [int]}],
+    "source?": [{"file": str, "first": int, "lines": [str], "marks": [int], "named?": [int]}],
 }
 FINDING = {
     "package": str,

@@ -78,7 +78,9 @@ PICTURES = Pictures(
     ),
     collectives=Collectives((EVENT,), {0: (0, 0)}, left_out=1),
     code={"": "MLP of my", "up": "Column of my, forward at mlp.py:38", "down": "Row of my"},
-    source=(Source("mlp.py", 38, ("def forward(self, x):", "    return <x> & 1"), (39,)),),
+    source=(
+        Source("mlp.py", 38, ("def forward(self, x):", "    return <x> & 1"), (38, 39), (39,)),
+    ),
 )
 FOUND = Counterexample(
     id="7f3a91",
