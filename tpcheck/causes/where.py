@@ -68,4 +68,66 @@ class OnlyCompiled:
     seen: AtTensor | AtCollective
 
 
-FirstSeen = AtModule | AtTensor | AtCollective | OnlyCompiled
+@dataclass(frozen=True)
+class AtLoad:
+    """A tensor that is wrong before the first forward.
+
+    Args:
+        computed: whether it is a buffer that no checkpoint holds, which the candidate computes;
+            else it is what the candidate's own loader left.
+    """
+
+    name: str
+    computed: bool = False
+
+
+class Unfinished(StrEnum):
+    """What backward left of a gradient that is wrong once `finalize` has run."""
+
+    RIGHT = "right"
+    TERMS = "terms"  # the ranks' add up to the right one
+    LEFT = "left"  # the same, and `finalize` does not touch them
+    UNKNOWN = "unknown"  # something else, and `finalize` changes it
+
+
+@dataclass(frozen=True)
+class AtFinalize:
+    """The gradient of a parameter that is wrong after `finalize`, and what it was before."""
+
+    name: str
+    before: Unfinished
+
+
+@dataclass(frozen=True)
+class AfterGradients:
+    """The first tensor that is wrong comes after the gradients of its step, all of which agree.
+
+    Args:
+        kind: the norm of all gradients, an optimizer's state, or a parameter.
+        clipped: whether gradients are clipped before the step.
+        buffer: whether it is a buffer, which no step changes.
+    """
+
+    name: str
+    kind: Kind
+    clipped: bool = False
+    buffer: bool = False
+
+
+@dataclass(frozen=True)
+class LeftInGradient:
+    """A gradient that was not zero when its backward began."""
+
+    name: str
+
+
+FirstSeen = (
+    AtModule
+    | AtTensor
+    | AtCollective
+    | OnlyCompiled
+    | AtLoad
+    | AtFinalize
+    | AfterGradients
+    | LeftInGradient
+)

@@ -20,6 +20,7 @@ from tpcheck.diagnosis import diagnose, pictures
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, values
 from tpcheck.diagnosis.hypotheses.kernels import of_kernels
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
+from tpcheck.diagnosis.outside import outside
 from tpcheck.diagnosis.sources import sources
 from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument, let_through
@@ -117,6 +118,7 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     # the same, and its collectives in backward carry their module
     shown = again if at is None and same else failed
     seen: FirstSeen | None = None
+    place: Place | None = None
     inside: list[Local] = []
     crossed: Boundaries | None = None
     if at is not None and _has_modules(posed):
@@ -130,14 +132,14 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
             inside = [local for local in found if local is not None]
         if same and watched.compiles and watched.verdict is Verdict.PASS:
             seen = _only_compiled(runner, posed, failed)
-        seen = seen or _at_module(place)
     if runner.check.kernel is not None and same and again.compiles:
         seen = _only_compiled(runner, posed, failed)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
     facts = Facts(posed, shown, again, dumps, *asked, resumes=runner.check.resumes)
     own = of_kernels(facts) if runner.check.kernel is not None else None
     diagnosis = own or diagnose.diagnose(facts)
-    seen = seen or diagnose.first_divergence(shown)
+    seen = seen or outside(facts, place, diagnosis.cause, loads=runner.check.load is not None)
+    seen = seen or _at_module(place) or diagnose.first_divergence(shown)
     told = _told(diagnosis, seen, shown.mismatches, again.verdict)
     with contextlib.suppress(Exception):  # a picture less is no reason to lose the diagnosis
         entered = pictures.collectives(again)
