@@ -21,9 +21,11 @@ from tpcheck.diagnosis.facts import Dumps, Facts, Local, values
 from tpcheck.diagnosis.hypotheses.kernels import of_kernels
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
 from tpcheck.diagnosis.outside import outside
+from tpcheck.diagnosis.released import recognised
 from tpcheck.diagnosis.sources import sources
 from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument, let_through
+from tpcheck.evidence.known import KnownAs
 from tpcheck.evidence.pictures import Boundaries, Pictures
 from tpcheck.oracle.effort import CLOSER, CONFIRM
 from tpcheck.oracle.pose import Posed, pose
@@ -48,6 +50,7 @@ class Examined:
     Args:
         again: what the case came to when it was run again; None where it was not.
         pictures: what a page draws of it.
+        known: the fault of a released package that it is, where that is recognised.
     """
 
     diagnosis: Diagnosis
@@ -55,6 +58,7 @@ class Examined:
     mismatches: list[Mismatch]
     again: Verdict | None = None
     pictures: Pictures | None = None
+    known: KnownAs | None = None
 
 
 def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
@@ -141,6 +145,8 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     seen = seen or outside(facts, place, diagnosis.cause, loads=runner.check.load is not None)
     seen = seen or _at_module(place) or diagnose.first_divergence(shown)
     told = _told(diagnosis, seen, shown.mismatches, again.verdict)
+    with contextlib.suppress(Exception):
+        told = replace(told, known=recognised(facts, diagnosis.cause))
     with contextlib.suppress(Exception):  # a picture less is no reason to lose the diagnosis
         entered = pictures.collectives(again)
         code = again.code | pictures.callables(runner.check)

@@ -15,7 +15,7 @@ from tpcheck.evidence import (
     TracesDiffer,
     WrongShape,
 )
-from tpcheck.report import judged, kinds, left, printed
+from tpcheck.report import judged, kinds, known_as, left, printed
 from tpcheck.report.evidence import place, reason
 from tpcheck.report.folded import fold
 from tpcheck.report.numbers import numbers
@@ -120,6 +120,7 @@ def failure(result: CheckResult, *, verbose: bool = False) -> str:
     says = [
         ("diagnosis", f"{diagnosis.code}: {diagnosis.message}"),
         ("first seen in", found.first_divergence),
+        ("known finding", None if found.known is None else known_as.sentence(found.known)),
         ("case", found.case.describe()),
         ("reproduce", found.reproduce),
         ("then", result.reason if result.trouble else None),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tpcheck.comms import frames
+from tpcheck.diagnosis import released
 from tpcheck.errors import InvalidArgument
-from tpcheck.report import reasons
+from tpcheck.report import known_as, reasons
 
 
 def why(error: BaseException) -> str:
@@ -13,4 +14,6 @@ def why(error: BaseException) -> str:
         cause = error.__cause__
         text = " ".join(str(error).split())
         return text + reasons.remedy(frames.through(cause) if cause is not None else ())
-    return reasons.raised(frames.in_a_line(error), frames.through(error))
+    said = reasons.raised(frames.in_a_line(error), frames.through(error))
+    known = released.raised(error)
+    return said if known is None else f"{said}; known finding: {known_as.sentence(known)}"
