@@ -148,18 +148,27 @@ def page(result: CheckResult, *, verbose: bool = False) -> str:
 
 
 def in_short(result: CheckResult) -> str:
-    """`summed-twice in output (tp=2 float64): output: every element is world_size × the reference`:
-    the diagnosis and the first wrong tensor, in a line; of what did not fail, that and why."""
+    """`summed-twice (tp=2 float64): output: every element is world_size × the reference`, or
+    `wrong-placement in output (tp=2 float64): up.weight as loaded …`: the diagnosis and the first
+    wrong tensor, in a line; of what did not fail, that and why."""
     found = result.counterexample
     if found is None:
         text = f"{result.verdict.value}  {title(result)}: {result.reason}"
     else:
-        seen = f" in {called(found.mismatches[0])}" if found.mismatches else ""
         mesh = " ".join(f"{axis}={size}" for axis, size in found.case.mesh.items())
-        diagnosis = found.diagnosis
+        diagnosis, tensor = found.diagnosis, _first_tensor(found)
+        seen = f" in {tensor}" if tensor and not diagnosis.message.startswith(tensor) else ""
         text = f"{diagnosis.code}{seen} ({mesh} {found.case.dtype}): {diagnosis.message}"
     text = one_line(text)
     return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
+
+
+def _first_tensor(found: Counterexample) -> str:
+    """The tensor that the first piece of evidence is about, if any."""
+    first = next(iter(found.mismatches), None)
+    if first is None or (first.kind == first.tensor and not first.kind.is_value):
+        return ""
+    return called(first) if first.kind.is_value else first.tensor
 
 
 def unwritable(result: CheckResult, error: Exception) -> str:

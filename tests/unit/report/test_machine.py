@@ -164,6 +164,26 @@ def test_a_failure_in_short_is_one_line_whatever_an_exception_prints() -> None:
     assert str(found.text).count("tensor([1,") == 99, "the text has all of it"
 
 
+@pytest.mark.parametrize(
+    ("kind", "tensor", "message", "said"),
+    [
+        (Kind.OUTPUT, "output", "output is zero", "(tp=2 float64): output is zero"),
+        (Kind.OUTPUT, "output", "w as loaded", "in output (tp=2 float64): w as loaded"),
+        (Kind.SHARDING, "up.weight", "why", "in up.weight (tp=2 float64): why"),
+        (Kind.EXCEPTION, "exception", "rank 1 raised", "(tp=2 float64): rank 1 raised"),
+    ],
+)
+def test_the_tensor_is_said_once_and_where_there_is_one(
+    kind: Kind, tensor: str, message: str, said: str
+) -> None:
+    example = FAILED.counterexample
+    assert example is not None
+    diagnosis = replace(example.diagnosis, message=message)
+    own = replace(example, mismatches=[Mismatch(tensor, kind, 0)], diagnosis=diagnosis)
+    found = junit(replace(FAILED, counterexample=own)).find("testcase/failure")
+    assert found is not None and found.get("message") == f"unclassified {said}"
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_junit_parses_whatever_a_rank_said(said: str) -> None:
