@@ -68,17 +68,20 @@ class OnlyCompiled:
     seen: AtTensor | AtCollective
 
 
-@dataclass(frozen=True)
-class AtLoad:
-    """A tensor that is wrong before the first forward.
+class Early(StrEnum):
+    """Whose doing a tensor is before the first forward."""
 
-    Args:
-        computed: whether it is a buffer that no checkpoint holds, which the candidate computes;
-            else it is what the candidate's own loader left.
-    """
+    HELD = "held"  # by the candidate: its shape, its placement, or on which ranks it is
+    LOADED = "loaded"  # by the candidate's own loader
+    COMPUTED = "computed"  # by the candidate: a buffer that no checkpoint holds
+
+
+@dataclass(frozen=True)
+class BeforeForward:
+    """A tensor that is wrong before the first forward."""
 
     name: str
-    computed: bool = False
+    doing: Early
 
 
 class Unfinished(StrEnum):
@@ -126,7 +129,7 @@ FirstSeen = (
     | AtTensor
     | AtCollective
     | OnlyCompiled
-    | AtLoad
+    | BeforeForward
     | AtFinalize
     | AfterGradients
     | LeftInGradient

@@ -15,7 +15,8 @@ from tpcheck.causes.steps import NotZeroed
 from tpcheck.causes.where import (
     AfterGradients,
     AtFinalize,
-    AtLoad,
+    BeforeForward,
+    Early,
     FirstSeen,
     LeftInGradient,
     Unfinished,
@@ -24,11 +25,11 @@ from tpcheck.diagnosis.facts import Facts, Local, gather, values
 from tpcheck.diagnosis.hypotheses import loaded
 from tpcheck.diagnosis.hypotheses.steps import is_buffer
 from tpcheck.diagnosis.localise import Place
-from tpcheck.evidence import ReplicasDiffer
+from tpcheck.evidence import Misheld, ReplicasDiffer
 from tpcheck.placement import Partial, by_axis
 from tpcheck.tensors.names import STEP, Key, Shelf
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Kind
+from tpcheck.vocabulary import Fault, Kind
 
 #: What comes after the gradients of a step.
 _AFTER = (Kind.GRAD_NORM, Kind.OPTIMIZER_STATE, Kind.PARAM)
@@ -42,9 +43,8 @@ def outside(facts: Facts, place: Place | None, cause: Cause, *, loads: bool) -> 
         cause: what was diagnosed.
         loads: whether the candidate has a loader of its own.
     """
-    for found in loaded.wrong(facts):
-        if (computed := found.name in facts.posed.computed) or loads:
-            return AtLoad(found.name, computed)
+    if (before := _before_forward(facts, loads)) is not None:
+        return before
     if any(m.kind is Kind.MASK for m in facts.result.mismatches):
         return None
     inner = bare(cause)
@@ -59,6 +59,18 @@ def outside(facts: Facts, place: Place | None, cause: Cause, *, loads: bool) -> 
     if facts.spec is None or facts.spec.finalize is None or seen_inside:
         return None
     return _by_finalize(facts, early) if all(map(_is_of_parameter, early)) else None
+
+
+def _before_forward(facts: Facts, loads: bool) -> BeforeForward | None:
+    for mismatch in facts.result.mismatches:
+        held = mismatch.detail
+        # what a gradient, a state or an attribute keeps is seen later, and reads are no tensor
+        if isinstance(held, Misheld) and held.what is None and held.fault is not Fault.READ:
+            return BeforeForward(mismatch.tensor, Early.HELD)
+    for found in loaded.wrong(facts):
+        if (computed := found.name in facts.posed.computed) or loads:
+            return BeforeForward(found.name, Early.COMPUTED if computed else Early.LOADED)
+    return None
 
 
 def _is_of_passes(mismatch: Mismatch) -> bool:

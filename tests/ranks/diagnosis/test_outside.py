@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from fixtures.parallel.linear import ColumnLinear
 from fixtures.parallel.mlp import MLP
-from fixtures.parallel.sharding import load_full
+from fixtures.parallel.sharding import empty_parameter, load_full
 from tests.ranks.diagnosis.test_examine import examined
 from tpcheck import Case, Check, Norm, Training, specs
 from tpcheck.engines.engine import Engine
@@ -49,6 +50,30 @@ def rows_reversed(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 def test_what_a_loader_left(gloo: Engine) -> None:
     found = seen(gloo, load=rows_reversed)
     assert found == "down.weight as load left it, before the first forward"
+
+
+class Whole(ColumnLinear):
+    """Each rank has all of the weight, and multiplies by its part."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        columns, rows = self.weight.shape
+        self.weight = empty_parameter(columns * self.degree, rows)
+
+    def used_weight(self) -> Tensor:
+        return super().local_part("weight", self.weight)
+
+
+def whole(case: Case, mesh: Any) -> nn.Module:
+    module = candidate(case, mesh)
+    sizes, group = (case["hidden"], case["intermediate"]), mesh["tp"].get_group()
+    module.up = Whole(*sizes, group=group, bias=case["bias"])
+    return module
+
+
+def test_how_a_parameter_is_held(gloo: Engine) -> None:
+    found = seen(gloo, candidate=whole)
+    assert found == "up.weight as the candidate holds it, before the first forward"
 
 
 def bent(case: Case, mesh: Any) -> nn.Module:

@@ -6,9 +6,10 @@ from tpcheck.causes.where import (
     AfterGradients,
     AtCollective,
     AtFinalize,
-    AtLoad,
     AtModule,
     AtTensor,
+    BeforeForward,
+    Early,
     FirstSeen,
     LeftInGradient,
     OnlyCompiled,
@@ -50,9 +51,8 @@ def first_seen(where: FirstSeen | None) -> str | None:
             return f"{module} ({in_phase})"
         case OnlyCompiled(seen):
             return f"{first_seen(seen)}, only where torch.compile is on"
-        case AtLoad(name, computed):
-            made = "as the candidate computes it" if computed else "as load left it"
-            return f"{name} {made}, before the first forward"
+        case BeforeForward(name, doing):
+            return f"{name} as {_DOING[doing]}, before the first forward"
         case AtFinalize(name, before):
             return f"{name} {_BEFORE[before]}"
         case AfterGradients():
@@ -66,6 +66,11 @@ def _step(name: str) -> str:
     return f"step {step + 1}" if step else "the step"
 
 
+_DOING = {
+    Early.HELD: "the candidate holds it",
+    Early.LOADED: "load left it",
+    Early.COMPUTED: "the candidate computes it",
+}
 _BEFORE = {
     Unfinished.RIGHT: "after finalize; what backward left is right",
     Unfinished.TERMS: "after finalize; what backward left on the ranks adds up to what is right",
