@@ -17,6 +17,7 @@ from tpcheck.causes.microbatches import FirstPassRepeated, ReducedWithEach, Some
 from tpcheck.causes.where import Subject
 from tpcheck.comms import frames
 from tpcheck.diagnosis import released
+from tpcheck.errors import InvalidArgument
 from tpcheck.event import Event
 from tpcheck.evidence import Raised, Scene
 from tpcheck.evidence.known import KnownAs, Likeness
@@ -62,7 +63,11 @@ def test_a_reference_that_meets_one_says_so(package: Any) -> None:
     known = released.raised(met(package.Router().forward))
     assert known is not None
     assert (known.page, known.how, known.at) == ("x.md", Likeness.SEEN, "router.py:4 in Router")
-    assert "known finding: x.md: a fault of torch >=1 (" in why(met(package.Router().forward))
+    error = met(package.Router().forward)
+    assert "known finding: x.md: a fault of torch >=1 (" in why(error)
+    told = InvalidArgument("the reference raised it")
+    told.__cause__ = error
+    assert why(told).startswith("the reference raised it; known finding: x.md: a fault of torch")
 
 
 def test_the_same_elsewhere_is_not_the_finding(
