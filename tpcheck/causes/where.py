@@ -65,7 +65,7 @@ class AtCollective:
 class OnlyCompiled:
     """What is wrong where torch.compile is on, and right where it is off."""
 
-    seen: AtTensor | AtCollective
+    seen: AtTensor | AtCollective | AfterGradients
 
 
 class Early(StrEnum):

@@ -21,11 +21,11 @@ from tpcheck.causes.where import (
     LeftInGradient,
     Unfinished,
 )
-from tpcheck.diagnosis.facts import Facts, Local, gather, values
+from tpcheck.diagnosis.facts import Facts, Local, gather, kind_of, values
 from tpcheck.diagnosis.hypotheses import loaded
 from tpcheck.diagnosis.hypotheses.steps import is_buffer
 from tpcheck.diagnosis.localise import Place
-from tpcheck.evidence import Misheld, ReplicasDiffer
+from tpcheck.evidence import Misheld, NotAsSaved
 from tpcheck.placement import Partial, by_axis
 from tpcheck.tensors.names import STEP, Key, Shelf
 from tpcheck.verdict import Mismatch
@@ -67,6 +67,8 @@ def _before_forward(facts: Facts, loads: bool) -> BeforeForward | None:
         # what a gradient, a state or an attribute keeps is seen later, and reads are no tensor
         if isinstance(held, Misheld) and held.what is None and held.fault is not Fault.READ:
             return BeforeForward(mismatch.tensor, Early.HELD)
+        if isinstance(held, NotAsSaved):
+            return BeforeForward(mismatch.tensor, Early.LOADED)
     for found in loaded.wrong(facts):
         if (computed := found.name in facts.posed.computed) or loads:
             return BeforeForward(found.name, Early.COMPUTED if computed else Early.LOADED)
@@ -75,22 +77,20 @@ def _before_forward(facts: Facts, loads: bool) -> BeforeForward | None:
 
 def _is_of_passes(mismatch: Mismatch) -> bool:
     """Whether it is what a forward or a backward leaves, before any step."""
-    output = mismatch.kind.is_output and mismatch.name.at != STEP
-    return output or mismatch.kind is Kind.INPUT_GRAD or _is_of_parameter(mismatch)
+    kind = kind_of(mismatch)
+    return kind.is_gradient or (kind.is_output and mismatch.name.at != STEP)
 
 
 def _is_of_parameter(mismatch: Mismatch) -> bool:
-    detail = mismatch.detail
-    of = detail.of if isinstance(detail, ReplicasDiffer) else mismatch.kind
-    return of is Kind.PARAM_GRAD
+    return kind_of(mismatch) is Kind.PARAM_GRAD
 
 
 def _after_gradients(facts: Facts, first: Mismatch) -> AfterGradients | None:
-    if first.kind not in _AFTER:
+    kind = kind_of(first)
+    if kind not in _AFTER:
         return None
     clipped = bool(facts.posed.problems[0].most)
-    buffer = is_buffer(facts, first.kind, first.tensor)
-    return AfterGradients(first.tensor, first.kind, clipped, buffer)
+    return AfterGradients(first.tensor, kind, clipped, is_buffer(facts, kind, first.tensor))
 
 
 def _by_finalize(facts: Facts, wrong: Sequence[Mismatch]) -> AtFinalize | None:

@@ -15,7 +15,7 @@ from tpcheck.case import Case
 from tpcheck.causes.structure import NothingKnown
 from tpcheck.causes.where import AfterGradients, BeforeForward, Early, FirstSeen
 from tpcheck.diagnosis.outside import outside
-from tpcheck.evidence import Misheld
+from tpcheck.evidence import Misheld, NotAsSaved, ReplicasDiffer
 from tpcheck.placement import Replicate
 from tpcheck.tensors.names import Key, Shelf
 from tpcheck.verdict import CaseResult, Mismatch
@@ -50,6 +50,10 @@ def wrong(tensor: str, kind: Kind) -> Mismatch:
     return Mismatch(tensor, kind, 0)
 
 
+def replicas_of(kind: Kind, tensor: str) -> Mismatch:
+    return Mismatch(tensor, Kind.REPLICA, 0, detail=ReplicasDiffer(kind, (0, 1), (1,)))
+
+
 OUTPUT, OTHER = wrong("output", Kind.OUTPUT), FULL.flip(0)
 
 
@@ -82,6 +86,11 @@ def test_how_a_parameter_is_held(held: Misheld, early: bool) -> None:
     assert found == (BeforeForward("w", Early.HELD) if early else None)
 
 
+def test_what_is_not_as_it_was_saved_is_the_loaders() -> None:
+    found = seen(Mismatch("w", Kind.PARAM, 0, (0,), 1.0, 2.0, 1.0, 0.0, NotAsSaved(1, 4)))
+    assert found == BeforeForward("w", Early.LOADED)
+
+
 @pytest.mark.parametrize(
     ("mismatches", "most", "found"),
     [
@@ -99,6 +108,8 @@ def test_how_a_parameter_is_held(held: Misheld, early: bool) -> None:
             AfterGradients("w", Kind.PARAM),
         ),
         ([wrong("w", Kind.PARAM), wrong("w", Kind.PARAM_GRAD)], (), None),
+        ([replicas_of(Kind.PARAM, "w")], (), AfterGradients("w", Kind.PARAM)),
+        ([wrong("w", Kind.PARAM), replicas_of(Kind.PARAM_GRAD, "w")], (), None),
         ([wrong("w", Kind.PARAM), wrong("x@1", Kind.INPUT_GRAD)], (), None),
         ([wrong("w", Kind.PARAM), wrong("mask", Kind.MASK)], (), None),
         ([OUTPUT], (), None),
