@@ -21,5 +21,12 @@ def sentence(known: KnownAs) -> str:
     }[known.how]
 
 
+def in_short(known: KnownAs | None) -> str:
+    """`, known finding docs/findings/README.md`, of a failure that is one."""
+    if known is None or known.how not in (Likeness.SEEN, Likeness.DECLARED):
+        return ""
+    return f", known finding {known.page}"
+
+
 def as_json(known: KnownAs) -> dict[str, Any]:
     return {**asdict(known), "at": known.at or None, "message": sentence(known)}

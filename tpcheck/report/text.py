@@ -158,7 +158,8 @@ def in_short(result: CheckResult) -> str:
         mesh = " ".join(f"{axis}={size}" for axis, size in found.case.mesh.items())
         diagnosis, tensor = found.diagnosis, _first_tensor(found)
         seen = f" in {tensor}" if tensor and not diagnosis.message.startswith(tensor) else ""
-        text = f"{diagnosis.code}{seen} ({mesh} {found.case.dtype}): {diagnosis.message}"
+        known = known_as.in_short(found.known)
+        text = f"{diagnosis.code}{seen} ({mesh} {found.case.dtype}{known}): {diagnosis.message}"
     text = one_line(text)
     return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
 

@@ -21,6 +21,7 @@ from tpcheck.causes.where import Subject
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Values
 from tpcheck.evidence.judged import Judged
+from tpcheck.evidence.known import KnownAs, Likeness
 from tpcheck.process.aspects import Left
 from tpcheck.report.machine import as_junit, dumps, json_report, write
 from tpcheck.report.text import SHORT, notes
@@ -162,6 +163,19 @@ def test_a_failure_in_short_is_one_line_whatever_an_exception_prints() -> None:
     said = str(found.get("message"))
     assert said.startswith("rank-crash in output y") and len(said) == SHORT and "\n" not in said
     assert str(found.text).count("tensor([1,") == 99, "the text has all of it"
+
+
+@pytest.mark.parametrize("how", Likeness)
+def test_a_failure_that_is_a_known_finding_says_so_at_one_glance(how: Likeness) -> None:
+    example = FAILED.counterexample
+    assert example is not None
+    known = KnownAs("x.md", "torch", "==2.*", "2.13", how, "a.py:3 in f")
+    found = junit(replace(FAILED, counterexample=replace(example, known=known)))
+    failure = found.find("testcase/failure")
+    assert failure is not None
+    is_one = how in (Likeness.SEEN, Likeness.DECLARED)
+    assert ("float64, known finding x.md): " in str(failure.get("message"))) == is_one
+    assert "known finding  x.md" in str(failure.text), "whatever it is"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tpcheck.causes.where import Subject
 from tpcheck.event import Event
 from tpcheck.evidence import Raised, Scene, Values
 from tpcheck.evidence.judged import Judged
+from tpcheck.evidence.known import KnownAs, Likeness
 from tpcheck.evidence.pictures import (
     Boundaries,
     Boundary,
@@ -95,6 +96,7 @@ FOUND = Counterexample(
     reproduce="tpcheck replay 7f3a91",
     found_after=3,
     pictures=PICTURES,
+    known=KnownAs("x.md", "torch", "==2.*", "2.13", Likeness.SEEN, "a.py:3 in f"),
 )
 KNOWN = FindingResult("torch", "==2.*", "2.13", "rank-crash", "x.md", True, 2, counterexample=FOUND)
 KINDS = {

@@ -35,7 +35,9 @@ def test_a_page_is_made_of_the_report_of_each_verb(verb: str) -> None:
 
 def test_the_page_says_what_a_failure_is_and_how_to_see_it_again() -> None:
     page = Parsed(html(verify())).text
-    for said in ("unclassified : why", "First seen in up (forward)", "tpcheck replay 7f3a91",
+    for said in ("unclassified : why", "First seen in up (forward)",
+                 "Known finding: x.md: a fault of torch ==2.* (2.13 is installed), seen at a.py:3",
+                 "tpcheck replay 7f3a91",
                  "tp=2 float64 hidden=4", "/home/me/mlp.py", "all_reduce(sum) float64[1]",
                  "absent no package", "KNOWN", "2 of 4 elements",
                  "30 of 40 pairs", "width 1 to 16", "never drawn memory=sliced",
