@@ -115,7 +115,7 @@ CHECKS = [
         "gloo",
         reason="the time was up",
         judged={(Kind.OUTPUT, "y"): Judged(4, 2, 1, 1, why={Unjudged.TIE: 2})},
-        bytes={"parameters": (16, 8)},
+        bytes={"parameters": (16, 8), "gradients": (8, 8), "checkpoint": (4, 8)},
         notes=["a note"],
     ),
     CheckResult("declared", Verdict.PASS, "gloo", 2, findings=[KNOWN]),

@@ -58,6 +58,13 @@ def test_a_line_where_ranks_entered_a_collective_is_not_said_to_be_at_fault() ->
     assert "No line is known to be at fault; ⇄ only says" in page and "✗" not in page
 
 
+def test_bytes_are_held_against_those_that_the_layout_gives() -> None:
+    page = Parsed(html(verify())).text
+    for said in ("held due by the layout held beyond it", "parameters 16 8 +8 gradients 8 8",
+                 "checkpoint: read, not kept 4 8 -4"):  # fmt: skip
+        assert said in page, said
+
+
 def test_a_page_that_would_be_too_large_has_fewer_pictures_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
