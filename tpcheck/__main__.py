@@ -1,5 +1,16 @@
-"""`python -m tpcheck`, as `torchrun -m` needs it."""
+"""Where the command line begins, as the script `tpcheck` and as `python -m tpcheck`, which
+`torchrun -m` needs."""
 
-from tpcheck.cli.main import main
+from tpcheck.cli import early
 
-main()
+
+def main() -> None:
+    """Entry point: Ctrl-C is heard before the rest is imported."""
+    early.hear()
+    from tpcheck.cli.main import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -93,6 +93,15 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
+def counted(number: float, noun: str, plural: str = "", *, width: int = 0) -> str:
+    """`1 case`, `2 cases`; a plural that is made otherwise is given: `3 microbatches`.
+
+    Args:
+        width: of the number, in a column.
+    """
+    return f"{number:>{width}} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'a', 'b'?)`, or the names there are when nothing is near."""
     names = sorted(known)

@@ -15,6 +15,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, shown
+from tpcheck.evidence.known import KnownAs, Likeness
 from tpcheck.given import A_NAME, demand, demand_callables, is_name
 from tpcheck.vocabulary import Code
 
@@ -92,17 +93,42 @@ class KnownFinding:
 
     def installed(self) -> str | None:
         """The release that is installed here, or None."""
-        try:
-            return importlib.metadata.version(self.package)
-        except importlib.metadata.PackageNotFoundError:
-            return None
+        return release_of(self.package)
 
     def applies(self) -> bool:
         """Whether the installed release is one that it is declared for."""
-        version = self.installed()
-        return version is not None and SpecifierSet(self.releases).contains(
-            version, prereleases=True
-        )
+        return is_among(self.package, self.releases)
+
+
+def release_of(package: str) -> str | None:
+    """The release of a distribution that is installed here, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def is_among(package: str, releases: str) -> bool:
+    """Whether that release is one of these (PEP 440)."""
+    version = release_of(package)
+    return version is not None and SpecifierSet(releases).contains(version, prereleases=True)
+
+
+def beside(findings: Iterable[KnownFinding], case: Case, code: str) -> KnownAs | None:
+    """The finding of these that a failure with this diagnosis is, or is near: declared for this
+    case, or with this diagnosis."""
+    near: dict[Likeness, KnownAs] = {}
+    for finding in findings:
+        if not finding.applies():
+            continue
+        covers, same = finding.covers(case), code in finding.codes
+        if covers or same:
+            other = Likeness.OTHER_DIAGNOSIS if covers else Likeness.OTHER_CASE
+            how = Likeness.DECLARED if covers and same else other
+            installed = finding.installed() or ""
+            about = finding.page, finding.package, finding.releases, installed, how
+            near.setdefault(how, KnownAs(*about))
+    return next((near[how] for how in Likeness if how in near), None)
 
 
 def covering(findings: Iterable[KnownFinding], case: Case) -> list[KnownFinding]:

@@ -18,6 +18,7 @@ from tpcheck.event import Event
 from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
 from tpcheck.evidence.judged import Tensors
 from tpcheck.evidence.kinds import Kinds
+from tpcheck.evidence.known import KnownAs
 from tpcheck.evidence.pictures import Pictures
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import InPass, Pass
@@ -205,6 +206,7 @@ class Counterexample:
     trace: Mapping[int, list[Event]] = field(default_factory=dict)  # rank that ended → collectives
     printed: Mapping[int, str] = field(default_factory=dict)  # rank → what its process printed
     pictures: Pictures | None = None  # for pages
+    known: KnownAs | None = None  # the known finding that it is, or stands beside
 
 
 @dataclass

@@ -13,6 +13,7 @@ from fixtures.parallel.linear import RowLinear
 from tests import ROOT, candidates
 from tpcheck import Case, Check, KnownFinding
 from tpcheck.engines.engine import Engine
+from tpcheck.evidence.known import Likeness
 from tpcheck.failed import CheckFailed
 from tpcheck.report import as_json, text
 from tpcheck.search.collect import collect
@@ -82,6 +83,9 @@ def test_what_the_finding_does_not_cover_still_fails(gloo: Engine) -> None:
     result = run(check(RaisesWhereOdd, replace(FINDING, when=None)), gloo)
     assert result.verdict is Verdict.FAIL and result.counterexample is not None
     assert result.counterexample.case.dims["in_features"] != CRASH["in_features"]
+    known = result.counterexample.known
+    assert known is not None and known.how is Likeness.OTHER_CASE
+    assert "docs/findings/x.md is declared with this diagnosis, and not" in text.page(result)
 
 
 def test_a_finding_that_no_longer_shows_is_no_pass(gloo: Engine) -> None:
@@ -89,7 +93,7 @@ def test_a_finding_that_no_longer_shows_is_no_pass(gloo: Engine) -> None:
     assert result.verdict is Verdict.UNKNOWN and result.findings[0].state == "does-not-show"
     assert result.reason is not None and "docs/findings/x.md" in result.reason
     assert f"does not show with torch {VERSION}" in result.reason
-    assert "should fail pass" in text.findings(result)[0]
+    assert "should fail did not" in text.findings(result)[0]
 
 
 def test_a_finding_that_shows_in_its_own_case_only_where_it_says_more_is_no_pass(
@@ -104,6 +108,8 @@ def test_a_finding_with_another_diagnosis_fails(gloo: Engine) -> None:
     result = run(check(ForgetsWhereOdd, FINDING), gloo)
     assert result.verdict is Verdict.FAIL and result.counterexample is not None
     assert result.counterexample.diagnosis.code == "missing-all-reduce"
+    known = result.counterexample.known
+    assert known is not None and known.how is Likeness.OTHER_DIAGNOSIS
     assert result.findings[0].state == "other-diagnosis"
     assert "diagnosed missing-all-reduce" in text.findings(result)[0]
 

@@ -12,6 +12,7 @@ from tpcheck.bench import plot
 from tpcheck.bench.compare import SCHEMA_VERSION
 from tpcheck.bench.gate import Gate
 from tpcheck.bench.grid import Cell
+from tpcheck.errors import counted
 
 START_AIM = 1.5  # seconds
 RATIO_AIM = 1.5  # times the bare loop
@@ -108,8 +109,8 @@ def render(report: BenchReport) -> Iterable[Table | str]:
             yield from plot.time_line(cell)
     if (gate := report.gate) is not None:
         yield (
-            f"\ngate: {gate.cases} cases of {gate.checks} checks in {gate.target}, "
-            f"{gate.seconds:.1f} s ({gate.cpu:.1f} s of processors), "
+            f"\ngate: {counted(gate.cases, 'case')} of {counted(gate.checks, 'check')} in "
+            f"{gate.target}, {gate.seconds:.1f} s ({gate.cpu:.1f} s of processors), "
             f"{gate.rate:.1f} cases per second"
         )
 

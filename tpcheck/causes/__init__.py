@@ -87,6 +87,14 @@ class WhileSaving:
 
 Cause = InAnyDtype | OnlyInDtype | OnlyInMode | OnlySavedAt | WhileSaving
 
+
+def bare(cause: Cause) -> InAnyDtype:
+    """The cause, wherever else it does not show."""
+    while isinstance(cause, (OnlyInDtype, OnlyInMode, OnlySavedAt, WhileSaving)):
+        cause = cause.cause
+    return cause
+
+
 #: Causes that are seen in a factor: at tp=2, what is 2 for any other reason fits them, too.
 Factor = Scaled | BiasRepeated | ScaledOverData | AllScaled | FirstPassRepeated
 #: Causes that may fit by chance, so that a run on one rank must not show the same.

@@ -65,7 +65,72 @@ class AtCollective:
 class OnlyCompiled:
     """What is wrong where torch.compile is on, and right where it is off."""
 
-    seen: AtTensor | AtCollective
+    seen: AtTensor | AtCollective | AfterGradients
 
 
-FirstSeen = AtModule | AtTensor | AtCollective | OnlyCompiled
+class Early(StrEnum):
+    """Whose doing a tensor is before the first forward."""
+
+    HELD = "held"  # by the candidate: its shape, its placement, or on which ranks it is
+    LOADED = "loaded"  # by the candidate's own loader
+    COMPUTED = "computed"  # by the candidate: a buffer that no checkpoint holds
+
+
+@dataclass(frozen=True)
+class BeforeForward:
+    """A tensor that is wrong before the first forward."""
+
+    name: str
+    doing: Early
+
+
+class Unfinished(StrEnum):
+    """What backward left of a gradient that is wrong once `finalize` has run."""
+
+    RIGHT = "right"
+    TERMS = "terms"  # the ranks' add up to the right one
+    LEFT = "left"  # the same, and `finalize` does not touch them
+    UNKNOWN = "unknown"  # something else, and `finalize` changes it
+
+
+@dataclass(frozen=True)
+class AtFinalize:
+    """The gradient of a parameter that is wrong after `finalize`, and what it was before."""
+
+    name: str
+    before: Unfinished
+
+
+@dataclass(frozen=True)
+class AfterGradients:
+    """The first tensor that is wrong comes after the gradients of its step, all of which agree.
+
+    Args:
+        kind: the norm of all gradients, an optimizer's state, or a parameter.
+        clipped: whether gradients are clipped before the step.
+        buffer: whether it is a buffer, which no step changes.
+    """
+
+    name: str
+    kind: Kind
+    clipped: bool = False
+    buffer: bool = False
+
+
+@dataclass(frozen=True)
+class LeftInGradient:
+    """A gradient that was not zero when its backward began."""
+
+    name: str
+
+
+FirstSeen = (
+    AtModule
+    | AtTensor
+    | AtCollective
+    | OnlyCompiled
+    | BeforeForward
+    | AtFinalize
+    | AfterGradients
+    | LeftInGradient
+)

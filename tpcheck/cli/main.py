@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from tpcheck import __version__
-from tpcheck.cli import signals
+from tpcheck.cli import early, signals
 from tpcheck.cli.audit import audit
 from tpcheck.cli.bench import bench
 from tpcheck.cli.calibrate import calibrate
@@ -70,6 +70,8 @@ def main(arguments: list[str] | None = None) -> None:
                 _run(arguments)
             except SystemExit:
                 if heard.first is not None:  # typer knows of Ctrl-C alone
+                    if not heard.told:
+                        early.tell()
                     sys.exit(heard.exit_code)
                 raise
     finally:

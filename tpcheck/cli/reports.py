@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import typer
 
+from tpcheck.cli import signals
 from tpcheck.cli.console import complain
 from tpcheck.errors import TROUBLE
 
@@ -35,4 +36,5 @@ class Reports:
 
     def end(self, code: int) -> NoReturn:
         """Ends the command. Who asked for a report and gets none is not told 0."""
+        signals.told()
         raise typer.Exit(code or (TROUBLE if self.missing else 0))

@@ -1,7 +1,7 @@
 """What ends a run from outside: Ctrl-C, `timeout` and CI runners (SIGTERM), a closed terminal
 (SIGHUP). Each arrives as an `Interrupted`; reports are written, and the exit code is 128 and
 the signal's number. While torch is being loaded there is nothing to report, and the process ends
-at once. Imports next to nothing.
+at once, with a line. Imports next to nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from os import _exit
 from types import FrameType
 from typing import Any
 
+from tpcheck.cli import early
 from tpcheck.errors import ENDING, Interrupted
 
 #: Seconds after which an interrupt that has not arrived is raised again. Code that it comes through
@@ -35,11 +36,12 @@ class Signals:
         loading: whether torch is being loaded.
         deaf: whether none is heard any more.
         arrived: whether the interrupt has come to where it is told.
+        told: whether the command has said what it came to until then.
     """
 
     def __init__(self) -> None:
         self.first: int | None = None
-        self.loading = self.deaf = self.arrived = self._reminded = False
+        self.loading = self.deaf = self.arrived = self.told = self._reminded = False
         self._reminding = _thread.allocate_lock()
 
     def hear(self, number: int, frame: FrameType | None) -> None:
@@ -52,6 +54,7 @@ class Signals:
         if self.deaf:
             return
         if self.loading:
+            early.tell()
             _exit(self.exit_code)  # half of torch loaded, what cleans up would crash
         if self._reminded:
             self._reminded = False
@@ -106,7 +109,7 @@ def heard() -> Iterator[Signals]:
     if threading.current_thread() is threading.main_thread():
         for number in ENDING:
             handler = signal.getsignal(number)
-            if handler in (signal.SIG_DFL, signal.default_int_handler):
+            if handler in (signal.SIG_DFL, signal.default_int_handler, early.leave):
                 before[number] = handler
                 signal.signal(number, _signals.hear)
     try:
@@ -175,6 +178,11 @@ def end_at_once() -> None:
         sys.stdout.flush()
     code = exit_code()
     signal.signal(signal.SIGINT, lambda *_: _exit(code))
+
+
+def told() -> None:
+    """The command has said what it came to: an interrupt needs no line of its own."""
+    _signals.told = True
 
 
 def exit_code() -> int:

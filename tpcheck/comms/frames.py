@@ -5,11 +5,13 @@ Imports no torch, so that reports can ask without it.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
+import re
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,28 @@ def is_users(path: str) -> bool:
 def users(error: BaseException) -> list[traceback.FrameSummary]:
     """The frames of `error`'s traceback that are the user's, the outermost first."""
     return [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
+
+
+def of_stack(stack: str) -> Iterator[tuple[str, int]]:
+    """The user's frames of a stack as text, each a file and a line, the innermost first: a
+    traceback has them last, faulthandler's dump first."""
+    found = re.findall(r'File "([^"\n]+)", line (\d+)', stack)
+    innermost = found if "most recent call first" in stack else found[::-1]
+    yield from ((file, int(line)) for file, line in innermost if is_users(file))
+
+
+def is_within(file: str | Path, name: str, line: int) -> bool:
+    """Whether this line of a file is in a class or a function of this name."""
+    try:
+        text = Path(file).read_bytes()
+        nodes = ast.walk(ast.parse(text)) if name.encode() in text else ()
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return False
+    return any(
+        node.name == name and node.lineno <= line <= (node.end_lineno or node.lineno)
+        for node in nodes
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+    )
 
 
 def through(error: BaseException) -> list[str]:

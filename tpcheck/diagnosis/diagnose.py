@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tpcheck.causes import InAnyDtype, WhileSaving
 from tpcheck.causes.structure import NothingKnown
-from tpcheck.causes.where import AtCollective, AtTensor
-from tpcheck.diagnosis.facts import Facts, subject_of, values
+from tpcheck.causes.where import AfterGradients, AtCollective, AtTensor
+from tpcheck.diagnosis.facts import Facts, kind_of, subject_of, values
 from tpcheck.diagnosis.hypotheses.precedence import by_values
 from tpcheck.diagnosis.hypotheses.reruns import in_this_mode, when_saved_so
 from tpcheck.diagnosis.structure import by_structure
@@ -31,22 +31,26 @@ def diagnose(facts: Facts) -> Diagnosis:
     return structural or when_saved_so(facts, in_this_mode(facts, named))
 
 
-def first_divergence(result: CaseResult) -> AtTensor | AtCollective | None:
+def first_divergence(result: CaseResult) -> AtTensor | AtCollective | AfterGradients | None:
     """The first tensor to go wrong, in the order in which they are computed; where none did, the
     module of the collective that a rank refused to enter."""
     drawn = [m for m in result.mismatches if m.kind is Kind.MASK]
     for mismatch in [*drawn, *values(result)]:
+        gradients = any(kind_of(m).is_gradient for m in result.mismatches)
+        if mismatch.kind is Kind.GRAD_NORM and not gradients:
+            return AfterGradients(mismatch.tensor, mismatch.kind)
         return AtTensor(mismatch.tensor, _phase(mismatch))
     scenes = (m.scene for m in result.mismatches)
     return next((AtCollective(s.module, s.phase) for s in scenes if s.module), None)
 
 
 def _phase(mismatch: Mismatch) -> Phase:
-    if mismatch.kind.is_output or mismatch.kind is Kind.MASK:
+    kind = kind_of(mismatch)
+    if kind.is_output or kind is Kind.MASK:
         return Phase.FORWARD
     if isinstance(mismatch.detail, NotAsSaved):
         return Phase.LOAD
-    after = mismatch.kind in (Kind.PARAM, Kind.OPTIMIZER_STATE)
+    after = kind in (Kind.PARAM, Kind.OPTIMIZER_STATE)
     return Phase.STEP if after else Phase.BACKWARD
 
 

@@ -20,9 +20,12 @@ from tpcheck.diagnosis import diagnose, pictures
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, values
 from tpcheck.diagnosis.hypotheses.kernels import of_kernels
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
+from tpcheck.diagnosis.outside import outside
+from tpcheck.diagnosis.released import recognised
 from tpcheck.diagnosis.sources import sources
 from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument, let_through
+from tpcheck.evidence.known import KnownAs
 from tpcheck.evidence.pictures import Boundaries, Pictures
 from tpcheck.oracle.effort import CLOSER, CONFIRM
 from tpcheck.oracle.pose import Posed, pose
@@ -47,6 +50,7 @@ class Examined:
     Args:
         again: what the case came to when it was run again; None where it was not.
         pictures: what a page draws of it.
+        known: the fault of a released package that it is, where that is recognised.
     """
 
     diagnosis: Diagnosis
@@ -54,6 +58,7 @@ class Examined:
     mismatches: list[Mismatch]
     again: Verdict | None = None
     pictures: Pictures | None = None
+    known: KnownAs | None = None
 
 
 def examine_failure(runner: Runner, failed: CaseResult) -> Examined:
@@ -117,6 +122,7 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     # the same, and its collectives in backward carry their module
     shown = again if at is None and same else failed
     seen: FirstSeen | None = None
+    place: Place | None = None
     inside: list[Local] = []
     crossed: Boundaries | None = None
     if at is not None and _has_modules(posed):
@@ -130,22 +136,27 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
             inside = [local for local in found if local is not None]
         if same and watched.compiles and watched.verdict is Verdict.PASS:
             seen = _only_compiled(runner, posed, failed)
-        seen = seen or _at_module(place)
     if runner.check.kernel is not None and same and again.compiles:
         seen = _only_compiled(runner, posed, failed)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
     facts = Facts(posed, shown, again, dumps, *asked, resumes=runner.check.resumes)
     own = of_kernels(facts) if runner.check.kernel is not None else None
     diagnosis = own or diagnose.diagnose(facts)
-    seen = seen or diagnose.first_divergence(shown)
+    seen = seen or outside(facts, place, diagnosis.cause, loads=runner.check.load is not None)
+    seen = seen or _at_module(place) or diagnose.first_divergence(shown)
     told = _told(diagnosis, seen, shown.mismatches, again.verdict)
+    with contextlib.suppress(Exception):
+        told = replace(told, known=recognised(facts, diagnosis.cause))
     with contextlib.suppress(Exception):  # a picture less is no reason to lose the diagnosis
         entered = pictures.collectives(again)
         code = again.code | pictures.callables(runner.check)
         drawn = Pictures(pictures.maps(facts), crossed, entered, code)
         told = replace(told, pictures=drawn)
-        lines = [told.diagnosis.message, *(event.where for event in entered.events)]
-        source = sources(runner.check, lines, code.values())
+        lasts = (m.scene.peers or {"": m.scene.last or ()} for m in shown.mismatches)
+        last = (text for each in lasts for texts in each.values() for text in texts or ())
+        lines = [*(event.where for event in entered.events), *last]
+        about = told.diagnosis.message, lines, code.values(), [m.detail for m in shown.causes]
+        source = sources(runner.check, *about)
         told = replace(told, pictures=replace(drawn, source=source))
     return told
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from tpcheck.case import Case
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.own_norm import OwnGradients
+from tpcheck.evidence import ReplicasDiffer
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import holds, summed, take
 from tpcheck.protocol.problem import Problem, Target
@@ -167,6 +168,12 @@ def local_of(facts: Facts, target: Target, d: int) -> Local | None:
 def values(result: CaseResult) -> list[Mismatch]:
     """What was computed wrongly, in the order of computation."""
     return sorted((m for m in result.mismatches if m.kind.is_value), key=lambda m: m.computed)
+
+
+def kind_of(mismatch: Mismatch) -> Kind:
+    """What is wrong; of replicas that differ, what they are replicas of."""
+    detail = mismatch.detail
+    return detail.of if isinstance(detail, ReplicasDiffer) else mismatch.kind
 
 
 def subject_of(mismatch: Mismatch) -> Subject:

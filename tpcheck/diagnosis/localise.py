@@ -18,9 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tpcheck.causes.where import Subject
-from tpcheck.diagnosis.facts import Dumps, Local, values
+from tpcheck.diagnosis.facts import Dumps, Local, kind_of, values
 from tpcheck.diagnosis.fitting import Fit, Locals, cuts, fit
-from tpcheck.evidence import ReplicasDiffer
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Replicate
 from tpcheck.tensors.boundaries import Border
@@ -254,6 +253,4 @@ def locate(result: CaseResult, borders: Borders) -> Place | None:
 
 def _of_parameter(mismatch: Mismatch) -> bool:
     """Whether a parameter's gradient is wrong, or differs between replicas."""
-    detail = mismatch.detail
-    of = detail.of if isinstance(detail, ReplicasDiffer) else mismatch.kind
-    return of is Kind.PARAM_GRAD
+    return kind_of(mismatch) is Kind.PARAM_GRAD

@@ -232,7 +232,7 @@ def candidate_of(check: Check) -> object:
 def callables(check: Check) -> dict[str, str]:
     """Where what a check calls is written; a name has brackets, which no module's has."""
     of = {name: getattr(check, name) for name in CALLED}
-    of["candidate"] = candidate_of(check)
+    of |= {"candidate": candidate_of(check), "finalize": check.spec.finalize}
     places = {f"{name}()": place_of(function) for name, function in of.items()}
     return {name: place for name, place in places.items() if place}
 

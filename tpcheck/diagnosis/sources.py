@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tpcheck.check import Check
 from tpcheck.comms import frames
 from tpcheck.diagnosis.pictures import candidate_of
+from tpcheck.evidence import Evidence, Race, Raised, Stray, Unkept, Wrapped
 from tpcheck.evidence.pictures import Source
 from tpcheck.process.loaded import is_installed
 
@@ -26,28 +27,53 @@ LARGEST = 1 << 20
 _LINE = re.compile(r"([^\s/]+\.py):(\d+)")
 
 
-def sources(check: Check, told: Iterable[str], called: Iterable[str]) -> tuple[Source, ...]:
-    """The code that these texts name.
+def sources(
+    check: Check,
+    told: str,
+    entered: Iterable[str],
+    called: Iterable[str],
+    evidence: Iterable[Evidence | None] = (),
+) -> tuple[Source, ...]:
+    """The code that a failure is about.
 
     Args:
-        told: texts with lines that say something of the failure, as `linear.py:118`: they are
-            marked.
+        told: what the diagnosis says, with lines as `linear.py:118`.
+        entered: texts with the lines at which ranks entered a collective.
         called: texts with the lines at which what a check calls begins.
+        evidence: where a rank raised, and what a kernel's programs do, is the diagnosis's, too.
     """
     files = _files(check)
-    meant = _lines_of(told, files)
-    shown = _lines_of(called, files)
+    named = _lines_of([told], files)
+    for file, line in _seen(evidence, files):
+        named.setdefault(file, set()).add(line)
+    meant, shown = _lines_of(entered, files), _lines_of(called, files)
     found: list[Source] = []
     room = MOST
-    for file in dict.fromkeys([*meant, *shown, *_home(check)]):
-        marks = meant.get(file, set())
+    for file in dict.fromkeys([*named, *meant, *shown, *_home(check)]):
+        at_fault = named.get(file, set())
+        marks = at_fault | meant.get(file, set())
         for part in _parts(file, marks | shown.get(file, set())):
             if len(part.lines) <= room:
                 room -= len(part.lines)
-                own = range(part.first, part.first + len(part.lines))
-                kept = tuple(sorted(marks & set(own)))
-                found.append(Source(part.file, part.first, part.lines, kept))
+                own = set(range(part.first, part.first + len(part.lines)))
+                kept = (tuple(sorted(some & own)) for some in (marks, at_fault))
+                found.append(Source(part.file, part.first, part.lines, *kept))
     return tuple(found)
+
+
+def _seen(
+    evidence: Iterable[Evidence | None], files: Mapping[str, str]
+) -> Iterator[tuple[str, int]]:
+    """The lines of these files in which a rank raised, the innermost of each, and those of kernels
+    whose programs do what they must not."""
+    own = set(files.values())
+    for one in evidence:
+        if isinstance(one, Raised):
+            raised = frames.of_stack(str(one.scene.stack or ""))
+            yield from [frame for frame in raised if frame[0] in own][:1]
+        elif isinstance(one, (Stray, Wrapped, Unkept, Race)):
+            homes = [file for file in own if frames.is_within(file, one.kernel, one.line)]
+            yield from [(file, one.line) for file in homes if len(homes) == 1]
 
 
 def _files(check: Check) -> dict[str, str]:

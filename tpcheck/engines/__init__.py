@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpcheck.errors import EngineUnavailable
+from tpcheck.errors import EngineUnavailable, counted
 from tpcheck.protocol.ends import SHARED_GPUS
 
 
@@ -78,7 +78,8 @@ def _why_not_launched(ranks: int) -> str | None:
             f"this is the process of rank {own.rank}, and rank 0's runs the checks; "
             "tpcheck verify --engine torchrun does as it says"
         )
-    return None if ranks <= size else f"{ranks} ranks were asked for, and {size} processes started"
+    there = counted(size, "process", "processes")
+    return None if ranks <= size else f"{ranks} ranks were asked for, and {there} started"
 
 
 def ranks_for(degrees: Sequence[int], engine: str = "gloo") -> int:

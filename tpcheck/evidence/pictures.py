@@ -118,12 +118,15 @@ class Source:
         file: its name, without the folder.
         first: the number of the first line.
         marks: the numbers of the lines that say something of the failure.
+        named: those of them that the diagnosis names, or in which a rank raised; at the others
+            ranks entered a collective.
     """
 
     file: str
     first: int
     lines: tuple[str, ...]
     marks: tuple[int, ...] = ()
+    named: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tpcheck.errors import counted
 from tpcheck.evidence import Race, Stray, Unkept, Wrapped
 from tpcheck.evidence.kernels import Program
 from tpcheck.kernels import given
@@ -231,8 +232,9 @@ class Stopped(Exception):
 def _told(found: Stray | Wrapped | Unkept) -> str:
     match found:
         case Stray(access=what, tensor=near, offset=offset, lanes=lanes):
-            beside = f"{offset} bytes from the first element of {near}" if near else "near none"
-            return f"{what} outside of every argument, {beside}, {lanes} lanes"
+            there = f"{counted(offset, 'byte')} from the first element of {near}"
+            beside = there if near else "near none"
+            return f"{what} outside of every argument, {beside}, {counted(lanes, 'lane')}"
         case Wrapped(operation=operation, bits=bits):
             return f"{operation} of int{bits} overflows"
         case Unkept(promise=promise, values=values):

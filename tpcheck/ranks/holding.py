@@ -1,7 +1,9 @@
 """What a rank keeps in memory of a model: its parameters, their gradients, the optimizer's state.
 
-A tensor keeps all of its storage alive: the bytes of the distinct storages are what is held, and
-those of the distinct tensors' shapes what is due. They are the same but for padding and buckets.
+A tensor keeps all of its storage alive: the bytes of the distinct storages are what is held. What
+is due is the rank's part of each tensor by the layout, in the dtype in which it is held; where the
+layout does not name a parameter, by what the candidate's own tensor says of itself. They are the
+same but for padding, buckets, and what is not placed as the layout says.
 """
 
 from __future__ import annotations
@@ -12,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tpcheck.case import Case
 from tpcheck.evidence import Misheld
-from tpcheck.placement import Entry, is_sharded
-from tpcheck.protocol.messages import RankReport
+from tpcheck.placement import Entry, follows, holds, is_sharded, take
+from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.protocol.scaling import SCALE
@@ -39,37 +40,37 @@ class Holding:
     """Notes what is held in the rank's report, and what keeps a whole tensor where a shard is due.
 
     Args:
-        params: name → how each parameter is placed.
+        work: what the rank was sent.
         full: name → full parameter.
         targets: what is expected of gradients and of the optimizer's state, by kind and name.
     """
 
     def __init__(
         self,
-        case: Case,
-        params: Mapping[str, Entry],
+        work: Work,
         full: Mapping[str, Tensor],
         targets: Mapping[tuple[Kind, str], Target],
         report: RankReport,
     ) -> None:
-        self.case, self.params, self.full, self.report = case, params, full, report
-        self.targets = targets
+        self.work, self.case, self.params = work, work.case, work.params
+        self.full, self.targets, self.report = full, targets, report
 
     def parameters(self, module: Any) -> None:
         """As the loader left them; their own storages are the loader's to judge."""
         if isinstance(module, nn.Module):
-            self._note(PARAMETERS, parameters_of(module))
+            own = parameters_of(module)
+            self._note(PARAMETERS, own, {name: self._of_parameter(name) for name in own})
 
     def gradients(self, grads: Mapping[str, Tensor | None], step: int) -> None:
         """Of the parameters, by their names."""
         there = {name: grad for name, grad in grads.items() if grad is not None}
-        self._note(GRADIENTS, there)
+        self._note(GRADIENTS, there, {name: self._of_parameter(name) for name in there})
         self._judge(Kind.PARAM_GRAD, there, step, "gradient")
 
     def state(self, state: Mapping[str, Tensor], step: int) -> None:
         """Of the optimizer, as `PARAMETER.KEY`."""
         there = {name: tensor for name, tensor in state.items() if name != SCALE}
-        self._note(STATE, there)
+        self._note(STATE, there, {name: self._of_state(name, step) for name in there})
         self._judge(Kind.OPTIMIZER_STATE, there, step, "optimizer's state")
 
     def elsewhere(self, module: Any) -> None:
@@ -94,12 +95,44 @@ class Holding:
         whole = name in own and local(own[name]).numel() == full.numel()
         return not whole and bool((full != full.flatten()[0]).any())
 
-    def _note(self, what: str, tensors: Mapping[str, Tensor]) -> None:
-        plain = list(_plain(tensors).values())
-        held = {storage_of(t): t.untyped_storage().nbytes() for t in plain}
-        due = {(t.data_ptr(), t.shape): t.nbytes for t in plain}
+    def _note(
+        self, what: str, tensors: Mapping[str, Tensor], elements: Mapping[str, int | None]
+    ) -> None:
+        """With how many elements of each are due; None where nothing says, as of its own."""
+        plain = _plain(tensors)
+        held = {storage_of(t): t.untyped_storage().nbytes() for t in plain.values()}
+        due: dict[object, int] = {}
+        for name, tensor in plain.items():
+            one = (tensor.data_ptr(), tensor.shape) if tensor.numel() else name  # a tied one once
+            count = elements[name]
+            due[one] = tensor.nbytes if count is None else count * tensor.element_size()
         most = self.report.bytes.get(what, (0, 0))
         self.report.bytes[what] = max(most, (sum(held.values()), sum(due.values())))
+
+    def _of_parameter(self, name: str) -> int | None:
+        """Elements that the rank is to have of a parameter, and of its gradient."""
+        return self._part(self.full[name], self._due(name)) if name in self.full else None
+
+    def _of_state(self, name: str, step: int) -> int | None:
+        """The same of a tensor of the optimizer's, which is placed as its parameter is unless the
+        layout says otherwise."""
+        of = parameter_of(name, self.full)
+        target = self.targets.get((Kind.OPTIMIZER_STATE, str(InPass(name, Pass(0, step)))))
+        if of is None or target is None:
+            return None
+        shapes = tuple(target.value.shape), tuple(self.full[of].shape)
+        own = follows(self._due(of), *shapes)
+        as_parameter = target.entry == follows(self.params[of], *shapes)
+        return self._part(target.value, own if own is not None and as_parameter else target.entry)
+
+    def _due(self, name: str) -> Entry:
+        """How a parameter is to be placed."""
+        planned = self.params[name]
+        return planned if name in self.work.named else self.report.entries.get(name, planned)
+
+    def _part(self, full: Tensor, entry: Entry) -> int:
+        where: dict[str, Any] = {"case": self.case, "rank": self.report.rank}
+        return take(full, entry, **where).numel() if holds(entry, **where) else 0
 
     def _judge(self, kind: Kind, tensors: Mapping[str, Tensor], step: int, what: str) -> None:
         """Tensors that are views into the whole one, by its size and its numbers: a storage as

@@ -23,7 +23,7 @@ from tpcheck.ranks.holding import Holding
 from tpcheck.ranks.resuming import poison, resume, resumes, save
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import is_dtensor, local
-from tpcheck.tensors.names import NORM, STEP, InPass, Pass, parameters_of
+from tpcheck.tensors.names import NORM, STEP, InPass, Key, Pass, Shelf, parameters_of
 from tpcheck.training import Training
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind, Phase
@@ -113,6 +113,7 @@ def _read_gradients(
     """The gradients are made whole, compared as they are of a loss that is not scaled, and clipped;
     returns the parameters."""
     if finalize := run.parts.get("finalize"):
+        _keep_unfinished(run, module, step)
         with run.recorder:
             finalize(module, run.mesh)
     params = parameters_of(module)
@@ -133,9 +134,19 @@ def _read_gradients(
     return params
 
 
+def _keep_unfinished(run: Any, module: nn.Module, step: int) -> None:
+    """Gradients as backward left them, where a dump asks for them."""
+    if not run.work.dump:
+        return
+    for name, parameter in parameters_of(module).items():
+        grad = unscaled(parameter.grad, run.share.scale)
+        if grad is not None and local(grad).layout is torch.strided:
+            key = Key(Shelf.UNFINISHED, str(InPass(name, Pass(0, step))))
+            run.kept[str(key)] = local(grad).detach().cpu().clone()
+
+
 def _holding(run: Any) -> Holding:
-    params = run.work.params, run.problem.params
-    return Holding(run.case, *params, run.judge.targets, run.report)
+    return Holding(run.work, run.problem.params, run.judge.targets, run.report)
 
 
 def _still_frozen(run: Any, params: Mapping[str, nn.Parameter], step: int) -> None:

@@ -29,7 +29,7 @@ from tpcheck.evidence import (
     TracesDiffer,
     WrongDtype,
 )
-from tpcheck.report import drawn, judged, kinds, left
+from tpcheck.report import drawn, judged, kinds, known_as, left
 from tpcheck.report.diagnoses.as_json import evidence_of
 from tpcheck.report.evidence import place, reason
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, FindingResult, Mismatch
@@ -73,6 +73,7 @@ def counterexample(found: Counterexample) -> dict[str, Any]:
         "reproduce": found.reproduce,
         "engine": found.engine,
         "found_after": found.found_after,
+        "known_as": None if found.known is None else known_as.as_json(found.known),
         "printed": {str(rank): text for rank, text in found.printed.items()},
         **plain(drawn.as_json(found.pictures)),
     }

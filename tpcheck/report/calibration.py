@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tpcheck.errors import counted
 from tpcheck.figures.alarms import Line, Summary, Unit
 from tpcheck.figures.thresholds import Threshold
 
@@ -13,19 +14,20 @@ def unit(ran: Unit) -> str:
     """One unit of a campaign in a line; alarms by their ids."""
     used = f"{max(ran.usage):.2f}" if ran.usage else "–"
     alarms = f"  ALARM {' '.join(ran.alarms)}" if ran.alarms else ""
-    known = f"  {ran.known} known findings" if ran.known else ""
+    known = f"  {counted(ran.known, 'known finding')}" if ran.known else ""
     late = f"  {ran.undecided} undecided" if ran.undecided else ""
+    cases = counted(ran.cases, "case", width=4)
     head = f"{ran.check:<26} tp={ran.tp} {ran.dtype:<9}"
     return (
-        f"{head}{ran.cases:>4} cases  at most {used} of the bound  "
-        f"{ran.seconds:5.1f} s{known}{late}{alarms}"
+        f"{head}{cases:<10}  at most {used} of the bound  {ran.seconds:5.1f} s{known}{late}{alarms}"
     )
 
 
 def campaign(found: Summary) -> str:
     """Alarms, and quantiles of error / bound, by dtype, degree and check."""
     head = (
-        f"{found.whole.cases} cases, {found.whole.alarms} alarms (95 % sure: fewer than "
+        f"{counted(found.whole.cases, 'case')}, {counted(found.whole.alarms, 'alarm')} (95 % sure: "
+        f"fewer than "
         f"{found.rate:.2g} per case), {found.undecided} undecided, {found.known} left out as known "
         f"findings; {found.seconds:.0f} s"
     )

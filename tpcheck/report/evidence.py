@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 
+from tpcheck.errors import counted
 from tpcheck.evidence import (
     Absent,
     Died,
@@ -69,14 +70,17 @@ def said(detail: Evidence) -> str | None:
             parts = ", ".join(_ran(rank, ran) for rank, ran in detail.first)
             return f"collective {detail.step} of the group: {parts}"
         case MessagesLost(source, target, sent, received):
-            return f"rank {source} sent {sent} messages to rank {target}, which received {received}"
+            return (
+                f"rank {source} sent {counted(sent, 'message')} to rank {target}, which received "
+                f"{received}"
+            )
         case PathNotTaken(name, phase, ran, due):
-            return f"{name} ran {ran} times in {phase}, {due} were due"
+            return f"{name} ran {counted(ran, 'time')} in {phase}, of {due} due"
         case WrongDtype(op, phase, dtype, due, where):
             at = f" at {where}" if where else ""
             return f"{op} in {phase} runs in {dtype}, {due} is due{at}"
         case OverSaved(saved, allowed):
-            return f"{saved} elements are saved for backward, {allowed} are enough"
+            return f"{counted(saved, 'element')} saved for backward, of which {allowed} would do"
         case Stray():
             return _stray(detail)
         case Wrapped(kernel, line, program, operation, bits):
@@ -93,10 +97,10 @@ def said(detail: Evidence) -> str | None:
 
 
 def _stray(detail: Stray) -> str:
-    access, lanes = detail.access, f"{detail.lanes} lane{'s' * (detail.lanes != 1)}"
+    access, lanes = detail.access, counted(detail.lanes, "lane")
     near = "none is near"
     if detail.tensor:
-        near = f"{detail.offset} bytes from the start of {detail.tensor}"
+        near = f"{counted(detail.offset, 'byte')} from the start of {detail.tensor}"
     return (
         f"{detail.kernel}, line {detail.line}: program {detail.program} {access}s outside of every "
         f"tensor of its launch ({near}, {lanes})"
@@ -117,7 +121,8 @@ def _race(detail: Race) -> str:
     does = "stores into" if detail.access is Access.STORE else "has an atomic in"
     return (
         f"{detail.kernel}, line {detail.line}: program {first} {does} {detail.tensor} "
-        f"({detail.offset} bytes from its start) where program {second} {_DOES[detail.other]}"
+        f"({counted(detail.offset, 'byte')} from its start) where program {second} "
+        f"{_DOES[detail.other]}"
     )
 
 
@@ -129,9 +134,8 @@ _DOES = {
 
 
 def _habit(detail: Undisciplined) -> str:
-    plural = "" if detail.elements == 1 else "s"
-    count = "" if detail.elements is None else f"{detail.elements} element{plural}"
-    beside = f"{detail.beside} bytes of memory beside it" if detail.beside else ""
+    count = "" if detail.elements is None else counted(detail.elements, "element")
+    beside = f"{counted(detail.beside, 'byte')} of memory beside it" if detail.beside else ""
     what = " and ".join(part for part in (count, beside) if part)
     have = "has" if what and detail.elements == 1 and not beside else "have"
     return {
@@ -233,8 +237,8 @@ def _refused(detail: Refused) -> str:
     sends = ""
     if (uneven := detail.uneven) is not None:
         sends = (
-            f"rank {uneven.source} sends {uneven.sent} elements to rank {uneven.target}, which "
-            f"expects {uneven.expected}: "
+            f"rank {uneven.source} sends {counted(uneven.sent, 'element')} to rank "
+            f"{uneven.target}, which expects {uneven.expected}: "
         )
     mine, theirs = detail.mine, detail.theirs
     enters = f"rank {mine.rank} enters {mine.collective}" if mine else "a rank enters another"

@@ -74,7 +74,7 @@ def read(path: Path, most: int) -> str:
     with os.fdopen(handle, "rb") if _is_regular(handle) else _refuse(handle) as file:
         data = file.read(most + 1)
     if len(data) > most:
-        raise ValueError(f"it is larger than {most} bytes")
+        raise ValueError(f"it is larger than {most:d} bytes")
     return data.decode("utf-8")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from tpcheck.errors import counted
 from tpcheck.report.places import place
 from tpcheck.report.summary import total
 from tpcheck.report.text import page, title
@@ -91,7 +92,7 @@ def summary(
             left += 1
         else:
             out += more
-    return out + (f"\n{left} more pages are in the log.\n" if left else "")
+    return out + (f"\nIn the log: {counted(left, 'more page')}.\n" if left else "")
 
 
 def _row(result: CheckResult) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tpcheck.errors import counted
 from tpcheck.figures.hunted import Finding, Hunted, Row
 from tpcheck.report.visible import name, one_line, visible
 
@@ -14,7 +15,7 @@ COLUMNS = ("check", "turns", "cases", "features", "worst error / bound", "findin
 def found(finding: Finding) -> str:
     """A finding in a line, when it is met and when it has been made smaller."""
     smaller = "  (made smaller)" if finding.shrunk else ""
-    after = f"  after {finding.found_after} cases" if finding.found_after else ""
+    after = f"  after {counted(finding.found_after, 'case')}" if finding.found_after else ""
     return f"FAIL    {_of(finding)}{after}  {finding.id}{smaller}"
 
 
@@ -34,8 +35,8 @@ def said(title: str, line: str) -> str:
 
 def going_on(hunted: Hunted, *, again: int) -> str:
     """That this is not the first run."""
-    kept = f"{hunted.cases} cases and {len(hunted.findings)} findings of earlier runs are kept"
-    return f"{kept}; {again} saved cases run again first"
+    what = f"{counted(hunted.cases, 'case')} and {counted(len(hunted.findings), 'finding')}"
+    return f"kept of earlier runs: {what}; first again: {counted(again, 'saved case')}"
 
 
 def standing(hunted: Hunted) -> str:
@@ -43,9 +44,9 @@ def standing(hunted: Hunted) -> str:
     rate = hunted.ran / hunted.seconds if hunted.seconds else 0.0
     worst = max((row.worst for row in hunted.rows), default=0.0)
     return (
-        f"{_minutes(hunted.seconds)}  {hunted.ran} cases, {rate:.1f} per second, "
-        f"{hunted.features} features, worst error {worst:.2g} of its bound, "
-        f"{len(hunted.findings)} findings"
+        f"{_minutes(hunted.seconds)}  {counted(hunted.ran, 'case')}, {rate:.1f} per second, "
+        f"{counted(hunted.features, 'feature')}, worst error {worst:.2g} of its bound, "
+        f"{counted(len(hunted.findings), 'finding')}"
     )
 
 
@@ -72,10 +73,9 @@ def sums(hunted: Hunted) -> str:
         if why is not None:
             lines.append(f"{'UNKNOWN':<8}{name(row.title):<25} {one_line(why)}")
     all_ = f" ({hunted.cases} with earlier runs)" if hunted.cases != hunted.ran else ""
-    lines.append(
-        f"{hunted.verdict.value}  {len(hunted.rows)} checks, {len(hunted.findings)} findings, "
-        f"{hunted.ran} cases{all_}, {hunted.features} features, {hunted.seconds:.1f} s"
-    )
+    found = f"{counted(len(hunted.rows), 'check')}, {counted(len(hunted.findings), 'finding')}"
+    ran = f"{counted(hunted.ran, 'case')}{all_}, {counted(hunted.features, 'feature')}"
+    lines.append(f"{hunted.verdict.value}  {found}, {ran}, {hunted.seconds:.1f} s")
     if hunted.lost:
         lines.append(f"turns lost: {hunted.lost} (the process ended or hung)")
     if (chance := hunted.chance) is not None:

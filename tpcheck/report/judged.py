@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpcheck.errors import counted
 from tpcheck.evidence.judged import Judged, Tensors
 from tpcheck.vocabulary import Kind, Unjudged
 
@@ -25,20 +26,20 @@ def line(tensors: Tensors) -> str | None:
         extra = _incomplete(tensors)
         return f"not judged: {each(extra)}" if extra else None
     key = min(left, key=lambda key: _share(left[key]))
-    counted = [own for own in tensors.values() if not own.extra]
-    whole = Judged(sum(own.elements for own in counted), sum(own.judged for own in counted))
+    compared = [own for own in tensors.values() if not own.extra]
+    whole = Judged(sum(own.elements for own in compared), sum(own.judged for own in compared))
     return (
-        f"judged {_percent(whole)} of {whole.elements} elements; least of {tensor(*key)}: "
-        f"{_percent(left[key])} ({why(left[key])})"
+        f"judged {_percent(whole)} of {counted(whole.elements, 'element')}; least of "
+        f"{tensor(*key)}: {_percent(left[key])} ({why(left[key])})"
     )
 
 
 def as_json(tensors: Tensors) -> dict[str, Any]:
     """How many elements were judged of how many, and each tensor of which not all were."""
-    counted = [own for own in tensors.values() if not own.extra]
+    compared = [own for own in tensors.values() if not own.extra]
     return {
-        "elements": sum(own.elements for own in counted),
-        "judged": sum(own.judged for own in counted),
+        "elements": sum(own.elements for own in compared),
+        "judged": sum(own.judged for own in compared),
         "incomplete": [_row(*key, own) for key, own in _incomplete(tensors).items()],
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tpcheck.errors import counted
 from tpcheck.evidence.kinds import Feature, Kinds
 
 #: Values that are said in other words than `name=value`.
@@ -33,7 +34,7 @@ def lines(kinds: Kinds) -> list[str]:
     """Pairs, sizes, and what did not come, with what to do about it."""
     ranges = ", ".join(f"{name} {_range(*ends)}" for name, ends in kinds.sizes.items())
     sizes = f"; sizes: {ranges}" if ranges else ""
-    found = [f"{kinds.shown} of {kinds.possible} pairs of features ran{sizes}"]
+    found = [f"{kinds.shown} of {counted(kinds.possible, 'pair')} of features ran{sizes}"]
     if kinds.waiting:
         found.append(f"drawn, and not run: {_list(kinds.waiting)}; more --examples reach it")
     if kinds.never:

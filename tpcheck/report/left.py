@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tpcheck.errors import counted
 from tpcheck.process.aspects import Left
 from tpcheck.verdict import LeftBehind
 
@@ -34,7 +35,7 @@ def _name(left: Left) -> str:
 
 
 def _effect(left: LeftBehind) -> str:
-    others = "another" if left.after == 1 else f"{left.after} others"
+    others = "another" if left.after == 1 else counted(left.after, "other")
     return (
         f"{NAME}: the case {left.case.describe()} failed after {others} on the same ranks and "
         "passes on fresh ones; every case was then run on fresh ranks"

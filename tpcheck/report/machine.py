@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from tpcheck import __version__
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import as_json, files
-from tpcheck.report.text import notes, page, title, unwritable
+from tpcheck.report.text import in_short, notes, page, title, unwritable
 from tpcheck.report.visible import in_json, in_xml
 from tpcheck.verdict import CheckResult, Verdict, worst
 
@@ -100,10 +100,8 @@ def as_junit(
             time=f"{result.seconds:.3f}",
         )
         if result.verdict in bad:
-            text = page(result)
-            head = next(iter(text.splitlines()), "").strip()
-            element = ElementTree.SubElement(case, bad[result.verdict], message=head)
-            element.text = text
+            element = ElementTree.SubElement(case, bad[result.verdict], _fate(result))
+            element.text = page(result)
         if lines := notes(result):
             ElementTree.SubElement(case, "system-out").text = "\n".join(lines)
     if unknown is not None:
@@ -116,6 +114,13 @@ def as_junit(
     root.append(in_xml(suite))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
+
+
+def _fate(result: CheckResult) -> dict[str, str]:
+    """The attributes of a failure or an error: what a dashboard shows without its text, and by what
+    it groups."""
+    found = result.counterexample
+    return {"message": in_short(result)} | ({"type": found.diagnosis.code} if found else {})
 
 
 def _check(result: CheckResult) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpcheck.errors import counted
 from tpcheck.evidence import (
     MaskOfOtherShape,
     MaskRedrawn,
@@ -17,7 +18,7 @@ from tpcheck.evidence import (
 def drawn(detail: OfMask) -> str:
     """What is wrong with what a rank drew, and where it was drawn."""
     if isinstance(detail, MasksCounted):
-        masks = f"{detail.drawn} random mask{'s' * (detail.drawn != 1)}"
+        masks = counted(detail.drawn, "random mask")
         return f"a forward draws {masks}, the reference's {detail.expected}"
     of = f" of {detail.module}" if detail.module else ""
     at = f" ({detail.where}{of})" if detail.where else of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
+from tpcheck.errors import counted
 from tpcheck.figures.kills import Matrix, Row
 from tpcheck.figures.rules import Against
 from tpcheck.report.text import undecided
@@ -36,10 +37,11 @@ def kill_line(row: Row) -> str:
 def matrix(found: Matrix) -> str:
     """The sums of a kill matrix, then survivors and misnamed mutants."""
     sums = found.to_dict()
+    middle = sums["median_examples"]
+    median = "" if middle is None else f"; median {counted(middle, 'example')}"
     lines = [
         f"{sums['killed']} of {sums['mutants']} killed, {sums['named']} with the expected "
-        f"diagnosis, {sums['misnamed']} with a wrong one; median {sums['median_examples']} "
-        f"examples; {sums['seconds']} s"
+        f"diagnosis, {sums['misnamed']} with a wrong one{median}; {sums['seconds']} s"
     ]
     for row in found.ordered():
         if row.trouble is not None and not row.killed:
@@ -66,12 +68,18 @@ def against(found: Against) -> str:
     cases = sum(found.correct.values())
     lines = [
         row("", list(Rule)),
-        row(f"killed, of {len(found.kills)} mutants", [found.killed(rule) for rule in Rule]),
+        row(
+            f"killed, of {counted(len(found.kills), 'mutant')}",
+            [found.killed(rule) for rule in Rule],
+        ),
         row(
             f"called wrong, of {len(found.candidates)} correct",
             [len(found.called_wrong(rule)) for rule in Rule],
         ),
-        row(f"alarms on {cases} correct cases", [sum(found.alarms[r].values()) for r in Rule]),
+        row(
+            f"alarms on {counted(cases, 'correct case')}",
+            [sum(found.alarms[r].values()) for r in Rule],
+        ),
     ]
     for dtype, count in sorted(found.correct.items()):
         lines.append(row(f"  of {count} in {dtype}", [found.alarms[rule][dtype] for rule in Rule]))

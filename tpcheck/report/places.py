@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,14 +49,7 @@ def _pointed_at(found: Counterexample, folder: Path) -> Iterator[tuple[str, int]
         if isinstance(what, (Stray, Wrapped, Unkept, Race)):
             yield from ((file, what.line) for file in _only(_with(what.kernel, folder)))
     for mismatch in own:
-        yield from _frames(str(mismatch.scene.stack or ""))
-
-
-def _frames(stack: str) -> Iterator[tuple[str, int]]:
-    """The user's frames, the innermost first: a traceback has them last, a dump first."""
-    found = re.findall(r'File "([^"\n]+)", line (\d+)', stack)
-    innermost = found if "most recent call first" in stack else found[::-1]
-    yield from ((file, int(line)) for file, line in innermost if frames.is_users(file))
+        yield from frames.of_stack(str(mismatch.scene.stack or ""))
 
 
 def _named(base: str, folder: Path) -> set[str]:

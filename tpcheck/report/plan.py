@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tpcheck.errors import counted
 from tpcheck.figures.order_causes import OrderCause
 from tpcheck.figures.plan import Audit, EntryRow, Finding, ParameterRow
 from tpcheck.figures.plan_reasons import Declared, LeftOut, Reason, Unnamed
@@ -44,8 +45,7 @@ def verdict(audit: Audit) -> str:
     """`FAIL  3 findings: plan-entry-unmatched, parameter-not-sharded`."""
     if not audit.findings:
         return "PASS  no finding"
-    number = len(audit.findings)
-    return f"FAIL  {number} finding{'s' * (number > 1)}: {', '.join(audit.codes)}"
+    return f"FAIL  {counted(len(audit.findings), 'finding')}: {', '.join(audit.codes)}"
 
 
 def _entry(entry: EntryRow) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from tpcheck.errors import counted
 from tpcheck.figures import plan_causes as causes
 from tpcheck.figures.plan import Finding
 from tpcheck.report.names import brief
@@ -106,7 +107,7 @@ def _(cause: causes.Contradicted, finding: Finding) -> str:
 def _(cause: causes.HeadsCut, finding: Finding) -> str:
     return (
         f"{brief(finding.names)}: tp={cause.tp} does not divide {cause.counted}={cause.heads}: "
-        f"{cause.size} = {cause.heads} heads of {cause.head_dim} are split into pieces of "
+        f"{cause.size} = {counted(cause.heads, 'head')} of {cause.head_dim}, split into pieces of "
         f"{-(-cause.size // cause.tp)}, which cuts heads"
     )
 
@@ -114,17 +115,17 @@ def _(cause: causes.HeadsCut, finding: Finding) -> str:
 @said.register
 def _(cause: causes.GateUpAsOne, finding: Finding) -> str:
     return (
-        f"{brief(finding.names)}: fused [gate | up] of {cause.rows} rows, split as one: the first "
-        "ranks get gate, the others up; unfuse it, or pack it (packed_colwise)"
+        f"{brief(finding.names)}: fused [gate | up] of {counted(cause.rows, 'row')}, split as one: "
+        "the first ranks get gate, the others up; unfuse it, or pack it (packed_colwise)"
     )
 
 
 @said.register
 def _(cause: causes.QkvAsOne, finding: Finding) -> str:
     return (
-        f"{brief(finding.names)}: fused [q | k | v] of {cause.q} + {cause.kv} + {cause.kv} rows, "
-        "split as one: ranks get other parts than their heads'; unfuse it into q_proj, k_proj, "
-        "v_proj"
+        f"{brief(finding.names)}: fused [q | k | v] of {cause.q} + {cause.kv} + "
+        f"{counted(cause.kv, 'row')}, split as one: ranks get other parts than their heads'; "
+        "unfuse it into q_proj, k_proj, v_proj"
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tpcheck.errors import counted
+
 #: Lines of a rank that are shown, the last ones: what stands before a failure says most of it.
 LINES = 6
 
@@ -17,7 +19,7 @@ def lines(printed: Mapping[int, str], *, verbose: bool) -> list[str]:
     for text, ranks in ranks_of.items():
         own = text.splitlines()
         shown = own if verbose else own[-LINES:]
-        more = f" ({len(own) - len(shown)} lines before these; -v shows them)"
+        more = f" ({counted(len(own) - len(shown), 'line')} before; -v shows all)"
         which = f"rank{'s' * (len(ranks) > 1)} {','.join(map(str, ranks))}"
         found.append(f"  {which} printed{more if len(shown) < len(own) else ''}:")
         found += [f"    {line}" for line in shown]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tpcheck.case import Case
+from tpcheck.errors import counted
 from tpcheck.evidence.judged import Tensors
 from tpcheck.known import KnownFinding
 from tpcheck.report import judged
@@ -34,7 +35,10 @@ def never_judged(tensors: Tensors) -> str:
 
 def all_empty(cases: int) -> str:
     """No tensor of a check has an element in any case."""
-    return f"nothing was compared: each tensor was empty in each of {cases} cases; draw other sizes"
+    return (
+        f"nothing was compared: no tensor had an element, in {counted(cases, 'case')}; draw other "
+        "sizes"
+    )
 
 
 def canary_refused(error: Exception) -> str:
@@ -98,8 +102,8 @@ def no_case(degrees: Iterable[int]) -> str:
 def wrong_after_others(case: Case, after: int) -> str:
     """A kernel was wrong once, and none of the cases before makes it so alone."""
     return (
-        f"the case {case.describe()} failed after {after} others in the same process, and passes "
-        "alone and after each of them: something is kept between calls"
+        f"the case {case.describe()} failed after {counted(after, 'other')} in the same process, "
+        "and passes alone and after each of them: something is kept between calls"
     )
 
 
@@ -114,7 +118,8 @@ def saved_before() -> str:
 def listed_not_run(left: Sequence[Case], of: int, *, few: bool) -> str:
     """Cases of a list that were not run: there were too few examples for them, or no time."""
     what = f"give --examples {of}" if few else "the time was up"
-    return f"{len(left)} of {of} listed cases were not run ({left[0].describe()} …): {what}"
+    some = f"{len(left)} of {counted(of, 'listed case')}"
+    return f"{some} did not run ({left[0].describe()} …): {what}"
 
 
 def does_not_show(finding: KnownFinding, case: Case) -> str:
@@ -129,7 +134,7 @@ def does_not_show(finding: KnownFinding, case: Case) -> str:
 def interrupted(finished: int, checks: int | None) -> str:
     if checks is None:
         return "interrupted before the checks were collected"
-    return f"interrupted after {finished} of {checks} checks"
+    return f"interrupted after {finished} of {counted(checks, 'check')}"
 
 
 def orphan(identity: str, address: tuple[str, str], folder: Path) -> str:
@@ -182,13 +187,13 @@ def remedy(through: Sequence[str]) -> str:
 
 def turn_lost(count: int, *, aside: bool) -> str:
     """A worker of `fuzz` ended, or said nothing for long, in a turn of a check."""
-    times = "once" if count == 1 else f"{count} times"
+    times = "once" if count == 1 else counted(count, "time")
     then = "; it is set aside" if aside else ""
     return f"the process that drew its cases ended or hung, {times}{then}"
 
 
 def fuzz_interrupted(cases: int) -> str:
-    return f"interrupted after {cases} cases; the same command goes on from there"
+    return f"interrupted after {counted(cases, 'case')}; the same command goes on from there"
 
 
 def not_explained(case: str | None, why: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpcheck.errors import counted
 from tpcheck.report.text import failure
 from tpcheck.verdict import CheckResult, Verdict
 
@@ -22,5 +23,5 @@ def text(
         return f"PASS  {result.name} {identity}: the saved case passes now"
     note = "identical to the saved evidence, to the last bit"
     if not identical:
-        note = f"not identical to what was saved ({saved} mismatches then)"
+        note = f"not identical to what was saved ({counted(saved, 'mismatch', 'mismatches')} then)"
     return f"{failure(result, verbose=verbose)}\n  compared       {note}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpcheck.case import Case
+from tpcheck.errors import counted
 from tpcheck.report.visible import name, one_line
 
 
@@ -42,9 +43,10 @@ def standing(of: Standing, *, seconds: float, left: float | None) -> str:
     if of.explained:
         says = f"case {of.cases} failed; being explained"
     elif of.failed:
-        says = f"case {of.cases} failed; being made smaller, {of.smaller} cases{rate}, tp {of.tp}"
+        says = f"case {of.cases} failed; being made smaller, {counted(of.smaller, 'case')}{rate}"
+        says += f", tp {of.tp}"
     else:
-        says = f"{of.cases} cases{rate}, tp {of.tp}"
+        says = f"{counted(of.cases, 'case')}{rate}, tp {of.tp}"
         says += "" if left is None else f", {max(left, 0.0):.0f} s left"
     return f"{name(of.title):<25} {says}"
 

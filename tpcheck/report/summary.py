@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tpcheck.errors import counted
 from tpcheck.report.folded import cut
 from tpcheck.report.text import cut_short, title
 from tpcheck.report.visible import one_line
@@ -21,15 +22,16 @@ def summary(
 
 
 def total(verdict: Verdict, results: Sequence[CheckResult], *, skipped: int, seconds: float) -> str:
-    """The last line of a run: `PASS  12 checks, 240 cases, 1 known findings, 31.5 s`; of cases that
+    """The last line of a run: `PASS  12 checks, 240 cases, 1 known finding, 31.5 s`; of cases that
     made a failure smaller none is counted."""
     cases = sum(result.examples for result in results)
     known = sum(row.failed > 0 for result in results for row in result.findings)
-    also = f", {known} known findings" if known else ""
-    also += f", {skipped} checks skipped" if skipped else ""
+    also = f", {counted(known, 'known finding')}" if known else ""
+    also += f", {counted(skipped, 'check')} skipped" if skipped else ""
     cut = sum(result.asked is not None for result in results)
-    also += f", {cut} checks cut short" if cut else ""
-    return f"{verdict.value}  {len(results)} checks, {cases} cases{also}, {seconds:.1f} s"
+    also += f", {counted(cut, 'check')} cut short" if cut else ""
+    ran = f"{counted(len(results), 'check')}, {counted(cases, 'case')}"
+    return f"{verdict.value}  {ran}{also}, {seconds:.1f} s"
 
 
 def _rows(result: CheckResult) -> list[str]:

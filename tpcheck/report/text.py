@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tpcheck.comms import frames
+from tpcheck.errors import counted
 from tpcheck.evidence import (
     Elsewhere,
     Misheld,
@@ -14,7 +15,7 @@ from tpcheck.evidence import (
     TracesDiffer,
     WrongShape,
 )
-from tpcheck.report import judged, kinds, left, printed
+from tpcheck.report import judged, kinds, known_as, left, printed
 from tpcheck.report.evidence import place, reason
 from tpcheck.report.folded import fold
 from tpcheck.report.numbers import numbers
@@ -25,6 +26,10 @@ from tpcheck.vocabulary import Kind
 
 _SHOWN = 4
 
+#: Characters of a failure in short: some three lines of a dashboard. What an exception says may be
+#: a whole tensor; the page has it.
+SHORT = 300
+
 
 def line(result: CheckResult) -> str:
     """`PASS  row_linear   24 cases  tp 2,4  float64,float32  1.3 s`; `KNOWN` in place of PASS where
@@ -32,10 +37,10 @@ def line(result: CheckResult) -> str:
     degrees = ",".join(map(str, result.tp_degrees)) or "–"
     dtypes = ",".join(result.dtypes) or "–"
     verdict = "KNOWN" if result.verdict is Verdict.PASS and result.only_known else None
+    cases = counted(result.examples, "case", width=4)
     head = f"{verdict or result.verdict.value:<8}{title(result):<25} "
     return (
-        f"{head}{result.examples:>4} cases  tp {degrees:<7} {dtypes:<26} "
-        f"{result.engine:<8}{result.seconds:6.1f} s"
+        f"{head}{cases:<10}  tp {degrees:<7} {dtypes:<26} {result.engine:<8}{result.seconds:6.1f} s"
     )
 
 
@@ -62,7 +67,7 @@ def notes(result: CheckResult) -> list[str]:
     also = [*([left_out] if left_out else []), *left.lines(result.left)]
     first = [cut] if (cut := cut_short(result)) else []
     if result.smaller:
-        first.append(f"{result.smaller} more cases to make the failure smaller")
+        first.append(f"{counted(result.smaller, 'more case')} to make the failure smaller")
     told = result.kinds if result.verdict is not Verdict.FAIL else None  # one that fails ends early
     of_kinds = [] if told is None else kinds.lines(told)
     return [
@@ -77,7 +82,7 @@ def cut_short(result: CheckResult) -> str | None:
     """Why fewer cases ran than were asked for: `time was up (24 of 60 cases)`."""
     if result.asked is None:
         return None
-    return f"time was up ({result.examples} of {result.asked} cases)"
+    return f"time was up ({result.examples} of {counted(result.asked, 'case')})"
 
 
 def findings(result: CheckResult) -> list[str]:
@@ -90,8 +95,8 @@ def findings(result: CheckResult) -> list[str]:
 def _finding(row: FindingResult, examples: int) -> str:
     declared = f"{row.code} in {row.package} {row.releases}"
     what = {
-        "known": f"{row.failed} of {examples} cases, as declared",
-        "does-not-show": f"{row.passed} cases that should fail pass",
+        "known": f"{row.failed} of {counted(examples, 'case')}, as declared",
+        "does-not-show": f"{counted(row.passed, 'case')} that should fail did not",
         "other-diagnosis": f"a case of it is diagnosed {row.otherwise}",
         "other-release": f"{row.installed or 'nothing'} is installed, so it does not count",
         "not-run": "not run (its degree, dtype or ranks were not asked for, or time was up)",
@@ -115,6 +120,7 @@ def failure(result: CheckResult, *, verbose: bool = False) -> str:
     says = [
         ("diagnosis", f"{diagnosis.code}: {diagnosis.message}"),
         ("first seen in", found.first_divergence),
+        ("known finding", None if found.known is None else known_as.sentence(found.known)),
         ("case", found.case.describe()),
         ("reproduce", found.reproduce),
         ("then", result.reason if result.trouble else None),
@@ -141,6 +147,31 @@ def page(result: CheckResult, *, verbose: bool = False) -> str:
         return f"{result.verdict.value}  {title(result)}: {unwritable(result, error)}"
 
 
+def in_short(result: CheckResult) -> str:
+    """`summed-twice (tp=2 float64): output: every element is world_size × the reference`, or
+    `wrong-placement in output (tp=2 float64): up.weight as loaded …`: the diagnosis and the first
+    wrong tensor, in a line; of what did not fail, that and why."""
+    found = result.counterexample
+    if found is None:
+        text = f"{result.verdict.value}  {title(result)}: {result.reason}"
+    else:
+        mesh = " ".join(f"{axis}={size}" for axis, size in found.case.mesh.items())
+        diagnosis, tensor = found.diagnosis, _first_tensor(found)
+        seen = f" in {tensor}" if tensor and not diagnosis.message.startswith(tensor) else ""
+        known = known_as.in_short(found.known)
+        text = f"{diagnosis.code}{seen} ({mesh} {found.case.dtype}{known}): {diagnosis.message}"
+    text = one_line(text)
+    return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
+
+
+def _first_tensor(found: Counterexample) -> str:
+    """The tensor that the first piece of evidence is about, if any."""
+    first = next(iter(found.mismatches), None)
+    if first is None or (first.kind == first.tensor and not first.kind.is_value):
+        return ""
+    return called(first) if first.kind.is_value else first.tensor
+
+
 def unwritable(result: CheckResult, error: Exception) -> str:
     """Why there is no page: a fault of tpcheck's, with the evidence that it is about."""
     found = result.counterexample
@@ -155,7 +186,7 @@ def unwritable(result: CheckResult, error: Exception) -> str:
 def troubles(results: Sequence[CheckResult]) -> str:
     """The first check that can't run, and how many more there are."""
     troubled = [result for result in results if result.trouble]
-    more = f" (and {len(troubled) - 1} more checks)" if len(troubled) > 1 else ""
+    more = f" (and {counted(len(troubled) - 1, 'more check')})" if len(troubled) > 1 else ""
     return f"{title(troubled[0])}: {troubled[0].reason}{more}"
 
 
@@ -187,7 +218,7 @@ def _evidence(mismatches: list[Mismatch], *, verbose: bool) -> list[str]:
         out += lines
     if left_out := mismatches[shown:]:
         kinds = sorted({m.kind.value for m in left_out})
-        out.append(f"and {len(left_out)} more ({', '.join(kinds)}); -v shows them")
+        out.append(f"and {len(left_out)} more ({', '.join(kinds)}); -v shows all")
     return out
 
 
@@ -199,10 +230,7 @@ def _is_code(text: str) -> bool:
 def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
     """One mismatch in words; some take several lines (a stack, the ranks' last collectives)."""
     detail = mismatch.detail
-    what = (
-        mismatch.kind if mismatch.kind == mismatch.tensor else f"{mismatch.kind} {mismatch.tensor}"
-    )
-    where = f"rank {mismatch.rank} {what}"
+    where = f"rank {mismatch.rank} {called(mismatch)}"
     if mismatch.index is not None:
         return f"{where} {list(mismatch.index)}  {numbers(mismatch, verbose=verbose)}"
     match detail:
@@ -217,7 +245,7 @@ def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
         case Misheld(storage=storage, expected=own) if storage:
             kept = f"the {detail.what}" if detail.what else "a view that"
             due = f", its own are {own}" if own else ""
-            return f"{where}: {kept} keeps {storage} bytes alive{due}"
+            return f"{where}: {kept} keeps {counted(storage, 'byte')} alive{due}"
         case Elsewhere():
             return f"{where} {place(detail)}"
         case OverBudget(phase, ran):
@@ -225,6 +253,12 @@ def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
             sent, allowed = mismatch.actual or 0.0, mismatch.expected or 0.0
             return f"{where}: {sent:g} elements per rank in {phase}, {allowed:g} allowed ({ops})"
     return _event(mismatch) if mismatch.kind in _EVENTS else f"{where}: {reason(mismatch)}"
+
+
+def called(mismatch: Mismatch) -> str:
+    """`param_grad up.weight`; `output` for the output of that name."""
+    kind, tensor = mismatch.kind, mismatch.tensor
+    return kind.value if kind == tensor else f"{kind} {tensor}"
 
 
 _EVENTS = (Kind.EXCEPTION, Kind.HANG, Kind.CRASH, Kind.COLLECTIVE)

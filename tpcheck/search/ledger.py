@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tpcheck.known import KnownFinding, covering
+from tpcheck.case import Case
+from tpcheck.check import Check
+from tpcheck.errors import let_through
+from tpcheck.evidence.known import KnownAs
+from tpcheck.known import KnownFinding, beside, covering
 from tpcheck.report import reasons
 from tpcheck.verdict import CaseResult, FindingResult, Verdict
+
+
+def near(check: Check, case: Case, code: str) -> KnownAs | None:
+    """The known finding that a failure of the check is, or stands beside."""
+    try:
+        return beside(check.known, case, code)
+    except BaseException as error:  # `when` is the user's
+        let_through(error)
+        return None
 
 
 @dataclass

@@ -17,6 +17,7 @@ from tpcheck.runner.runner import Runner
 from tpcheck.search.addresses import file_of
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus, Saved, is_file, is_outside
+from tpcheck.search.ledger import near
 from tpcheck.search.session import Session, open_session, preload_of
 from tpcheck.search.trouble import why
 from tpcheck.verdict import CaseResult, CheckResult, Counterexample, Mismatch, Verdict
@@ -155,6 +156,7 @@ def _counterexample(
         first_divergence=examined.first_divergence,
         reproduce=command,
         pictures=examined.pictures,
+        known=examined.known or near(runner.check, saved.case, examined.diagnosis.code),
     )
 
 

@@ -25,6 +25,7 @@ from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
 from tpcheck.search.kept import between_calls
 from tpcheck.search.kinds import kinds
+from tpcheck.search.ledger import near
 from tpcheck.search.news import Begun, Explains
 from tpcheck.search.options import Options
 from tpcheck.search.outcome import left_behind, left_out, most_used, undecided
@@ -155,6 +156,8 @@ class Search:
         first = self.hunt.failing[0] if self.hunt.failing else found
         found, examined = self.confirmation.settled(found, first)
         result.counterexample = self._counterexample(found, first, examined)
+        known = examined.known or near(self.check, found.case, examined.diagnosis.code)
+        result.counterexample.known = known
         self.keeper.forget_larger(found)
         result.verdict = Verdict.FAIL
         if (trouble := self.confirmation.trouble) is not None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from tpcheck.comms import frames
+from tpcheck.diagnosis import released
 from tpcheck.errors import InvalidArgument
-from tpcheck.report import reasons
+from tpcheck.report import known_as, reasons
 
 
 def why(error: BaseException) -> str:
-    """What is wrong, where, and what to do."""
+    """What is wrong, where, and what to do, or which known finding it is."""
+    raised = error.__cause__ if isinstance(error, InvalidArgument) else error
+    known = None if raised is None else released.raised(raised)
+    if known is not None:
+        said = " ".join(str(error).split()) if raised is not error else frames.in_a_line(error)
+        return f"{said}; known finding: {known_as.sentence(known)}"
     if isinstance(error, InvalidArgument):
-        cause = error.__cause__
         text = " ".join(str(error).split())
-        return text + reasons.remedy(frames.through(cause) if cause is not None else ())
+        return text + reasons.remedy(frames.through(raised) if raised is not None else ())
     return reasons.raised(frames.in_a_line(error), frames.through(error))

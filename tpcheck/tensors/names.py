@@ -173,6 +173,7 @@ class Shelf(StrEnum):
     BORDER = "border"
     LOADED = "loaded"
     DUE = "due"  # what should have been loaded, by the placement of the candidate's own tensor
+    UNFINISHED = "unfinished"  # a parameter's gradient as backward left it, before `finalize`
     OVERWRITTEN = "overwritten"
 
 

@@ -20,6 +20,7 @@ from tests import ROOT
 from tests.catalogue.torture import commands, footprint
 from tests.catalogue.torture.judge import Row, troubles
 from tests.catalogue.torture.records import Records
+from tpcheck.cli.early import INTERRUPTED
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 COMMANDS = ("verify", "mutants", "pytest")
@@ -177,7 +178,7 @@ def _wrong(death: Death, status: int, said: str, folder: Path, kept: set[str]) -
     if death.signal == signal.SIGKILL:
         return wrong
     # one that died before it could hear: a shell says the same code of both
-    silent = not said.strip()
+    silent = said.strip() in ("", INTERRUPTED)
     codes = {128 + death.signal} | ({-death.signal} if silent else set())
     if death.command == "pytest":
         codes |= {2, -signal.SIGINT} if death.signal == signal.SIGINT else set()

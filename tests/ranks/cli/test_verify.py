@@ -114,7 +114,7 @@ def test_a_gate_that_asked_for_a_report_and_gets_none_is_not_told_0(
     command = ["verify", "checks.py::right", "--tp", "2", "--examples", "1", "--json", "/dev/full"]
     assert run(*command, "--junit", "r.xml") == 2
     out, err = capsys.readouterr()
-    assert "PASS  1 checks" in out and (folder / "r.xml").exists()
+    assert "PASS  1 check" in out and (folder / "r.xml").exists()
     assert err == "tpcheck: can't write the report /dev/full: No space left on device\n"
 
 
@@ -138,7 +138,7 @@ def test_an_interrupt_keeps_what_is_finished(
     suite = ElementTree.parse(folder / "r.xml").find("testsuite")
     assert suite is not None and (suite.get("tests"), suite.get("errors")) == ("2", "1")
     assert [case.get("name") for case in suite] == ["right", "the run"]
-    assert "UNKNOWN  1 checks, 2 cases" in capsys.readouterr().out
+    assert "UNKNOWN  1 check, 2 cases" in capsys.readouterr().out
 
 
 def test_the_trouble_of_one_check_is_not_the_others(
@@ -150,7 +150,7 @@ def test_the_trouble_of_one_check_is_not_the_others(
     shown = capsys.readouterr()
     assert "UNKNOWN  missing: the layout's params name 'wieght'" in shown.out
     assert "UNKNOWN  3 checks" in shown.out
-    assert shown.err.startswith("tpcheck: missing: ") and "(and 1 more checks)" in shown.err
+    assert shown.err.startswith("tpcheck: missing: ") and "(and 1 more check)" in shown.err
     assert len(shown.err.splitlines()) == 1
     report = json.loads((folder / "r.json").read_text())
     assert [(c["name"], c["verdict"], c["trouble"]) for c in report["checks"]] == [
@@ -206,7 +206,7 @@ elsewhere = Check(replace(specs.row_linear(), preload=("no_such_package",)), row
     reason = "needs the package no_such_package, which is not installed"
     assert run("verify", "some.py::right", "some.py::elsewhere", "--examples", "2") == 0
     said = capsys.readouterr().out
-    assert reason in said and "PASS  1 checks" in said and "1 checks skipped" in said
+    assert reason in said and "PASS  1 check" in said and "1 check skipped" in said
     campaign = ("calibrate", "alarms", "--tp", "2", "--dtype", "float32", "--cases", "10")
     assert run(*campaign, "some.py::right", "some.py::elsewhere") == 0
     said = capsys.readouterr().out

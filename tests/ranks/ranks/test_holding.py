@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fixtures.parallel.linear import ColumnLinear, RowLinear
-from fixtures.parallel.sharding import load_full
+from fixtures.parallel.sharding import empty_parameter, load_full
 from tests import candidates
 from tpcheck import Case, specs
 from tpcheck.engines.engine import Engine
@@ -117,6 +117,17 @@ class Gathers(RowLinear):
         return super().local_part(name, full)
 
 
+class Whole(RowLinear):
+    """Each rank has the whole weight, and multiplies by its part."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.weight = empty_parameter(self.weight.shape[0], self.weight.shape[1] * self.degree)
+
+    def multiply(self, x: Tensor) -> Tensor:
+        return x @ super().local_part("weight", self.weight).T
+
+
 def run(engine: Engine, cls: type, **parts: Any) -> CaseResult:
     check = replace(candidates.check(cls), communication=False, **parts)
     return Runner(check, engine).run(LARGE)
@@ -129,6 +140,15 @@ def test_padding_buckets_and_what_is_not_whole_are_no_faults(gloo: Engine, cls: 
     held, due = result.bytes["gradients"]
     assert due == (8 * 8 + 8) * 8
     assert held == due + {Padded: 2 * 32 * 8, Doubled: due, Bucket: 3 * due}.get(cls, 0)
+
+
+def test_of_a_parameter_that_is_whole_a_part_is_due(gloo: Engine) -> None:
+    result = run(gloo, Whole)
+    assert {m.detail.fault for m in result.mismatches if isinstance(m.detail, Misheld)} == {
+        Fault.WHOLE
+    }
+    whole, part = (8 * 16 + 8) * 8, (8 * 8 + 8) * 8
+    assert result.bytes["parameters"] == result.bytes["gradients"] == (whole, part)
 
 
 def test_a_gradient_that_is_a_view_of_the_whole_is_one(gloo: Engine) -> None:

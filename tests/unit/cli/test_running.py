@@ -113,7 +113,7 @@ def test_on_a_terminal_each_running_check_has_a_line(
         run.told(column, Ran(4))
         drawn = news()
         assert "row                       starts, 1 s" in drawn
-        assert "1 cases, 1.0 per second, tp 4, 9 s left" in drawn
+        assert "1 case, 1.0 per second, tp 4, 9 s left" in drawn
         run.told(row, Ran(2))
         run.told(row, Met(CASE, "loss", 1))
         assert "FOUND   row" in news(), "a failure is told at once"
@@ -121,7 +121,7 @@ def test_on_a_terminal_each_running_check_has_a_line(
         assert news() == "", "no picture before it is time"
         passes(1.0)
         run.moment()
-        assert "case 1 failed; being made smaller, 1 cases, 1.0 per second, tp 2" in news()
+        assert "case 1 failed; being made smaller, 1 case, 1.0 per second, tp 2" in news()
         run.told(row, Explains())
         passes(1.0)
         run.moment()
@@ -143,7 +143,7 @@ def test_a_case_that_begins_anew_counts_anew(
         news()
         passes(40.0)
         run.moment()
-    assert " 1 cases, 0.0 per second, tp 4" in news()
+    assert " 1 case, 0.0 per second, tp 4" in news()
 
 
 def test_checks_of_one_name_are_told_apart(passes: Passes, monkeypatch: pytest.MonkeyPatch) -> None:

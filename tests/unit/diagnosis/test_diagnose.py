@@ -26,13 +26,14 @@ from tests.unit.diagnosis.edits import (
     times,
 )
 from tpcheck.case import Case
-from tpcheck.causes.where import AtTensor
+from tpcheck.causes.where import AfterGradients, AtTensor
 from tpcheck.diagnosis.diagnose import first_divergence
+from tpcheck.evidence import ReplicasDiffer
 from tpcheck.layout import Layout
 from tpcheck.spec import Spec
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import CaseResult, Mismatch
-from tpcheck.vocabulary import Kind
+from tpcheck.vocabulary import Kind, Phase
 
 CAUSES: dict[str, tuple[Spec, Case, Edit, str]] = {
     "output × R": (ROW, CASE, times(OUT, 4), "summed-twice"),
@@ -88,3 +89,24 @@ def test_the_first_divergence_is_the_first_to_be_computed(order: str) -> None:
     for mismatches in (found, found[::-1]):
         first = first_divergence(CaseResult(CASE, "gloo", mismatches))
         assert isinstance(first, AtTensor) and first.name == found[0].tensor
+
+
+@pytest.mark.parametrize(
+    ("of", "phase"),
+    [
+        (Kind.OUTPUT, Phase.FORWARD),
+        (Kind.PARAM_GRAD, Phase.BACKWARD),
+        (Kind.PARAM, Phase.STEP),
+    ],
+)
+def test_replicas_differ_in_the_phase_of_what_they_are(of: Kind, phase: Phase) -> None:
+    replicas = Mismatch("w", Kind.REPLICA, 1, detail=ReplicasDiffer(of, (0, 1), (1,)))
+    assert first_divergence(CaseResult(CASE, "gloo", [replicas])) == AtTensor("w", phase)
+
+
+def test_a_norm_is_not_of_backward_where_every_gradient_agrees() -> None:
+    norm = Mismatch("norm", Kind.GRAD_NORM, 0)
+    first = first_divergence(CaseResult(CASE, "gloo", [norm]))
+    assert first == AfterGradients("norm", Kind.GRAD_NORM)
+    gradient = Mismatch("x@1", Kind.INPUT_GRAD, 0)
+    assert first_divergence(CaseResult(CASE, "gloo", [norm, gradient])) != first

@@ -194,13 +194,13 @@ TOLD: list[tuple[Evidence, dict[str, Any]]] = [
         OverBudget(Phase.FORWARD, {"all_gather": 3}, 1),
         {"phase": "forward", "ran": {"all_gather": 3}, "passes": 1, "unit": "elements per rank"},
     ),
-    (OverSaved(16, 8), {"reason": "16 elements are saved for backward, 8 are enough"}),
+    (OverSaved(16, 8), {"reason": "16 elements saved for backward, of which 8 would do"}),
     (
         PathNotTaken("all_gather", Phase.FORWARD, 1, 2),
         {
             "witness": "all_gather",
             "phase": "forward",
-            "reason": "all_gather ran 1 times in forward, 2 were due",
+            "reason": "all_gather ran 1 time in forward, of 2 due",
         },
     ),
     (

@@ -88,7 +88,7 @@ def summary(*results: CheckResult, **more: object) -> str:
 
 def test_the_summary_has_a_row_per_check_and_the_pages_of_those_that_do_not_pass() -> None:
     text = summary(PASSED, FAILED, UNDECIDED, unknown="interrupted", skipped={"other": "no triton"})
-    assert text.startswith("## tpcheck: FAIL\n\n3 checks, 5 cases, 1 checks skipped, 3.0 s\n")
+    assert text.startswith("## tpcheck: FAIL\n\n3 checks, 5 cases, 1 check skipped, 3.0 s\n")
     assert "| PASS | <code>good</code> | 5 | 2 | float64 | gloo | 0.5 |" in text
     assert "| FAIL | <code>bad</code> |" in text and "UNKNOWN: <code>interrupted</code>" in text
     assert "| SKIPPED | <code>other</code> <code>no triton</code> |" in text
@@ -107,7 +107,7 @@ def test_a_summary_is_never_longer_than_github_takes() -> None:
     long = replace(UNDECIDED, reason="é" * 200_000)
     text = summary(*[long] * 4, FAILED)
     assert len(text.encode()) <= github.LARGEST < 1024**2
-    assert text.count("```text\n") == 2 and "3 more pages are in the log." in text
+    assert text.count("```text\n") == 2 and "In the log: 3 more pages." in text
 
 
 def test_a_known_finding_and_a_run_cut_short_are_told() -> None:

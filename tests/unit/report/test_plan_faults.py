@@ -76,7 +76,7 @@ def say(cause: Any, *names: str, entry: str | None = "layers.*.up", **more: Any)
         ),
         (
             say(causes.HeadsCut(2, "num_heads", heads=3, head_dim=8, size=24)),
-            f"{UP}: tp=2 does not divide num_heads=3: 24 = 3 heads of 8 are split into pieces of "
+            f"{UP}: tp=2 does not divide num_heads=3: 24 = 3 heads of 8, split into pieces of "
             "12, which cuts heads",
         ),
         (

@@ -19,7 +19,7 @@ def test_ranks_that_printed_the_same_are_told_together() -> None:
 def test_of_many_lines_the_last_are_shown_unless_all_are_asked_for() -> None:
     text = "\n".join(f"line {number}" for number in range(20))
     head, *shown = lines({0: text}, verbose=False)
-    assert head == f"  rank 0 printed ({20 - LINES} lines before these; -v shows them):"
+    assert head == f"  rank 0 printed ({20 - LINES} lines before; -v shows all):"
     assert [line.strip() for line in shown] == text.splitlines()[-LINES:]
     assert len(lines({0: text}, verbose=True)) == 21
 

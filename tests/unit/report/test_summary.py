@@ -21,13 +21,13 @@ def test_each_check_that_did_not_pass_or_was_cut_has_a_line() -> None:
         "CUT mlp time was up (6 of 60 cases)",
         "UNKNOWN block the time was up before",
         "",
-        "FAIL 4 checks, 29 cases, 2 checks skipped, 1 checks cut short, 31.5 s",
+        "FAIL 4 checks, 29 cases, 2 checks skipped, 1 check cut short, 31.5 s",
     ]
 
 
 def test_of_one_check_there_is_the_last_line_alone() -> None:
     assert (
-        summary(Verdict.FAIL, [FAILED], skipped=0, seconds=2.0) == "FAIL  1 checks, 3 cases, 2.0 s"
+        summary(Verdict.FAIL, [FAILED], skipped=0, seconds=2.0) == "FAIL  1 check, 3 cases, 2.0 s"
     )
 
 

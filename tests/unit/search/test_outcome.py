@@ -33,7 +33,7 @@ def test_listed_cases_for_which_there_are_too_few_examples_are_told() -> None:
     trials, hunt, results = run_of(CASES[:2], 2)
     assert undecided(trials, hunt, results, {}) == (Verdict.PASS, None)
     (line,) = left_out(trials, hunt)
-    assert line.startswith("2 of 4 listed cases were not run (tp=2 float64 n=3")
+    assert line.startswith("2 of 4 listed cases did not run (tp=2 float64 n=3")
     assert line.endswith("give --examples 4")
 
 

@@ -54,7 +54,7 @@ class Loaded:
 
 def misloaded(facts: Facts) -> Diagnosis | None:
     """The first parameter that its loader left otherwise than the layout's slice, on one rank."""
-    for loaded in _wrong(facts):
+    for loaded in wrong(facts):
         if loaded.name in facts.posed.computed:
             return _miscomputed(facts, loaded)
         if loaded.exact:
@@ -75,7 +75,8 @@ def of_numbers(facts: Facts, loaded: Loaded) -> Diagnosis | None:
     )
 
 
-def _wrong(facts: Facts) -> Iterator[Loaded]:
+def wrong(facts: Facts) -> Iterator[Loaded]:
+    """What is not, before the first forward, what it should be."""
     for name, full in facts.posed.problems[0].params.items():
         entry = facts.posed.params[name]
         for rank, dump in sorted(facts.dumps.items()):

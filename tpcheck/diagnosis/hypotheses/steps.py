@@ -45,19 +45,18 @@ def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
     found = (before for step in steps if (before := _before(facts, local, step)) is not None)
     if not wrong or not any(all(local.holds(b, rank) for rank in wrong) for b in found):
         return None
-    others, buffer = len(wrong) < len(local.ranks), _is_buffer(facts, local)
+    others, buffer = len(wrong) < len(local.ranks), is_buffer(facts, local.kind, local.target.name)
     code = Code.STALE_BUFFER if buffer else Code.GRADIENT_DROPPED
     if others and local.alike():
         code = Code.REPLICAS_DIFFER
     return Diagnosis(code, NotStepped(local.subject, tuple(wrong), others, buffer))
 
 
-def _is_buffer(facts: Facts, local: Local) -> bool:
+def is_buffer(facts: Facts, kind: Kind, tensor: str) -> bool:
     """Whether it takes no gradient, and is not frozen: forwards update it, and no step does."""
-    name = InPass.parse(local.target.name).base
-    targets = facts.problem_of(local).targets
+    targets = facts.posed.problems[0].targets
     graded = {InPass.parse(t.name).base for t in targets if t.kind is Kind.PARAM_GRAD}
-    return local.kind is Kind.PARAM and name not in graded | facts.posed.frozen
+    return kind is Kind.PARAM and InPass.parse(tensor).base not in graded | facts.posed.frozen
 
 
 def taken_by_others(facts: Facts, local: Local) -> Diagnosis | None:

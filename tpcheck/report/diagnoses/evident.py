@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from tpcheck.causes import evident as causes
+from tpcheck.errors import counted
 from tpcheck.report.diagnoses.where import called
 from tpcheck.report.evidence import place
 
@@ -39,16 +40,16 @@ def _(cause: causes.OtherShape) -> str:
 @sentence.register
 def _(cause: causes.HoldsNaN) -> str:
     return (
-        f"{called(cause.subject)}: {cause.nan} elements are NaN: those that tpcheck fills "
-        "unwritten memory with, unless arithmetic made them (an overflow, 0/0)"
+        f"{called(cause.subject)} has NaN in {counted(cause.nan, 'element')}: tpcheck fills "
+        "unwritten memory with that, unless arithmetic made it (an overflow, 0/0)"
     )
 
 
 @sentence.register
 def _(cause: causes.NaNOfArithmetic) -> str:
     return (
-        f"{called(cause.subject)}: {cause.nan} elements are NaN, and none is where the inputs are "
-        "numbers near 1: arithmetic made them (an overflow, ∞ − ∞, 0/0)"
+        f"{called(cause.subject)} has NaN in {counted(cause.nan, 'element')}, and in none where "
+        "the inputs are numbers near 1: arithmetic made it (an overflow, ∞ − ∞, 0/0)"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from tpcheck.causes import losses as causes
+from tpcheck.errors import counted
 from tpcheck.report.diagnoses.where import called
 from tpcheck.vocabulary import Statistic
 
@@ -39,8 +40,8 @@ def _(cause: causes.CountedOnEachRank) -> str:
 @sentence.register
 def _(cause: causes.PaddingCounted) -> str:
     return (
-        f"{called(cause.subject)}: the sum of exponentials has {cause.columns} columns of "
-        f"{cause.logits} that belong to no id"
+        f"{called(cause.subject)}: the sum of exponentials has {counted(cause.columns, 'column')} "
+        f"of {cause.logits} without an id"
     )
 
 
@@ -48,6 +49,6 @@ def _(cause: causes.PaddingCounted) -> str:
 def _(cause: causes.MeanOfOthers) -> str:
     return (
         f"{called(cause.subject)}, and every gradient, is {cause.counted}/{cause.tokens} of what "
-        f"it should be: the mean is divided by all {cause.tokens} tokens of {cause.ids}, of which "
-        f"{cause.counted} count"
+        f"it should be: the mean is divided by all {counted(cause.tokens, 'token')} of "
+        f"{cause.ids}, of which {cause.counted} count"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from tpcheck.causes import microbatches as causes
+from tpcheck.errors import counted
 from tpcheck.report.diagnoses.where import called
 
 
@@ -23,7 +24,8 @@ def _(cause: causes.FirstPassRepeated) -> str:
 def _(cause: causes.ReducedWithEach) -> str:
     return (
         f"{called(cause.subject)}: what has come together is summed over the ranks with each of "
-        f"{cause.of} microbatches, so that the first is {cause.times} times in it"
+        f"{counted(cause.of, 'microbatch', 'microbatches')}, so that the first is "
+        f"{counted(cause.times, 'time')} in it"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from tpcheck.causes import rows as causes
+from tpcheck.errors import counted
 from tpcheck.report.diagnoses.where import called
 
 #: Rows of a map that are shown: enough to see its pattern; all of them are in the JSON report.
@@ -24,4 +25,4 @@ def _(cause: causes.RowsPermuted) -> str:
 
 @sentence.register
 def _(cause: causes.RowsOfTokens) -> str:
-    return f"{called(cause.subject)}: {cause.rows} of {cause.held} rows are wrong, by token"
+    return f"{called(cause.subject)}: {cause.rows} of {counted(cause.held, 'row')} wrong, by token"

@@ -44,7 +44,9 @@ def _(cause: causes.UpdateScaled) -> str:
     each = {f"{factor:.4g}" for factor in cause.factors.values()}
     if len(each) == 1:
         ranks = list(cause.factors)
-        return f"{called(cause.subject)} changes by {each.pop()} times the update on ranks {ranks}"
+        return (
+            f"{called(cause.subject)} changes by {each.pop():s} times the update on ranks {ranks}"
+        )
     own = ", ".join(f"{factor:.4g} on rank {rank}" for rank, factor in cause.factors.items())
     return f"{called(cause.subject)} changes by a factor of each rank's own times the update: {own}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from tpcheck.causes import structure as causes
+from tpcheck.errors import counted
 from tpcheck.evidence import Misheld, WrongDtype
 from tpcheck.report.diagnoses.where import called
 from tpcheck.report.evidence import ending, misheld, said
@@ -57,7 +58,7 @@ def _(cause: causes.PathLeftOut) -> str:
 @sentence.register
 def _(cause: causes.SendsTooMuch) -> str:
     ran = ", ".join(f"{count} × {op}" for op, count in cause.ran.items())
-    passes = f"{cause.passes} microbatch{'es' * (cause.passes != 1)}"
+    passes = counted(cause.passes, "microbatch", "microbatches")
     return (
         f"{cause.phase} sends {cause.sent:g} elements per rank, the budget is {cause.allowed:g} "
         f"({ran} in {passes})"

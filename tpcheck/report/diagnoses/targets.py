@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from tpcheck.causes import targets as causes
+from tpcheck.errors import counted
 from tpcheck.report.diagnoses.where import called
 
 
@@ -33,5 +34,6 @@ def _(cause: causes.LogitsOfForeignTargets) -> str:
 def _(cause: causes.TargetsColumn) -> str:
     return (
         f"{called(cause.subject)}: the target's own term is missing from its column "
-        f"{cause.lacking} times and in another column {cause.added} times, in {cause.rows} rows"
+        f"{counted(cause.lacking, 'time')} and in another column {counted(cause.added, 'time')}, "
+        f"in {counted(cause.rows, 'row')}"
     )

@@ -6,6 +6,7 @@ import math
 from functools import singledispatch
 
 from tpcheck.causes import tensor as causes
+from tpcheck.errors import counted
 from tpcheck.report.diagnoses.where import called
 from tpcheck.vocabulary import Kind, Phase
 
@@ -27,8 +28,9 @@ def _(cause: causes.AllZero) -> str:
 def _(cause: causes.Scaled) -> str:
     factor = "world_size" if cause.world else f"{cause.factor:g}"
     what = f"{called(cause.subject)}: every element is {factor} × the reference"
-    has = f", which has {cause.microbatches} microbatches"
-    return f"{what}{has}" if cause.microbatches is not None else what
+    if cause.microbatches is None:
+        return what
+    return f"{what}, which has {counted(cause.microbatches, 'microbatch', 'microbatches')}"
 
 
 @sentence.register

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tpcheck.causes.where import AtCollective, AtModule, AtTensor, FirstSeen, Subject
+from tpcheck.causes.where import (
+    AfterGradients,
+    AtCollective,
+    AtFinalize,
+    AtModule,
+    AtTensor,
+    BeforeForward,
+    Early,
+    FirstSeen,
+    LeftInGradient,
+    OnlyCompiled,
+    Subject,
+    Unfinished,
+)
 from tpcheck.tensors.names import InPass
 from tpcheck.vocabulary import End, Kind, Phase
 
@@ -24,7 +37,8 @@ def _at_boundary(subject: Subject, side: End) -> str:
 
 
 def first_seen(where: FirstSeen | None) -> str | None:
-    """`mlp.down (forward); everything upstream agrees`, `x (backward)`."""
+    """`mlp.down (forward); everything upstream agrees`, `x (backward)`, `up.weight as load left it,
+    before the first forward`: no module where the fault can't be in one."""
     match where:
         case None:
             return None
@@ -32,9 +46,46 @@ def first_seen(where: FirstSeen | None) -> str | None:
             left = f", where {after} leaves terms of a sum" if after else ""
             return f"{module or _OUTERMOST} ({phase}{left}); everything upstream agrees"
         case AtTensor(name, phase):
-            step = InPass.parse(name).at.step
-            after = f"after step {step + 1}" if step else "after the step"
-            return f"{name} ({after if phase is Phase.STEP else phase})"
+            return f"{name} ({f'after {_step(name)}' if phase is Phase.STEP else phase})"
         case AtCollective(module, in_phase):
             return f"{module} ({in_phase})"
-    return f"{first_seen(where.seen)}, only where torch.compile is on"
+        case OnlyCompiled(seen):
+            return f"{first_seen(seen)}, only where torch.compile is on"
+        case BeforeForward(name, doing):
+            return f"{name} as {_DOING[doing]}, before the first forward"
+        case AtFinalize(name, before):
+            return f"{name} {_BEFORE[before]}"
+        case AfterGradients():
+            return _after_gradients(where)
+        case LeftInGradient(name):
+            return f"{name} before its backward: the gradient of the step before is still in it"
+
+
+def _step(name: str) -> str:
+    step = InPass.parse(name).at.step
+    return f"step {step + 1}" if step else "the step"
+
+
+_DOING = {
+    Early.HELD: "the candidate holds it",
+    Early.LOADED: "load left it",
+    Early.COMPUTED: "the candidate computes it",
+}
+_BEFORE = {
+    Unfinished.RIGHT: "after finalize; what backward left is right",
+    Unfinished.TERMS: "after finalize; what backward left on the ranks adds up to what is right",
+    Unfinished.LEFT: "after backward; what the ranks have adds up to what is right, and finalize "
+    "leaves it so",
+    Unfinished.UNKNOWN: "after backward and finalize, which changes it",
+}
+
+
+def _after_gradients(where: AfterGradients) -> str:
+    if where.buffer:
+        return f"{where.name} after the last pass: a buffer; outputs and gradients agree"
+    if where.kind is Kind.GRAD_NORM:
+        return f"{where.name} (clipping); every gradient agrees"
+    if where.clipped:
+        what = f"after clipping and {_step(where.name)}"
+        return f"{where.name} ({what}); every gradient agrees, and their norm"
+    return f"{where.name} (after {_step(where.name)}); every gradient agrees"

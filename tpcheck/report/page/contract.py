@@ -88,11 +88,20 @@ COUNTEREXAMPLE = {
     "reproduce": str,
     "engine": str,
     "found_after?": int,
+    "known_as?": {
+        "page": str,
+        "package": str,
+        "releases": str,
+        "installed": str,
+        "how": str,
+        "at?": str,
+        "message": str,
+    },
     "error_maps?": [ERROR_MAP],
     "boundaries?": BOUNDARIES,
     "collectives?": COLLECTIVES,
     "code?": Each(str),
-    "source?": [{"file": str, "first": int, "lines": [str], "marks": [int]}],
+    "source?": [{"file": str, "first": int, "lines": [str], "marks": [int], "named?": [int]}],
 }
 FINDING = {
     "package": str,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tpcheck.errors import counted
+
 #: Pixels of a map's longer side, at most, and of one cell. A phone is 360 wide, and scrolls; a cell
 #: below 6 can't be told from its neighbour.
 WIDEST, LEAST, MOST = 512, 6, 40
@@ -71,7 +73,7 @@ def _panel(
         "cells": boxes if len(boxes) <= TOLD else [],
         "paths": _paths(boxes, side) if len(boxes) > TOLD else [],
         "borders": [border for piece in own for border in _borders(piece, panel["ranks"], scale)],
-        "said": f"{wrong} of {len(boxes)} cells beyond their bounds",
+        "said": f"{wrong} of {counted(len(boxes), 'cell')} beyond the bound",
     }
 
 

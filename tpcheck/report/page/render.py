@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tpcheck import __version__
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, counted
 from tpcheck.report import machine
 from tpcheck.report.page import contract, views, words
 from tpcheck.report.visible import in_json
@@ -116,7 +116,12 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"number": words.number, "value": words.value, "visible": words.value}
+    made.filters |= {
+        "counted": counted,
+        "number": words.number,
+        "value": words.value,
+        "visible": words.value,
+    }
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tpcheck.case import Case
@@ -113,12 +113,17 @@ def _written(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _source(found: dict[str, Any]) -> dict[str, Any]:
     """A part of a file, with the numbers of its lines."""
-    first, marks = found["first"], set(found["marks"])
+    first, marks, named = found["first"], found["marks"], found["named"] or []
     rows = [
-        {"number": number, "text": words.value(text), "marked": number in marks}
+        {"number": number, "text": words.value(text), "mark": _mark(number, marks, named)}
         for number, text in enumerate(found["lines"], first)
     ]
     return {"file": found["file"], "first": first, "last": first + len(rows) - 1, "rows": rows}
+
+
+def _mark(number: int, marks: Sequence[int], named: Sequence[int]) -> str:
+    """What a line says of the failure; nothing of most."""
+    return "named" if number in named else "entered" if number in marks else ""
 
 
 def _start_of_sum(crossed: dict[str, Any]) -> int | None:

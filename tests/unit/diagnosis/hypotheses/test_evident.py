@@ -39,7 +39,7 @@ def test_an_output_of_other_ranks_is_misplaced() -> None:
 
 def test_a_nan_is_not_said_to_be_unwritten_memory_for_sure() -> None:
     found = examine(times(OUT, torch.nan, 1))
-    assert found.code == "unwritten-memory" and "unless arithmetic made them" in found.message
+    assert found.code == "unwritten-memory" and "unless arithmetic made it" in found.message
 
 
 def test_a_nan_does_not_outrank_what_is_wrong_without_one() -> None:

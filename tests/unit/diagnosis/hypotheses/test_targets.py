@@ -9,6 +9,7 @@ from torch import Tensor
 from tests.unit.diagnosis.edits import Edit, Ranks, change, examine
 from tests.unit.diagnosis.hypotheses.test_losses import LOSS, REDUCTIONS, case
 from tpcheck import specs
+from tpcheck.errors import counted
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import take
 
@@ -79,7 +80,7 @@ def with_own_terms(rows: int, *, in_column: int, keep: bool, factor: float = 1.0
 def test_a_target_term_in_other_columns_is_named(rows: int, keep: bool) -> None:
     at = case("sum", tp=4)
     named = examine(with_own_terms(rows, in_column=1, keep=keep), spec=SPEC, case=at)
-    assert (named.code, f"in {rows} rows" in named.message) == ("vocab-mask", True)
+    assert (named.code, f"in {counted(rows, 'row')}" in named.message) == ("vocab-mask", True)
 
 
 def test_another_number_in_other_columns_is_not() -> None:

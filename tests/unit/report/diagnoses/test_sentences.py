@@ -32,12 +32,18 @@ from tpcheck.causes.loaded import LoadedNaN
 from tpcheck.causes.structure import RanksRaised
 from tpcheck.causes.tensor import Scaled
 from tpcheck.causes.where import (
+    AfterGradients,
     AtCollective,
+    AtFinalize,
     AtModule,
     AtTensor,
+    BeforeForward,
+    Early,
     FirstSeen,
+    LeftInGradient,
     OnlyCompiled,
     Subject,
+    Unfinished,
 )
 from tpcheck.report.as_json import plain
 from tpcheck.report.diagnoses import sentence
@@ -141,6 +147,46 @@ def test_no_word_is_said_twice_of_a_tensor(subject: Subject, words: str) -> None
         (AtTensor("x", Phase.BACKWARD), "x (backward)"),
         (AtTensor("w", Phase.STEP), "w (after the step)"),
         (AtCollective("mlp", Phase.BACKWARD), "mlp (backward)"),
+        (
+            BeforeForward("up.weight", Early.LOADED),
+            "up.weight as load left it, before the first forward",
+        ),
+        (
+            BeforeForward("t", Early.COMPUTED),
+            "t as the candidate computes it, before the first forward",
+        ),
+        (BeforeForward("w", Early.HELD), "w as the candidate holds it, before the first forward"),
+        (
+            AtFinalize("w", Unfinished.RIGHT),
+            "w after finalize; what backward left is right",
+        ),
+        (
+            AtFinalize("w", Unfinished.TERMS),
+            "w after finalize; what backward left on the ranks adds up to what is right",
+        ),
+        (
+            AtFinalize("w", Unfinished.LEFT),
+            "w after backward; what the ranks have adds up to what is right, and finalize leaves "
+            "it so",
+        ),
+        (AtFinalize("w", Unfinished.UNKNOWN), "w after backward and finalize, which changes it"),
+        (AfterGradients("norm", Kind.GRAD_NORM), "norm (clipping); every gradient agrees"),
+        (
+            AfterGradients("w@step2", Kind.PARAM),
+            "w@step2 (after step 2); every gradient agrees",
+        ),
+        (
+            AfterGradients("w.mean", Kind.OPTIMIZER_STATE, clipped=True),
+            "w.mean (after clipping and the step); every gradient agrees, and their norm",
+        ),
+        (
+            AfterGradients("seen", Kind.PARAM, buffer=True),
+            "seen after the last pass: a buffer; outputs and gradients agree",
+        ),
+        (
+            LeftInGradient("w@step2"),
+            "w@step2 before its backward: the gradient of the step before is still in it",
+        ),
         (
             OnlyCompiled(AtTensor("output", Phase.FORWARD)),
             "output (forward), only where torch.compile is on",

@@ -13,6 +13,7 @@ from tpcheck.causes.where import Subject
 from tpcheck.event import Event
 from tpcheck.evidence import Raised, Scene, Values
 from tpcheck.evidence.judged import Judged
+from tpcheck.evidence.known import KnownAs, Likeness
 from tpcheck.evidence.pictures import (
     Boundaries,
     Boundary,
@@ -78,7 +79,9 @@ PICTURES = Pictures(
     ),
     collectives=Collectives((EVENT,), {0: (0, 0)}, left_out=1),
     code={"": "MLP of my", "up": "Column of my, forward at mlp.py:38", "down": "Row of my"},
-    source=(Source("mlp.py", 38, ("def forward(self, x):", "    return <x> & 1"), (39,)),),
+    source=(
+        Source("mlp.py", 38, ("def forward(self, x):", "    return <x> & 1"), (38, 39), (39,)),
+    ),
 )
 FOUND = Counterexample(
     id="7f3a91",
@@ -93,6 +96,7 @@ FOUND = Counterexample(
     reproduce="tpcheck replay 7f3a91",
     found_after=3,
     pictures=PICTURES,
+    known=KnownAs("x.md", "torch", "==2.*", "2.13", Likeness.SEEN, "a.py:3 in f"),
 )
 KNOWN = FindingResult("torch", "==2.*", "2.13", "rank-crash", "x.md", True, 2, counterexample=FOUND)
 KINDS = {
@@ -111,7 +115,7 @@ CHECKS = [
         "gloo",
         reason="the time was up",
         judged={(Kind.OUTPUT, "y"): Judged(4, 2, 1, 1, why={Unjudged.TIE: 2})},
-        bytes={"parameters": (16, 8)},
+        bytes={"parameters": (16, 8), "gradients": (8, 8), "checkpoint": (4, 8)},
         notes=["a note"],
     ),
     CheckResult("declared", Verdict.PASS, "gloo", 2, findings=[KNOWN]),

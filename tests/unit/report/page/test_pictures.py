@@ -27,7 +27,7 @@ def test_a_cell_says_where_it_is_and_whose() -> None:
     assert said[0] == "row 0, column 0: error 0.5 × its bound (rank 0)"
     assert said[3] == "row 0, column 3: error inf × its bound (rank 1)"
     assert said[5] == "row 1, column 1: not judged (rank 1)"
-    assert panel["said"] == "4 of 8 cells beyond their bounds"
+    assert panel["said"] == "4 of 8 cells beyond the bound"
 
 
 def test_the_frames_of_shards_meet_without_a_gap() -> None:

@@ -35,15 +35,34 @@ def test_a_page_is_made_of_the_report_of_each_verb(verb: str) -> None:
 
 def test_the_page_says_what_a_failure_is_and_how_to_see_it_again() -> None:
     page = Parsed(html(verify())).text
-    for said in ("unclassified : why", "First seen in up (forward)", "tpcheck replay 7f3a91",
+    for said in ("unclassified : why", "First seen in up (forward)",
+                 "Known finding: x.md: a fault of torch ==2.* (2.13 is installed), seen at a.py:3",
+                 "tpcheck replay 7f3a91",
                  "tp=2 float64 hidden=4", "/home/me/mlp.py", "all_reduce(sum) float64[1]",
                  "absent no package", "KNOWN", "2 of 4 elements",
                  "30 of 40 pairs", "width 1 to 16", "never drawn memory=sliced",
-                 "mlp.py, lines 38 to 39", "▶ 39 return <x> & 1",
+                 "mlp.py, lines 38 to 39", "⇄ 38 def forward(self, x):", "✗ 39 return <x> & 1",
                  "▶ first; differs", "up Column of my, forward at mlp.py:38"):  # fmt: skip
         assert said in page, said
     near, whole = page.split("the whole stack")[:2]
     assert "site-packages/torch" not in near and "site-packages/torch" in whole
+
+
+def test_a_line_where_ranks_entered_a_collective_is_not_said_to_be_at_fault() -> None:
+    report = verify()
+    page = Parsed(html(report)).text
+    assert "✗ marks the lines that the diagnosis names" in page
+    assert "⇄ only says that ranks entered a collective there, right or wrong" in page
+    none = json.dumps(report).replace('"named": [39]', '"named": []')
+    page = Parsed(html(json.loads(none))).text
+    assert "No line is known to be at fault; ⇄ only says" in page and "✗" not in page
+
+
+def test_bytes_are_held_against_those_that_the_layout_gives() -> None:
+    page = Parsed(html(verify())).text
+    for said in ("held due by the layout held beyond it", "parameters 16 8 +8 gradients 8 8",
+                 "checkpoint: read, not kept 4 8 -4"):  # fmt: skip
+        assert said in page, said
 
 
 def test_a_page_that_would_be_too_large_has_fewer_pictures_and_says_so(

@@ -35,14 +35,14 @@ SAID: list[Said] = [
     ),
     (
         HoldsNaN(OUT, 3),
-        "output: 3 elements are NaN: those that tpcheck fills unwritten memory with, "
-        "unless arithmetic made them (an overflow, 0/0)",
+        "output has NaN in 3 elements: tpcheck fills unwritten memory with that, unless arithmetic "
+        "made it (an overflow, 0/0)",
         {"nan": 3},
     ),
     (
         NaNOfArithmetic(OUT, 3),
-        "output: 3 elements are NaN, and none is where the inputs are numbers near 1: arithmetic "
-        "made them (an overflow, ∞ − ∞, 0/0)",
+        "output has NaN in 3 elements, and in none where the inputs are numbers near 1: arithmetic "
+        "made it (an overflow, ∞ − ∞, 0/0)",
         {"nan": 3},
     ),
     (

@@ -38,7 +38,7 @@ SAID: list[Said] = [
     ),
     (
         PaddingCounted(OUT, "logits", 3),
-        "output: the sum of exponentials has 3 columns of logits that belong to no id",
+        "output: the sum of exponentials has 3 columns of logits without an id",
         {"columns": 3},
     ),
     (

@@ -101,7 +101,7 @@ SAID: list[Said] = [
     ),
     (
         PathLeftOut(PathNotTaken("all_gather", Phase.FORWARD, 1, 2)),
-        "the path was not taken: all_gather ran 1 times in forward, 2 were due",
+        "the path was not taken: all_gather ran 1 time in forward, of 2 due",
         {},
     ),
     (
@@ -111,7 +111,7 @@ SAID: list[Said] = [
         {"phase": "forward", "ran": {"all_gather": 3, "reduce_scatter": 1}, "passes": 1,
          "unit": "elements per rank"},
     ),
-    (SavesTooMuch(OverSaved(16, 8)), "16 elements are saved for backward, 8 are enough", {}),
+    (SavesTooMuch(OverSaved(16, 8)), "16 elements saved for backward, of which 8 would do", {}),
     (
         NotAsLaidOut(("a", "b"), "a", Misheld(Fault.WHOLE, (2, 1), (1, 1))),
         "a, b: replicated [2, 1], the layout shards it [1, 1]",

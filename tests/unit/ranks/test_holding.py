@@ -1,0 +1,87 @@
+"""Bytes that a rank holds, and those that the layout gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tpcheck.bounds.spread import Spread
+from tpcheck.case import Case
+from tpcheck.placement import Entry, Only, Replicate, Shard
+from tpcheck.protocol.messages import RankReport, Work
+from tpcheck.protocol.problem import Target
+from tpcheck.ranks.holding import Holding
+from tpcheck.vocabulary import Kind
+
+CASE = Case(mesh={"tp": 2})
+FULL = torch.arange(8.0).reshape(4, 2)
+WHOLE, HALF = 8 * 4, 4 * 4  # bytes
+
+
+def held(
+    own: Tensor, says: Entry, named: bool = True, live: Entry | None = None, **state: Tensor
+) -> Mapping[str, tuple[int, int]]:
+    """What is noted of a model with one parameter, of its gradient, and of a state of it."""
+    given: dict[str, Any] = dict.fromkeys(field.name for field in fields(Work))
+    given |= {"case": CASE, "params": {"w": says}, "named": frozenset({"w"} if named else ())}
+    work, report = Work(**given), RankReport(1)
+    report.entries["w"] = says if live is None else live
+    module = nn.Module()
+    module.w = nn.Parameter(own)
+    spread = Spread(torch.ones_like(FULL), 1, 1, 1.0)
+    kept = {f"w.{key}": tensor for key, tensor in state.items()}
+    targets = {
+        (Kind.OPTIMIZER_STATE, "w.mean"): Target(
+            Kind.OPTIMIZER_STATE, "w.mean", says, torch.float32, FULL, spread
+        )
+    }
+    holding = Holding(work, {"w": FULL}, targets, report)
+    holding.parameters(module)
+    holding.gradients({"w": torch.ones_like(own)}, 0)
+    if kept:
+        holding.state(kept, 0)
+    return report.bytes
+
+
+@pytest.mark.parametrize(
+    ("own", "says", "noted"),
+    [
+        (FULL[2:].clone(), Shard(0), (HALF, HALF)),
+        (FULL.clone(), Shard(0), (WHOLE, HALF)),
+        (FULL[2:].clone(), Replicate(), (HALF, WHOLE)),
+        (FULL.clone(), {"tp": Only(0)}, (WHOLE, 0)),
+    ],
+    ids=["as laid out", "whole", "sharded", "elsewhere"],
+)
+def test_what_is_due_is_the_layouts(own: Tensor, says: Entry, noted: tuple[int, int]) -> None:
+    found = held(own, says)
+    assert found["parameters"] == noted and found["gradients"] == noted
+
+
+def test_a_parameter_that_the_layout_does_not_name_is_due_as_it_says_itself() -> None:
+    part = FULL[2:].clone()
+    assert held(part, Replicate(), False, Shard(0))["parameters"] == (HALF, HALF)
+    assert held(part, Replicate(), True, Shard(0))["parameters"] == (HALF, WHOLE)
+
+
+def test_a_state_is_due_as_its_parameter_is_and_one_of_no_shape_as_it_is() -> None:
+    state = {"mean": FULL.clone(), "steps": torch.zeros(())}
+    assert held(FULL[2:].clone(), Shard(0), **state)["optimizer_state"] == (WHOLE + 4, HALF + 4)
+    own = held(FULL[2:].clone(), Replicate(), False, Shard(0), **state)
+    assert own["optimizer_state"] == (WHOLE + 4, HALF + 4)
+
+
+def test_a_tied_parameter_is_due_once() -> None:
+    noted = SimpleNamespace(bytes={}, entries={}, rank=0)
+    work = SimpleNamespace(case=CASE, params={"a": Shard(0), "b": Shard(0)}, named={"a", "b"})
+    module = nn.Module()
+    module.a = module.b = nn.Parameter(FULL[:2].clone())
+    holding: Any = Holding(work, {"a": FULL, "b": FULL}, {}, noted)  # type: ignore[arg-type]
+    holding.parameters(module)
+    assert noted.bytes["parameters"] == (HALF, HALF)
