@@ -149,10 +149,7 @@ class Hunt:
     def _note_impossible(self) -> None:
         self.impossible = {degree for degree, stream in self._streams.items() if stream.empty}
         if len(self.impossible) == len(self._streams):
-            raise InvalidArgument(
-                f"{self.check.title}: no case exists at tp={_list(self._shares())}, "
-                f"dtype={_list(self.options.dtypes)}; give other degrees or dtypes"
-            )
+            raise InvalidArgument(_no_case(self.check, self._shares(), self.options.dtypes))
 
     def _search(self, stream: Stream, count: int) -> int:
         """Runs the next `count` cases of a stream up to one that fails, and shrinks that. Returns
@@ -249,6 +246,14 @@ class Hunt:
             if self.failing and family(self.failing[0]) == family(first[0]):
                 break
         self.failing = first + [r for r in self.failing if family(r) == family(first[0])]
+
+
+def _no_case(check: Check, degrees: Iterable[int], dtypes: Sequence[str]) -> str:
+    own = _list(check.spec.asked(dtypes))
+    return (
+        f"{check.title}: no case exists at tp={_list(degrees)}, dtype={own}; give other degrees or "
+        "dtypes"
+    )
 
 
 def _cost(result: CaseResult) -> int:
