@@ -291,33 +291,6 @@ def test_what_another_machine_finds_meanwhile_is_run_next(
     assert again == [(2, mine)], "the other needs more ranks than there are"
 
 
-def test_a_finding_whose_case_the_check_excludes_by_now_is_none(
-    tmp_path: Path, told: list[str]
-) -> None:
-    given: Any = {"reference": torch.neg, "arguments": {"x": Argument("n")}, "name": "a"}
-    entry = Entry("abc123", "a", ("a.py", "a"), CASE, "gloo", [], {})
-    for sizes, turns in ((None, [How.AGAIN]), ({"n": [8]}, [])):
-        corpus, state = Corpus(tmp_path / "corpus"), State(tmp_path / str(sizes))
-        state.of("a.py::a").findings.append(finding(shrunk=True))
-        corpus.save(entry)
-        check = kernel_check(torch.neg, sizes=sizes, **given)
-        seen: list[How] = []
-        hunting = Hunting(
-            [Subject("a.py::a", check)], Options(corpus=corpus), state, ranks=2, time_limit=5.0,
-            listener=Listener(said=lambda title, line: told.append(f"{title}: {line}")),
-        )  # fmt: skip
-
-        def answer(turn: Turn, seen: list[How] = seen) -> Came:
-            seen.append(turn.how)
-            return Came([frozenset("x")], saved=True)
-
-        run(hunting, answer, turns=1)
-        assert seen == [*turns, How.LOOK] and ids(hunting) == {"abc123"}
-        assert [f.id for f in findings(hunting)] == ["abc123"] * len(turns)
-    (line,) = told
-    assert line.startswith("the corpus: set aside: ") and "n=4, which is not one of 8" in line
-
-
 def test_what_a_killed_run_left_of_a_save_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     folder.mkdir()
