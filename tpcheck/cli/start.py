@@ -11,15 +11,9 @@ from torch import nn
 
 from tpcheck.cli.target import resolve
 from tpcheck.errors import InvalidArgument
-from tpcheck.first.factory import Factory, factory
-from tpcheck.first.written import (
-    Planned,
-    Written,
-    is_of_transformers,
-    of_candidate,
-    of_plan,
-    of_transformers,
-)
+from tpcheck.first.factory import CONFIG, UNTOLD, Factory, factory
+from tpcheck.first.released import is_of_transformers, of_transformers
+from tpcheck.first.written import Planned, Written, of_candidate, of_plan, of_untold
 
 
 def write(
@@ -63,21 +57,22 @@ def _written(
             f"--plan is for a module that is whole, and {own.target} takes a {own.takes}: leave "
             "one of them out"
         )
-    if own.takes:
+    if own.takes not in ("", CONFIG):
         whole = None if reference is None else factory(reference, *_found(reference))
         if whole is not None and whole.takes:
             raise InvalidArgument(
                 f"--reference {reference} takes a {whole.takes}: give one without"
             )
-        return of_candidate(own, whole, inputs)
+        return (of_untold if own.takes == UNTOLD else of_candidate)(own, whole, inputs)
     if reference is not None:
         raise InvalidArgument(
             f"--reference is for a factory that takes a mesh or a process group, and {own.target} "
-            "takes nothing: it is the reference"
+            "takes none: it is the reference"
         )
     if plan is not None:
         return of_plan(own, _planned(plan), inputs)
-    if is_of_transformers(made := own()):
+    made = own.value.config_class() if own.takes == CONFIG else own()
+    if is_of_transformers(made):
         if inputs:
             raise InvalidArgument("--input: a transformers model takes token ids; leave it out")
         return of_transformers(own, made)
