@@ -54,6 +54,7 @@ FOLLOWED = {
     "docs/findings/megatron-core-label-smoothing.md": "catalogue",
     "docs/findings/megatron-core-logits-overwritten.md": "catalogue",
     "docs/findings/megatron-core-lost-all-reduce.md": "catalogue",
+    "docs/findings/megatron-core-router-without-te.md": "catalogue",
     "docs/findings/torch-fewer-rows-than-ranks.md": "catalogue",
     "docs/findings/torch-sharded-dim-of-one.md": "catalogue",
     "docs/findings/torch-uneven-colwise-rowwise.md": "catalogue",
