@@ -167,12 +167,13 @@ def raised(said: str, through: Sequence[str]) -> str:
     what = _CALLED.get(last) or _CALLED.get(last.partition(".")[0])
     if what is None:
         return f"tpcheck {said} (in {last}): please report it"
-    return f"{what} {said}{remedy(through)}"
+    return f"{what} {said}"
 
 
-def remedy(through: Sequence[str]) -> str:
-    """What to do where the reference's own forward or backward raised; else nothing."""
-    if "oracle.passes" not in through:
+def remedy(error: BaseException, through: Sequence[str]) -> str:
+    """What to do where the reference's own forward or backward raised what a dtype may be the cause
+    of, as torch's own errors are; else nothing."""
+    if "oracle.passes" not in through or not isinstance(error, (RuntimeError, TypeError)):
         return ""
     return (
         "; a reference runs in float64 and in the dtype of each case: where it has no kernel for "

@@ -10,7 +10,7 @@ from tpcheck.report import reasons
 def why(error: BaseException) -> str:
     """What is wrong, where, and what to do."""
     if isinstance(error, InvalidArgument):
-        cause = error.__cause__
-        text = " ".join(str(error).split())
-        return text + reasons.remedy(frames.through(cause) if cause is not None else ())
-    return reasons.raised(frames.in_a_line(error), frames.through(error))
+        text, cause = " ".join(str(error).split()), error.__cause__
+    else:
+        text, cause = reasons.raised(frames.in_a_line(error), frames.through(error)), error
+    return text if cause is None else text + reasons.remedy(cause, frames.through(cause))
