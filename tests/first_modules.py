@@ -137,6 +137,18 @@ class Split(nn.Module):
         return self.up(x)
 
 
+class ByName(Parallel):
+    """Its group has a default before it, and is given by its name."""
+
+    def __init__(self, hidden: int = 8, *, tp_group: Any) -> None:
+        super().__init__(tp_group)
+
+
+def perhaps(hidden: int = 8, mesh: DeviceMesh | None = None) -> nn.Module:
+    """Whole without a mesh."""
+    return MLP() if mesh is None else parallelize_module(MLP(), mesh, PLAN)
+
+
 class SplitOver(Split):
     def __init__(self, tp_group: Any) -> None:
         super().__init__(tp_group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,18 +53,17 @@ def _require_free(file: Path) -> None:
 def _written(
     own: Factory, plan: str | None, reference: str | None, inputs: Sequence[str]
 ) -> Written:
+    if plan is not None:
+        own = own.alone()
     if own.takes and plan is not None:
         raise InvalidArgument(
             f"--plan is for a module that is whole, and {own.target} takes a {own.takes}: leave "
             "one of them out"
         )
     if own.takes not in ("", CONFIG):
-        whole = None if reference is None else factory(reference, *_found(reference))
-        if whole is not None and whole.takes:
-            raise InvalidArgument(
-                f"--reference {reference} takes a {whole.takes}: give one without"
-            )
-        return (of_untold if own.takes == UNTOLD else of_candidate)(own, whole, inputs)
+        return (of_untold if own.takes == UNTOLD else of_candidate)(
+            own, _reference(own, reference), inputs
+        )
     if reference is not None:
         raise InvalidArgument(
             f"--reference is for a factory that takes a mesh or a process group, and {own.target} "
@@ -81,6 +81,22 @@ def _written(
         f"{own.target} makes {what}, and nothing says how it is sharded: give --plan MODULE:NAME, "
         "or name a factory that takes a mesh or a process group"
     )
+
+
+def _reference(own: Factory, reference: str | None) -> Factory | None:
+    """What is named, or the factory itself where it makes the whole module without its argument."""
+    if reference is not None:
+        whole = factory(reference, *_found(reference)).alone()
+        if whole.takes:
+            raise InvalidArgument(
+                f"--reference {reference} takes a {whole.takes}: give one without"
+            )
+        return whole
+    if own.optional:
+        with contextlib.suppress(InvalidArgument):  # it needs ranks, without it, too
+            own.alone()()
+            return own.alone()
+    return None
 
 
 def _planned(target: str) -> Planned:

@@ -17,7 +17,7 @@ from tpcheck.case import MOST_RANKS
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean
 from tpcheck.figures.plan import Audit, Source
-from tpcheck.first.factory import GROUP, MESH, called, required, taken, takes_config
+from tpcheck.first.factory import GROUP, MESH, bound, called, taken, takes_config, the_argument
 from tpcheck.first.released import is_of_transformers
 from tpcheck.plan.audit import audited
 from tpcheck.plan.ignored import ignored
@@ -62,12 +62,15 @@ def audit_target(
         return audited(build, declared(build), tp=tp, source=Source.COMMAND)
     if not callable(build):
         raise InvalidArgument(f"{factory} is a {type(build).__name__}; name a function or a class")
-    needed = required(build)
-    if len(needed) == 1 and not takes_config(build):
+    argument = the_argument(build)
+    if argument is not None and argument.default is None and plan is not None:
+        argument = None  # a module that is whole without it
+    if argument is not None and not takes_config(build):
         source = Source.FACTORY if plan is None else Source.COMMAND
+        what = _given_a_mesh(factory, argument)
         with fake_mesh(tp) as mesh, quiet():
             with ignored() as skipped:
-                model = _build(_given_a_mesh(factory, needed[0]), build, mesh)
+                model = _build(what, bound(build, argument, mesh))
             held = declared(model, {})
             return audited(model, held, mesh=mesh, source=source, skipped=skipped)
     model = _build(factory, (lambda: build(build.config_class())) if takes_config(build) else build)

@@ -7,7 +7,8 @@ import contextlib
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -36,6 +37,8 @@ class Factory:
         value: itself.
         takes: what its one argument is, or "" where it takes none.
         argument: what that is called.
+        named: whether it is given by its name.
+        optional: whether it can be left out, and the module is then whole.
     """
 
     target: str
@@ -44,6 +47,8 @@ class Factory:
     value: Any
     takes: str
     argument: str = ""
+    named: bool = False
+    optional: bool = False
 
     @property
     def top(self) -> str:
@@ -52,8 +57,8 @@ class Factory:
 
     def text(self, mesh: str = 'mesh["tp"]') -> str:
         """A call of it, on a rank."""
-        given = {"": "", MESH: mesh, GROUP: f"{mesh}.get_group()"}
-        return f"{self.name}({given[self.takes]})"
+        given = {"": "", MESH: mesh, GROUP: f"{mesh}.get_group()"}[self.takes]
+        return f"{self.name}({self.argument}={given})" if self.named else f"{self.name}({given})"
 
     def __call__(self, mesh: DeviceMesh | None = None) -> Any:
         """What it makes.
@@ -61,13 +66,25 @@ class Factory:
         Raises:
             InvalidArgument: it raises, or makes more than a check can hold.
         """
-        given: list[Any] = []
+        make = self.value
         if self.takes:
             assert mesh is not None, "asked for on ranks"
-            given = [mesh if self.takes == MESH else mesh.get_group()]
+            given = mesh if self.takes == MESH else mesh.get_group()
+            make = partial(make, **{self.argument: given}) if self.named else partial(make, given)
         where = "" if mesh is None else f" at tp={mesh.size()}"
         with within_reason(self.target):
-            return called(f"{self.target}{where}", self.value, *given)
+            return called(f"{self.target}{where}", make)
+
+    def alone(self) -> Factory:
+        """The same without an argument that can be left out."""
+        return replace(self, takes="", named=False) if self.optional else self
+
+
+def bound(function: Callable[..., Any], argument: inspect.Parameter, value: Any) -> Any:
+    """The function with its one argument."""
+    if argument.kind is argument.POSITIONAL_ONLY:
+        return partial(function, value)
+    return partial(function, **{argument.name: value})
 
 
 def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
@@ -100,11 +117,23 @@ def factory(target: str, module: str, value: Any) -> Factory:
             f"{target} needs {listed(p.name for p in needed)}: name a function without arguments "
             "that makes the module, or one whose only argument is a mesh or a process group"
         )
-    if not needed:
+    if (argument := the_argument(value)) is None:
         return Factory(target, module, name, value, "")
     if takes_config(value):
-        return Factory(target, module, name, value, CONFIG, needed[0].name)
-    return Factory(target, module, name, value, taken(target, needed[0]), needed[0].name)
+        return Factory(target, module, name, value, CONFIG, argument.name)
+    optional = argument.default is not argument.empty
+    named = optional or argument.kind is argument.KEYWORD_ONLY
+    takes = taken(target, argument)
+    return Factory(target, module, name, value, takes, argument.name, named, optional)
+
+
+def the_argument(function: Any) -> inspect.Parameter | None:
+    """The one that is a mesh, a process group, or what else it needs: the one that a call must
+    give, or one that is None by default and is said to be one of the two."""
+    if needed := required(function):
+        return needed[0] if len(needed) == 1 else None
+    free = [p for p in _parameters(function) if p.default is None and _told(p)]
+    return free[0] if len(free) == 1 else None
 
 
 def taken(target: str, argument: inspect.Parameter) -> str:
@@ -113,22 +142,37 @@ def taken(target: str, argument: inspect.Parameter) -> str:
     Raises:
         InvalidArgument: neither a mesh nor a process group, by its annotation.
     """
-    annotation = argument.annotation
-    said = annotation.__name__ if isinstance(annotation, type) else f"{annotation}"
-    for kind, cls in ((MESH, "DeviceMesh"), (GROUP, "ProcessGroup")):
-        if re.search(rf"\b{cls}\b", said):
-            return kind
-    untold = annotation in (argument.empty, Any, object) or said in ("Any", "object")
-    if untold or not hasattr(builtins, said):
-        for kind, named in ((GROUP, _GROUP), (MESH, _MESH)):
-            if named.search(argument.name):
-                return kind
-    if untold:
+    if told := _told(argument):
+        return told
+    said = _annotation(argument)
+    if not said:
         return UNTOLD
     raise InvalidArgument(
         f"{target} needs {argument.name}, which is annotated as {said}, neither a mesh nor a "
         "process group: name a function without arguments that makes the module"
     )
+
+
+def _told(argument: inspect.Parameter) -> str:
+    """What its annotation says that it is, or its name where that is not of another kind."""
+    said = _annotation(argument)
+    for kind, cls in ((MESH, "DeviceMesh"), (GROUP, "ProcessGroup")):
+        if re.search(rf"\b{cls}\b", said):
+            return kind
+    if not hasattr(builtins, said):
+        for kind, named in ((GROUP, _GROUP), (MESH, _MESH)):
+            if named.search(argument.name):
+                return kind
+    return ""
+
+
+def _annotation(argument: inspect.Parameter) -> str:
+    """As it is written; "" where it says nothing."""
+    annotation = argument.annotation
+    if annotation in (argument.empty, Any, object):
+        return ""
+    said = annotation.__name__ if isinstance(annotation, type) else f"{annotation}"
+    return "" if said in ("Any", "object") else said
 
 
 def required(function: Any) -> list[inspect.Parameter]:

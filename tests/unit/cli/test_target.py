@@ -38,6 +38,10 @@ def build_misspelt(mesh):
     return parallelize_module(build(), mesh, {"up": ColwiseParallel(), "dwn": RowwiseParallel()})
 
 
+def build_perhaps(size=8, mesh=None):
+    return build(size) if mesh is None else parallelize_module(build(size), mesh, PLAN)
+
+
 def build_over(group):
     return build()
 
@@ -135,6 +139,15 @@ def test_a_key_that_a_factorys_own_plan_skips_is_found(
     code, out, _ = run(capsys, f"{own}:build_misspelt")
     assert code == 1 and "plan-entry-unmatched  'dwn' matches no module: parallelize_module" in out
     assert "there is down" in out and "down.weight: the factory leaves it whole" in out
+
+
+def test_a_mesh_that_can_be_left_out_is_given_where_there_is_no_plan(
+    capsys: pytest.CaptureFixture[str], own: str
+) -> None:
+    code, out, _ = run(capsys, f"{own}:build_perhaps", "--whole", "*.bias")
+    assert code == 0 and "a parallelized model" in out
+    code, out, _ = run(capsys, f"{own}:build_perhaps", "--plan", f"{own}:PLAN")
+    assert code == 0 and "a plan, without ranks" in out
 
 
 def test_a_configuration_of_transformers_stands_for_its_model(

@@ -118,6 +118,21 @@ def test_what_an_argument_is_is_told_by_its_annotation_or_by_what_is_done_with_i
     assert not [note for note in notes if "taken for" in note]
 
 
+def test_an_argument_may_be_given_by_its_name_and_be_left_out(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, "ByName")
+    assert UP_DOWN in text and 'return ByName(tp_group=mesh["tp"].get_group())' in text
+    (tmp_path / "check.py").unlink()
+    text, _ = written(tmp_path, "perhaps")
+    assert UP_DOWN in text and 'return perhaps(mesh=mesh["tp"])' in text
+    assert "reference=lambda case: perhaps()," in text, "whole without it"
+    (tmp_path / "check.py").unlink()
+    text, _ = written(tmp_path, "perhaps", plan="PLAN")
+    assert UP_DOWN in text and "lambda case: perhaps()," in text
+    (tmp_path / "check.py").unlink()
+    text, _ = written(tmp_path, "Parallel", reference="perhaps")
+    assert "reference=lambda case: perhaps()," in text
+
+
 def test_what_nothing_tells_is_assumed_and_said(tmp_path: Path) -> None:
     text, notes = written(tmp_path, "Split")
     assert 'return Split(mesh["tp"])' in text
