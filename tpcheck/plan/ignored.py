@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tpcheck.figures.plan import Finding
 from tpcheck.figures.plan_causes import IgnoredKey
@@ -32,6 +34,21 @@ def ignored() -> Iterator[dict[str, str]]:
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
+
+
+def print_them() -> None:
+    """From here on each key that is skipped is a line on stderr, for the page of a failure."""
+    warnings.filterwarnings("always", message="Parallelize plan key")
+    usual = warnings.showwarning
+
+    def show(message: Any, *where: Any, **more: Any) -> None:
+        if found := _SAID.search(str(message)):
+            line = f"parallelize_module skips the plan's key {found[1]!r}: it matches no module"
+            print(line, file=sys.stderr)
+        else:
+            usual(message, *where, **more)
+
+    warnings.showwarning = show
 
 
 def findings(tree: Tree, keys: Mapping[str, str]) -> Iterator[Finding]:
