@@ -159,7 +159,7 @@ class Hunt:
         try:
             cases = stream.take(count)
         except HypothesisException as error:
-            raise InvalidArgument(f"{self.check.title}: {str(error).splitlines()[0]}") from None
+            raise InvalidArgument(str(error).splitlines()[0]) from None
         for number, (case, then) in enumerate(itertools.zip_longest(cases, cases[1:])):
             if self._result(case, then) is None:
                 stream.put_back(cases[number:])
@@ -249,11 +249,9 @@ class Hunt:
 
 
 def _no_case(check: Check, degrees: Iterable[int], dtypes: Sequence[str]) -> str:
-    own = _list(check.spec.asked(dtypes))
-    return (
-        f"{check.title}: no case exists at tp={_list(degrees)}, dtype={own}; give other degrees or "
-        "dtypes"
-    )
+    own, narrowed = _list(check.spec.asked(dtypes)), bool(check.spec.dims)
+    others = "degrees, dtypes or dims=" if narrowed else "degrees or dtypes"
+    return f"no case exists at tp={_list(degrees)}, dtype={own}; give other {others}"
 
 
 def _cost(result: CaseResult) -> int:

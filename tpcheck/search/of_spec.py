@@ -4,9 +4,10 @@ integers and modes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from typing import Any
 
+from hypothesis import reject
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -14,6 +15,10 @@ from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.space import Space
 from tpcheck.spec import Spec
+
+#: Draws of a narrowed spec, all of which can't be, after which there is no case. With fewer, a
+#: degree with few cases is said to have none; with more, one without any takes half a minute.
+IN_VAIN = 200
 
 
 def cases_of(spec: Spec, space: Space) -> SearchStrategy[Case]:
@@ -32,7 +37,7 @@ def cases_of(spec: Spec, space: Space) -> SearchStrategy[Case]:
                 f"return a Hypothesis strategy, as tpcheck.strategies.cases(...) is"
             )
         if spec.dims or spec.dtypes:
-            strategy = strategy.map(partial(_narrowed, spec)).filter(partial(_can_be, spec))
+            strategy = _narrowed(spec, strategy, _Tries())
         if spec.linear and spec.norm is None:
             strategy = st.tuples(strategy, _OFTEN).map(_perhaps_integers)
         if modes := spec.usual_modes:
@@ -57,18 +62,32 @@ def cases_of(spec: Spec, space: Space) -> SearchStrategy[Case]:
     return st.sampled_from(list(spec.cases))
 
 
-def _narrowed(spec: Spec, drawn: object) -> Case:
-    """A case that is as the spec's own `dims` and `dtypes` say.
+@dataclass
+class _Tries:
+    """How many cases of a strategy were drawn that can't be; None once one can."""
+
+    in_vain: int | None = 0
+
+
+@st.composite
+def _narrowed(draw: Any, spec: Spec, strategy: SearchStrategy[Any], tries: _Tries) -> Case:
+    """Cases that are as the spec's own `dims` and `dtypes` say, and can be.
 
     Raises:
-        InvalidArgument: it is not: `cases` has drawn it by something else.
+        InvalidArgument: `cases` has drawn one by something else.
     """
-    case = required(drawn)
+    if tries.in_vain == IN_VAIN:
+        draw(st.nothing())
+    case = required(draw(strategy))
     if (why := spec.lacks(case)) is not None:
         raise InvalidArgument(
             f"spec {spec.name!r} draws a case of {why}: dims= and dtypes= are for specs whose "
             "cases(space) returns strategies.cases(space, …)"
         )
+    if not _can_be(spec, case):
+        tries.in_vain = None if tries.in_vain is None else tries.in_vain + 1
+        reject()
+    tries.in_vain = None
     return case
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tpcheck import Case, specs, strategies
 from tpcheck.errors import InvalidArgument
 from tpcheck.search.drawing import sample
-from tpcheck.search.of_spec import cases_of
+from tpcheck.search.of_spec import IN_VAIN, cases_of
 from tpcheck.space import Space
 from tpcheck.spec import Spec
 
@@ -52,6 +52,19 @@ def test_what_depends_on_a_dim_follows_it_and_cases_that_can_not_be_are_left_out
     both = drawn(replace(specs.attention(), dims=pairs), Space((2,)))
     assert {(c["heads"], c["kv_heads"]) for c in both} == {(8, 2), (16, 4)}
     assert not any(name.startswith("_") for case in both for name in case.dims)
+
+
+def test_dims_of_which_no_case_can_be_are_given_up_soon() -> None:
+    asked = []
+
+    def never(case: Case) -> str:
+        asked.append(case)
+        return "it can't be"
+
+    assert drawn(replace(specs.mlp(), dims={"bias": True}, requires=never)) == []
+    assert len(asked) == IN_VAIN
+    seldom = replace(specs.mlp(), dims={"bias": True}, requires=lambda case: case.seed % 3 or None)
+    assert len(drawn(seldom)) == 40, "one that can be is enough to go on"
 
 
 def test_a_run_draws_those_of_its_dtypes_that_it_asks_for() -> None:
