@@ -68,10 +68,7 @@ _OWN_PLAN = re.compile(r"^    _tp_plan = \{\s*[\"']", re.MULTILINE)
 
 def plan_of(model_type: str) -> dict[str, str]:
     """The plan of a tiny model of an architecture, its head's among it."""
-    cls, config = model_of(model_type)
-    with torch.device("meta"):
-        model: Any = cls(config)
-    return dict(model.tp_plan or {})
+    return dict(on_meta(model_of(model_type)[1]).tp_plan or {})
 
 
 def styles(model_type: str) -> set[str]:
@@ -99,14 +96,14 @@ def model_of(model_type: str) -> tuple[type[nn.Module], Any]:
     return _first_that_runs(functools.partial(_config, model_type, own) for own in VARIANTS)
 
 
-def parameters(config: Any) -> int:
-    """How many the model of a configuration has; nothing is allocated.
+def on_meta(config: Any) -> Any:
+    """The model of a configuration, of which nothing is allocated.
 
     Raises:
         CantBuild: no model class takes it.
     """
     with torch.device("meta"):
-        return sum(p.numel() for p in _model_class(type(config))(config).parameters())
+        return _model_class(type(config))(config)
 
 
 def smaller(config: Any) -> dict[str, Any]:

@@ -33,8 +33,11 @@ def of_transformers(factory: Factory, made: Any) -> Written:
         InvalidArgument: it ships no plan, its heads don't divide, or it is large and can't be made
             small.
     """
+    from transformers.utils import logging
+
     from tpcheck.adapters.transformers import apply_tp_plan
 
+    logging.set_verbosity_error()  # it would say the same of each model that is built
     is_model = isinstance(made, nn.Module)
     config = made.config if is_model else made
     vocab = str(_vocab(config))
@@ -83,7 +86,12 @@ def is_of_transformers(made: Any) -> bool:
 def _small(factory: Factory, config: Any) -> tuple[dict[str, Any], list[str]]:
     """The sizes with which a configuration is small, none where it is so already, and what is said
     of that."""
-    count = tiny.parameters(config)
+    model = called(factory.target, tiny.on_meta, config)
+    if not getattr(model, "tp_plan", None):
+        raise InvalidArgument(
+            f"{type(model).__name__} ships no tp_plan: name a function that makes it, and --plan"
+        )
+    count = sum(parameter.numel() for parameter in model.parameters())
     if count <= LARGE:
         return {}, []
     try:
@@ -123,7 +131,12 @@ def _arguments(sizes: Mapping[str, Any]) -> list[str]:
 
 
 def _vocab(config: Any) -> int:
-    size = getattr(config, "vocab_size", None)
-    if not isinstance(size, int):
-        raise InvalidArgument(f"{type(config).__name__} has no vocab_size: it takes no token ids")
-    return size
+    size, name = getattr(config, "vocab_size", None), type(config).__name__
+    if isinstance(size, int):
+        return size
+    inner = getattr(config, "text_config", None)
+    if isinstance(getattr(inner, "vocab_size", None), int):
+        raise InvalidArgument(
+            f"{name} is of a model that takes more than token ids: name {type(inner).__name__}"
+        )
+    raise InvalidArgument(f"{name} has no vocab_size: it takes no token ids")

@@ -153,6 +153,21 @@ def test_a_configuration_of_released_sizes_is_made_small(tmp_path: Path) -> None
     assert note.startswith("transformers:LlamaConfig has 6,738,415,616 parameters, and every rank")
 
 
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("BertConfig", "^BertLMHeadModel ships no tp_plan: name a function that makes it, and --p"),
+        ("CLIPVisionConfig", "^CLIPVisionConfig has no vocab_size: it takes no token ids$"),
+        ("Gemma3Config", "takes more than token ids: name Gemma3TextConfig$"),
+        ("AutoConfig", "AutoConfig is designed to be instantiated using"),
+    ],
+)
+def test_a_configuration_without_a_check_is_a_line(tmp_path: Path, target: str, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words) as caught:
+        write(f"transformers:{target}", None, None, (), tmp_path / "check.py")
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_a_class_of_models_is_built_of_its_configuration(tmp_path: Path) -> None:
     file, _ = write("transformers:LlamaForCausalLM", None, None, (), tmp_path / "check.py")
     cls = "LlamaForCausalLM"
