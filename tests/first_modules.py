@@ -158,6 +158,11 @@ def of_hidden(hidden: int) -> nn.Module:
     return nn.Linear(hidden, hidden)
 
 
+def of_layers(layers: Any) -> nn.Module:
+    """It is a number, of which this makes nothing."""
+    return MLP()
+
+
 def of_sizes(sizes: Any) -> nn.Module:
     return nn.Linear(sizes.hidden, sizes.hidden)
 

@@ -39,6 +39,11 @@ ASSUMED = (
     "{} is taken for a mesh; where it is a process group, annotate it as ProcessGroup, or call it "
     "group"
 )
+#: What is said of one with which nothing is sharded, whatever it is.
+NEITHER = (
+    "{0} of {1} is not said to be a mesh or a process group, and given either, nothing is sharded: "
+    "name a function without arguments that makes the module, or annotate {0}"
+)
 _WORDS = {MESH: "mesh", GROUP: "process group"}
 #: What such weights are called.
 _FUSED = re.compile(r"qkv|gate_?up|up_?gate|w1_?3|query_key_value|in_proj|c_attn|fused|kv_proj")
@@ -50,11 +55,13 @@ class Written:
 
     Args:
         runs: whether the candidate's forward ran where it was read.
+        sharded: whether it shards a parameter.
     """
 
     text: str
     notes: tuple[str, ...] = ()
     runs: bool = True
+    sharded: bool = True
 
 
 @dataclass(frozen=True)
@@ -176,7 +183,7 @@ def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[s
     if not params:
         notes.append("no parameter of it is sharded")
     written = of_lines(factory.target, first, [*body, "", "", *spec, check], notes)
-    return replace(written, runs=found.runs)
+    return replace(written, runs=found.runs, sharded=bool(params))
 
 
 def of_untold(factory: Factory, reference: Factory | None, inputs: Sequence[str]) -> Written:
@@ -184,7 +191,7 @@ def of_untold(factory: Factory, reference: Factory | None, inputs: Sequence[str]
     with the one that it can be built with, and with which its forward runs.
 
     Raises:
-        InvalidArgument: with neither of them.
+        InvalidArgument: with neither of them, or with both, and neither shards anything.
     """
     made, why = dict[str, Written](), list[str]()
     for takes in (MESH, GROUP):
@@ -195,9 +202,11 @@ def of_untold(factory: Factory, reference: Factory | None, inputs: Sequence[str]
     if not made:
         raise InvalidArgument(f"{factory.argument} of {factory.target}: {'; '.join(why)}")
     able = {takes: one for takes, one in made.items() if one.runs} or made
-    takes, written = next(iter(able.items()))
+    written = next(iter(able.values()))
     if len(able) == 1:
         return written
+    if not written.sharded:
+        raise InvalidArgument(NEITHER.format(factory.argument, factory.target))
     return replace(written, notes=(*written.notes, ASSUMED.format(factory.argument)))
 
 

@@ -194,6 +194,7 @@ def test_inputs_can_be_told(tmp_path: Path) -> None:
         ("sized", {}, "needs hidden, inner: name a function without arguments"),
         ("of_hidden", {}, "needs hidden, which is annotated as int, neither a mesh nor a process"),
         ("of_sizes", {}, "sizes of .*: given a mesh, .* AttributeError.*; given a process group, "),
+        ("of_layers", {}, "layers of .*:of_layers is not said to be a mesh or a process group"),
         ("huge", {"plan": "PLAN"}, "huge makes more than .* GB of tensors, and its check would"),
         ("many", {}, "many makes more than .* GB of tensors, and its check would"),
         ("number", {}, "number makes a int, and nothing says"),
