@@ -66,7 +66,7 @@ class _Ceiling(TorchDispatchMode):
             raise InvalidArgument(
                 f"{self.target} makes more than {self.most / 10**9:.2g} GB of tensors, and its "
                 f"check would hold them some {HELD} times over: name a function that makes it with "
-                "small sizes"
+                "small sizes, or that returns a transformers configuration, which is made small"
             )
 
 
