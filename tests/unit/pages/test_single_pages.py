@@ -94,6 +94,18 @@ def test_the_page_of_failures_has_the_sample_of_the_first_check() -> None:
     assert not same([*lines[:-1], "  reproduce      tpcheck replay 000000"], list(shown[0]))
 
 
+def test_the_page_of_orders_names_the_lines_of_the_collectives_that_it_shows() -> None:
+    """Its sample is of a deadlock that the page does not run: the lines at least are there."""
+    sample = next(b for b in blocks(text("docs/orders.md")) if b.language == "text").text
+    source = text("fixtures/compositions/moe.py").splitlines()
+    said = re.findall(
+        r"(\w+) float64\[[^\]]*\] over ranks \S+ in backward of mlp at\s+moe\.py:(\d+)", sample
+    )
+    assert len(said) == 2
+    for collective, line in said:
+        assert f"dist.{collective}" in source[int(line) - 1]
+
+
 def test_the_page_of_diagnoses_has_each_code_once() -> None:
     given = [name.strip("`") for name in sections("docs/diagnoses.md", "###")]
     assert sorted(given) == sorted(code.value for code in Code)
