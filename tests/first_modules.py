@@ -3,11 +3,12 @@ each rank, and wrong ones."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -56,8 +57,7 @@ class Gated(nn.Module):
 
 def gated_in_part(mesh: Any) -> nn.Module:
     plan = {"gate_up": ColwiseParallel(output_layouts=Replicate()), "dwn": RowwiseParallel()}
-    with warnings.catch_warnings(action="ignore"):
-        return parallelize_module(Gated(), mesh["tp"], plan)
+    return parallelize_module(Gated(), mesh["tp"], plan)
 
 
 PLAN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
@@ -104,6 +104,77 @@ def only_two(mesh: Any) -> nn.Module:
     if mesh.size() != 2:
         raise ValueError("two ranks")
     return by_mesh(mesh)
+
+
+class Spread(Parallel):
+    """Its argument is a process group, and neither its name nor an annotation says so."""
+
+    def __init__(self, where: Any) -> None:
+        super().__init__(where)
+
+
+def over(where: Any) -> nn.Module:
+    """The same of a mesh."""
+    return Parallel(where.get_group())
+
+
+def annotated(where: ProcessGroup) -> nn.Module:
+    return Parallel(where)
+
+
+def on_mesh(group: DeviceMesh) -> nn.Module:
+    return Parallel(group.get_group())
+
+
+class Split(nn.Module):
+    """x [..., 8] → [..., 16 / ranks]: of its argument it asks what both a mesh and a group say."""
+
+    def __init__(self, ranks: Any) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 16 // ranks.size())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(x)
+
+
+class ByName(Parallel):
+    """Its group has a default before it, and is given by its name."""
+
+    def __init__(self, hidden: int = 8, *, tp_group: Any) -> None:
+        super().__init__(tp_group)
+
+
+def perhaps(hidden: int = 8, mesh: DeviceMesh | None = None) -> nn.Module:
+    """Whole without a mesh."""
+    return MLP() if mesh is None else parallelize_module(MLP(), mesh, PLAN)
+
+
+class SplitOver(Split):
+    def __init__(self, tp_group: Any) -> None:
+        super().__init__(tp_group)
+
+
+def of_hidden(hidden: int) -> nn.Module:
+    return nn.Linear(hidden, hidden)
+
+
+def of_layers(layers: Any) -> nn.Module:
+    """It is a number, of which this makes nothing."""
+    return MLP()
+
+
+def of_sizes(sizes: Any) -> nn.Module:
+    return nn.Linear(sizes.hidden, sizes.hidden)
+
+
+def huge() -> nn.Module:
+    """4 TB."""
+    return nn.Linear(2**20, 2**20, bias=False)
+
+
+def many(group: Any) -> nn.Module:
+    """The same in pieces of 64 MB, which nobody fills."""
+    return nn.ParameterList([nn.Parameter(torch.empty(2**12, 2**12)) for _ in range(64000)])
 
 
 class Tokens(nn.Module):
@@ -154,3 +225,10 @@ def llama() -> Any:
         hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, head_dim=4, vocab_size=32,
     )  # fmt: skip
+
+
+def mistral() -> Any:
+    """Of the released size, 7 B parameters, with 8 K/V heads for 32 heads."""
+    from transformers import MistralConfig
+
+    return MistralConfig(sliding_window=7)

@@ -83,7 +83,8 @@ class Check:
         plan: the plan that the candidate is built by, as `tpcheck.audit` takes it, or case → plan.
             It is audited on the reference, without ranks, and held against the parameters that
             each rank has; a finding is a mismatch of kind `sharding`.
-        overrides: callables that replace the spec's for this candidate (`finalize=…`, `layout=…`).
+        overrides: fields of the spec for this candidate: its own callables (`finalize=…`,
+            `layout=…`), or what narrows or widens the cases (`dims=…`, `dtypes=…`, `degrees=…`).
         processes: whether the candidate keeps something in global variables (process groups, say),
             so that ranks can't share a process, or sends and receives, which threads can't: under
             the threads engine it runs on real ranks.

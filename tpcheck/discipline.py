@@ -14,11 +14,15 @@ class Kernel:
         overwrites: inputs that it may change.
         constants: inputs that take no gradient.
         opcheck: whether ops of `torch.library` go through `torch.library.opcheck`.
+        memory, families, degrees: what its cases may have of these; empty for any.
     """
 
     overwrites: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
     opcheck: bool = True
+    memory: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    degrees: tuple[int, ...] = ()
 
     def changed(self, inputs: Iterable[str]) -> set[int]:
         """The places of the inputs that it may change."""

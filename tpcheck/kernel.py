@@ -22,7 +22,7 @@ from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
 from tpcheck.given import is_name, is_whole, require_some
 from tpcheck.layout import Layout
-from tpcheck.spec import Spec
+from tpcheck.spec import Spec, values_of
 from tpcheck.tensors.names import UPSTREAM
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def kernel_check(
         fn: (tensors, in the order of `arguments`) → a tensor, a tuple, or a dict of tensors.
         reference: the same function in plain torch; it is run in float64.
         arguments: name → what it is.
-        sizes: name of a size → a Hypothesis strategy of it, a number, or a function of the sizes so
-            far. By default 0 to 5 for the first dim of more than one, and for others what lies
-            around powers of two up to 64.
+        sizes: name of a size → a Hypothesis strategy of it, a number, a list of numbers, or a
+            function of the sizes so far. By default 0 to 5 for the first dim of more than one, and
+            for others what lies around powers of two up to 64.
         overwrites: arguments that the function may change, and upstream gradients, as "d output".
             None is expanded in memory then, or two the same tensor.
         memory: how tensors may be laid out, of `case.MEMORY_FORMATS`; what a kernel refuses is left
@@ -75,7 +75,7 @@ def kernel_check(
         opcheck: whether ops of `torch.library` that the function is, or calls, go through
             `torch.library.opcheck`.
         options: keyword argument of function and reference → what it is, as in `sizes`: a strategy,
-            a number, flag or text, or a function of the sizes so far.
+            a number, flag or text, a list of these, or a function of the sizes so far.
         degrees: on how many ranks a function may run that communicates, over the default group; a
             run asks for some of them. A size may be a function of `sizes["tp"]` then, as
             `strategies.multiples("tp")` is.
@@ -122,9 +122,17 @@ def kernel_check(
         inputs=lambda case, draw: {k: a.draw(k, case, draw) for k, a in arguments.items()},
         layout=lambda case: layout or Layout(),
         degrees=degrees if degrees == (1,) else (),
+        dims={key: how for key, how in drawn.items() if values_of(how)},
         rounding=None if rounding is None else given(rounding),
     )
-    rules = Kernel(tuple(overwrites), tuple(names[i] for i in constants), opcheck)
+    rules = Kernel(
+        tuple(overwrites),
+        tuple(names[i] for i in constants),
+        opcheck,
+        memory=tuple(formats),
+        families=tuple(families),
+        degrees=degrees,
+    )
     return Check(spec, Subject(fn, tuple(options or ())), name=name, kernel=rules, witness=witness)
 
 

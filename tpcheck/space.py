@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from tpcheck.case import DTYPES
 from tpcheck.errors import InvalidArgument, shown
@@ -16,6 +17,9 @@ from tpcheck.given import is_whole
 class Space:
     """What a run asks for: degrees, dtypes, and how many ranks there are.
 
+    Args:
+        dims: dim → what it is, in the place of what a strategy says of it (`Spec.dims`).
+
     Raises:
         InvalidArgument: nothing can be drawn from it.
     """
@@ -23,6 +27,7 @@ class Space:
     degrees: tuple[int, ...] = (2, 4)
     dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16")
     ranks: int = 4
+    dims: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not is_whole(self.ranks, 1):
@@ -31,6 +36,8 @@ class Space:
             if not isinstance(getattr(self, name), (tuple, list)):
                 given = shown(getattr(self, name))
                 raise InvalidArgument(f"{name}={given} is not a tuple, as in degrees=(2, 4)")
+        if not isinstance(self.dims, Mapping):
+            raise InvalidArgument(f"dims={shown(self.dims)} is not an object of name → what")
         for dtype in self.dtypes:
             if dtype not in DTYPES:
                 raise InvalidArgument(f"dtype {shown(dtype)} is not one of {', '.join(DTYPES)}")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.case import MODEL_FORMATS, MODES, Case
-from tpcheck.errors import InvalidArgument, let_through, shown
+from tpcheck.case import DTYPES, MODEL_FORMATS, MODES, Case, Dim
+from tpcheck.errors import InvalidArgument, let_through, listed, shown
 from tpcheck.given import A_NAME, are_modules, demand, demand_callables, is_name, is_whole
 from tpcheck.layout import Layout
 from tpcheck.norm import Norm
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Reference = Callable[..., Any]
 
 DP_GRADIENTS = ("local", "mean", "sum")
+#: The modes in which parameters take no gradient.
+FROZEN = ("frozen", "all-frozen")
 
 
 def _is_installed(package: str) -> bool:
@@ -35,6 +37,24 @@ def _is_installed(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):  # ".x", or a module without a spec
         return package in sys.modules
+
+
+def values_of(how: object) -> tuple[Any, ...]:
+    """The values of a dim that is a value, or a list of them; none of anything that draws."""
+    if isinstance(how, (list, tuple)):
+        return tuple(how)
+    return (how,) if isinstance(how, Dim) else ()
+
+
+def outside(name: str, has: object, allowed: Sequence[object]) -> str:
+    """`memory=expanded, which is not one of contiguous, sliced`."""
+    return f"{name}={has}, which is not one of {listed(map(str, allowed))}"
+
+
+def _is_drawn(how: object) -> bool:
+    """Whether a dim can be drawn by it: a strategy is told by what Hypothesis asks of it, which
+    ranks need not load."""
+    return bool(values_of(how)) or callable(how) or hasattr(how, "do_draw")
 
 
 @dataclass(frozen=True)
@@ -86,6 +106,11 @@ class Spec:
             them. Empty for all that `cases` draws.
         modes: what half of the cases have, besides training of everything: any of
             `tpcheck.case.MODES`.
+        dims: dim → what it is, in the place of what `cases` says of it: a value, a list of values,
+            the dullest first, a strategy, or a function of the dims drawn so far. For specs whose
+            `cases` are drawn by `tpcheck.strategies.cases`, as those of all ready ones are.
+        dtypes: those that it has. A run draws those that it asks for among them, and all of them
+            where it asks for none of them; empty for any.
     """
 
     name: str
@@ -110,6 +135,8 @@ class Spec:
     modes: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
     memory: tuple[str, ...] = ()
+    dims: Mapping[str, Any] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         demand(self, "name", is_name(self.name), A_NAME)
@@ -128,15 +155,16 @@ class Spec:
         demand(self, "norm", norm, "a Norm, as in Norm(order=2.0), or None")
         training = self.training is None or isinstance(self.training, Training)
         demand(self, "training", training, "a Training, as in Training(adamw, steps=2), or None")
-        for field in ("overwrites", "constants"):
-            names = isinstance(given := getattr(self, field), tuple) and all(map(is_name, given))
-            demand(self, field, names, "a tuple of names of tensors")
-        for field, known in (("modes", MODES[1:]), ("memory", MODEL_FORMATS)):
-            some = isinstance(given := getattr(self, field), tuple) and all(
+        for name in ("overwrites", "constants"):
+            names = isinstance(given := getattr(self, name), tuple) and all(map(is_name, given))
+            demand(self, name, names, "a tuple of names of tensors")
+        for name, known in (("modes", MODES[1:]), ("memory", MODEL_FORMATS), ("dtypes", DTYPES)):
+            some = isinstance(given := getattr(self, name), tuple) and all(
                 one in known for one in given
             )
             some = some and len(set(given)) == len(given)
-            demand(self, field, some, f"a tuple of {', '.join(known)}")
+            demand(self, name, some, f"a tuple of {', '.join(known)}")
+        self._require_dims(listed)
         if self.linear and self.constants:
             raise InvalidArgument(
                 f"Spec(constants=…) of {self.name!r}: with linear=True every factor is drawn, "
@@ -146,6 +174,42 @@ class Spec:
             given = shown(self.dp_gradients)
             allowed = ", ".join(DP_GRADIENTS)
             raise InvalidArgument(f"Spec(dp_gradients={given}) is not one of {allowed}")
+
+    def _require_dims(self, listed: bool) -> None:
+        named = isinstance(self.dims, Mapping) and all(map(is_name, self.dims))
+        what = "a mapping of dims to a value, a list of values, a strategy or a function of dims"
+        demand(self, "dims", named and all(map(_is_drawn, self.dims.values())), what)
+        for name in ("dims", "dtypes"):
+            if listed and getattr(self, name):
+                raise InvalidArgument(
+                    f"Spec({name}=…) of {self.name!r}: its cases are a list, which says that "
+                    "itself; take cases out of the list"
+                )
+
+    @property
+    def usual_modes(self) -> tuple[str, ...]:
+        """Those of its modes that its cases may have: a norm, an optimizer, and what makes
+        gradients whole may take all of them for granted."""
+        whole = any(part is not None for part in (self.norm, self.training, self.finalize))
+        return tuple(mode for mode in self.modes if not (whole and mode in FROZEN))
+
+    def asked(self, dtypes: Sequence[str]) -> tuple[str, ...]:
+        """Those of its dtypes that a run draws which asks for these."""
+        return tuple(d for d in dtypes if d in self.dtypes) or self.dtypes or tuple(dtypes)
+
+    def lacks(self, case: Case) -> str | None:
+        """What of a case is not as `dims` and `dtypes` say, or None."""
+        for name, how in self.dims.items():
+            if name.startswith("_"):
+                continue
+            values = values_of(how)
+            if name not in case.dims:
+                return f"no dim {name!r}"
+            if values and case[name] not in values:
+                return outside(name, case[name], values)
+        if self.dtypes and case.dtype not in self.dtypes:
+            return outside("dtype", case.dtype, self.dtypes)
+        return None
 
     def cannot_run(self) -> str | None:
         """Why nothing of this spec can run here, or None.

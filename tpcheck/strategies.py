@@ -7,9 +7,8 @@ dullest case: two ranks, float64, the smallest dims, one contiguous microbatch.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import reject
 from hypothesis import strategies as st
@@ -17,20 +16,18 @@ from hypothesis.strategies import SearchStrategy
 
 from tpcheck.case import DTYPES, FAMILIES, MEMORY_FORMATS, MODEL_FORMATS, Case, Dim
 from tpcheck.configurations import ALL, Models, chosen
-from tpcheck.errors import InvalidArgument, shown
+from tpcheck.errors import InvalidArgument, did_you_mean, shown
 from tpcheck.given import is_whole, require_some
 from tpcheck.space import Space
-
-if TYPE_CHECKING:
-    from tpcheck.spec import Spec
 
 Dims = dict[str, Any]
 #: How many microbatches a case usually has. In one of so many cases of two it has five, since some
 #: faults begin at a later call. The seed says which: a choice of its own that changes little costs
 #: a hunt, which tries each, its way up.
 USUAL, SELDOM, MANY = (1, 1, 2), 6, 5
-# A dim is a strategy, a constant, or a function of the dims drawn so far (mesh axes among them).
-DimStrategy = SearchStrategy[Any] | Dim | Callable[[Dims], Any]
+# A dim is a strategy, a constant, a list of values, or a function of the dims drawn so far (mesh
+# axes among them).
+DimStrategy = SearchStrategy[Any] | Dim | list[Any] | Callable[[Dims], Any]
 
 
 @st.composite
@@ -50,7 +47,9 @@ def cases(
 
     Args:
         space: what the run asks for.
-        dims: name → strategy, constant, or a function of the dims so far (`d["tp"]` included).
+        dims: name → strategy, constant, a list of values, the dullest first, or a function of the
+            dims so far (`d["tp"]` included). A name that begins with `_` is drawn for others to
+            depend on, and is no dim of the case.
         valid: dims → whether they fit together; others are thrown away.
         axes: further mesh axes that every case has, outermost first, and the sizes that each may
             have, as in `{"pp": (2,)}`; tp stays innermost. By default part of the cases have
@@ -64,10 +63,11 @@ def cases(
             none has no case.
 
     Raises:
-        InvalidArgument: a format or a family that is not known.
+        InvalidArgument: a format or a family that is not known, or `space.dims` names no dim.
     """
     require_some("memory", memory, MEMORY_FORMATS)
     require_some("families", families, FAMILIES)
+    dims = _with(space.dims, dims)
     meshes = space.meshes() if axes is None else space.meshes_of(axes)
     mesh = draw(st.sampled_from(meshes) if meshes else st.nothing())
     dtype = draw(st.sampled_from([d for d in DTYPES if d in space.dtypes]))
@@ -75,6 +75,7 @@ def cases(
     if among is not None:
         sets = list(among(drawn))
         one = draw(st.sampled_from(sets) if sets else st.nothing())
+        _require_free(space.dims, one)
         dims = {**one, **dims, **one}  # first, so that others may depend on them
     _draw_dims(draw, dims, drawn)
     _require(valid is None or valid(drawn))
@@ -83,7 +84,7 @@ def cases(
     if microbatches is None and count == max(USUAL) and seed % SELDOM == SELDOM - 1:
         count = MANY
     return Case(
-        dims={k: v for k, v in drawn.items() if k not in ("dp", *mesh)},
+        dims={k: v for k, v in drawn.items() if k not in ("dp", *mesh) and not k.startswith("_")},
         dtype=dtype,
         mesh=mesh,
         seed=seed,
@@ -118,7 +119,7 @@ def kernel_cases(
     several = st.sampled_from(sorted(degrees)) if degrees else st.nothing()
     degree = degrees[0] if len(degrees) == 1 else draw(several)
     drawn: Dims = {"tp": degree}
-    _draw_dims(draw, sizes, drawn)
+    _draw_dims(draw, _with(space.dims, sizes), drawn)
     _require(valid(drawn))
     return Case(
         dims={name: value for name, value in drawn.items() if name != "tp"},
@@ -133,6 +134,22 @@ def kernel_cases(
     )
 
 
+def _with(given: Mapping[str, Any], dims: Mapping[str, DimStrategy]) -> Mapping[str, DimStrategy]:
+    """The dims, some of them as a spec narrows or widens them, in their own order."""
+    for name in given:
+        if name not in dims:
+            raise InvalidArgument(f"Spec(dims=…) names {name!r}{did_you_mean(name, dims)}")
+    return {**dims, **{n: list(h) if isinstance(h, tuple) else h for n, h in given.items()}}
+
+
+def _require_free(given: Mapping[str, Any], one: Dims) -> None:
+    """Raises where `among` says what a spec's `dims` say, too."""
+    if both := [name for name in given if name in one]:
+        raise InvalidArgument(
+            f"Spec(dims=…) names {both[0]!r}, which comes with the model: give models= or dims="
+        )
+
+
 def _require(fits: bool) -> None:
     if not fits:
         reject()
@@ -142,6 +159,8 @@ def _draw_dims(draw: Any, dims: Mapping[str, DimStrategy], drawn: Dims) -> None:
     """Adds each dim to those that are drawn."""
     for name, asked in dims.items():
         how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
+        if isinstance(asked, list):
+            how = st.sampled_from(asked)
         drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
 
 
@@ -184,77 +203,6 @@ def model_widths(models: Models = ALL, *, divided: int = 64) -> SearchStrategy[i
             f"that divides {', '.join(map(str, sorted(own))) or 'their widths'}"
         )
     return st.sampled_from(sorted(width // divided for width in own))
-
-
-def of(spec: Spec, space: Space) -> SearchStrategy[Case]:
-    """The strategy of a spec's cases in this space.
-
-    Raises:
-        InvalidArgument: `cases` is neither a function nor a list of cases, or a case in the list
-            needs more ranks than there are.
-    """
-    if callable(spec.cases):
-        strategy = spec.cases(space)
-        if not isinstance(strategy, SearchStrategy):
-            raise InvalidArgument(
-                f"spec {spec.name!r}: cases(space) returned {type(strategy).__name__}; "
-                f"return a Hypothesis strategy, as tpcheck.strategies.cases(...) is"
-            )
-        if spec.linear and spec.norm is None:
-            strategy = st.tuples(strategy, _OFTEN).map(_perhaps_integers)
-        if modes := _modes(spec):
-            drawn = st.one_of(st.just("train"), st.sampled_from(modes))
-            # the last choice: were it the first one, cases would be less unlike each other
-            strategy = st.tuples(strategy, drawn).map(_in_mode)
-        return strategy
-    if not isinstance(spec.cases, Sequence) or not spec.cases:
-        raise InvalidArgument(
-            f"spec {spec.name!r}: cases is neither a function nor a list of cases"
-        )
-    for case in spec.cases:
-        if not isinstance(case, Case):
-            given = type(case).__name__
-            raise InvalidArgument(f"spec {spec.name!r}: cases holds a {given}, not a Case")
-        if case.world_size > space.ranks:
-            raise InvalidArgument(
-                f"spec {spec.name!r}: a listed case needs {case.world_size} ranks "
-                f"({case.describe()}) and the engine has {space.ranks}; "
-                f"give --ranks {case.world_size}"
-            )
-    return st.sampled_from(list(spec.cases))
-
-
-def _modes(spec: Spec) -> list[str]:
-    """Those of the spec that its cases may have: a norm, an optimizer, and what makes gradients
-    whole may take all of them for granted."""
-    whole = any(part is not None for part in (spec.norm, spec.training, spec.finalize))
-    return [mode for mode in spec.modes if not (whole and mode in ("frozen", "all-frozen"))]
-
-
-def _in_mode(drawn: tuple[Case, str]) -> Case:
-    return dataclasses.replace(required(drawn[0]), mode=drawn[1])
-
-
-_OFTEN = st.sampled_from([False, False, True])
-
-
-def _perhaps_integers(drawn: tuple[Case, bool]) -> Case:
-    case, integers = required(drawn[0]), drawn[1]
-    return dataclasses.replace(case, integers=True, magnitude=0) if integers else case
-
-
-def required(case: object) -> Case:
-    """What a strategy drew, which must be a case.
-
-    Raises:
-        InvalidArgument: it is something else.
-    """
-    if not isinstance(case, Case):
-        raise InvalidArgument(
-            f"the strategy of cases draws a {type(case).__name__}, not a Case; give one as "
-            "tpcheck.strategies.cases(...) is"
-        )
-    return case
 
 
 def sizes(low: int = 1, high: int = 9) -> SearchStrategy[int]:

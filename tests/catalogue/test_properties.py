@@ -6,7 +6,6 @@ import pytest
 
 from fixtures.mutants import MUTANTS
 from tests import ROOT
-from tpcheck import strategies
 from tpcheck.case import Case
 from tpcheck.check import Check, dp_can_be
 from tpcheck.engines.engine import Engine
@@ -16,6 +15,7 @@ from tpcheck.runner.runner import Runner
 from tpcheck.search import drawing
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus
+from tpcheck.search.of_spec import cases_of
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.space import Space
@@ -50,7 +50,7 @@ def test_property(gloo: Engine, corpus: Corpus, name: str) -> None:
 def draw(check: Check, count: int) -> list[Case]:
     """`count` different random cases of a check."""
     cases: list[Case] = []
-    drawing.each(strategies.of(check.spec, Space()), count, "11", cases.append)
+    drawing.each(cases_of(check.spec, Space()), count, "11", cases.append)
     return list({case.canonical(): case for case in cases}.values())
 
 

@@ -23,7 +23,7 @@ def refresh(page: Path) -> None:
                 (folder / block.file).write_text(block.text)
             for command in filter(lambda command: command.runs, block.commands):
                 code, printed = run(command, folder)
-                elided = "…" in map(str.strip, command.shown or ())
+                elided = any(line.endswith("…") for line in command.shown or ())
                 for difference in differs(command, code, printed):
                     print(f"{page.name} {difference}\n")
                     if command.shown is not None and not elided:

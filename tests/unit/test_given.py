@@ -101,6 +101,8 @@ WHOLE: dict[type, dict[str, Any]] = {
 FINE: dict[tuple[type, str], set[str]] = {
     (Spec, "preload"): {"list of text"},
     (Spec, "reference"): {"none"},
+    (Spec, "dims"): {"mapping"},
+    (Space, "dims"): {"mapping"},
     (Check, "plan"): set(ODD),
     (Mutant, "plan"): set(ODD),
     (Mutant, "mechanism"): {"giant"},

@@ -21,6 +21,7 @@ from tpcheck.norm import Norm
 from tpcheck.oracle.pose import pose
 from tpcheck.oracle.reference import build_reference
 from tpcheck.search import drawing
+from tpcheck.search.of_spec import cases_of
 from tpcheck.search.stream import Stream
 from tpcheck.space import Space
 from tpcheck.spec import Spec
@@ -96,7 +97,7 @@ def test_a_spec_says_how_many_microbatches_there_may_be() -> None:
 
 def test_cases_are_in_the_modes_that_a_spec_has() -> None:
     def modes(spec: Spec) -> Counter[str]:
-        return Counter(case.mode for case in Stream(strategies.of(spec, ALL), "modes").take(60))
+        return Counter(case.mode for case in Stream(cases_of(spec, ALL), "modes").take(60))
 
     usual = modes(specs.row_linear())
     assert set(usual) == set(MODES) and max(usual, key=usual.__getitem__) == "train"
@@ -112,7 +113,7 @@ def test_every_drawn_case_can_be(name: str) -> None:
     spec: Spec = SPECS[name]()
 
     @QUICK
-    @given(strategies.of(spec, ALL))
+    @given(cases_of(spec, ALL))
     def check(case: Case) -> None:
         assert case.world_size <= 4 and case.tp in ALL.degrees and case.dtype in ALL.dtypes
         assert spec.requires is None or spec.requires(case) is None
@@ -127,7 +128,7 @@ def test_every_drawn_case_can_be(name: str) -> None:
 
 def test_a_drawn_case_can_be_posed() -> None:
     @settings(QUICK, max_examples=5)
-    @given(strategies.of(specs.attention(), ALL))
+    @given(cases_of(specs.attention(), ALL))
     def check(case: Case) -> None:
         assert pose(specs.attention(), case).problems
 
@@ -137,7 +138,7 @@ def test_a_drawn_case_can_be_posed() -> None:
 @pytest.mark.parametrize("name", ["row_linear", "attention", "stack"])
 def test_every_case_shrinks_to_the_dullest(name: str) -> None:
     case = find(
-        strategies.of(SPECS[name](), ALL), lambda c: True, settings=settings(QUICK, max_examples=50)
+        cases_of(SPECS[name](), ALL), lambda c: True, settings=settings(QUICK, max_examples=50)
     )
     assert (case.mesh, case.dtype, case.seed) == ({"tp": 2}, "float64", 0)
     assert (case.microbatches, case.step, case.memory, case.magnitude) == (
@@ -165,7 +166,7 @@ def test_every_case_shrinks_to_the_dullest(name: str) -> None:
 )
 def test_every_kind_of_case_is_drawn(wanted: Callable[[Case], bool]) -> None:
     case = find(
-        strategies.of(specs.column_linear(), ALL),
+        cases_of(specs.column_linear(), ALL),
         wanted,
         settings=settings(QUICK, max_examples=300),
     )
@@ -225,7 +226,7 @@ def test_a_list_of_cases_is_drawn_from_as_it_is() -> None:
     cases = [Case(seed=1), Case(seed=2)]
 
     @QUICK
-    @given(strategies.of(listed(*cases), ALL))
+    @given(cases_of(listed(*cases), ALL))
     def check(case: Case) -> None:
         assert case in cases
 
@@ -234,18 +235,18 @@ def test_a_list_of_cases_is_drawn_from_as_it_is() -> None:
 
 def test_a_listed_case_that_needs_more_ranks_than_there_are_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="8"):
-        strategies.of(listed(Case(mesh={"tp": 8})), ALL)
+        cases_of(listed(Case(mesh={"tp": 8})), ALL)
 
 
 @pytest.mark.parametrize("cases", [[], None, lambda space: [Case()], lambda space: None])
 def test_what_is_neither_a_strategy_nor_a_list_is_refused(cases: Any) -> None:
     with pytest.raises(InvalidArgument, match="row_linear"):
-        strategies.of(replace(specs.row_linear(), cases=cases), ALL)
+        cases_of(replace(specs.row_linear(), cases=cases), ALL)
 
 
 def test_a_strategy_as_cases_is_refused_since_it_cannot_know_the_space() -> None:
     with pytest.raises(InvalidArgument):
-        strategies.of(replace(specs.row_linear(), cases=st.just(Case())), ALL)
+        cases_of(replace(specs.row_linear(), cases=st.just(Case())), ALL)
 
 
 def test_each_case_has_one_of_the_sets_of_dims_that_belong_together() -> None:

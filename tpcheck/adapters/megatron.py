@@ -161,7 +161,8 @@ def _state(mesh: DeviceMesh | None) -> Iterator[None]:
 
 def _without_transformer_engine() -> None:
     """Defines the name by which routers of experts ask for a product of Transformer Engine: 0.16.1
-    leaves it undefined where the package is not installed, and takes torch's where it is None.
+    leaves it undefined where the package is not installed, and takes torch's where it is None
+    (docs/findings/megatron-core-router-without-te.md).
     It stays: a reference's backward comes when its forward has left the state."""
     from megatron.core.transformer.moe import moe_utils
 

@@ -11,13 +11,14 @@ import importlib
 import importlib.util
 import inspect
 import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from tpcheck.adapters.tiny_sizes import OWN, SIZES, VARIANTS
+from tpcheck.adapters.tiny_sizes import OWN, SHARED_HEADS, SIZES, VARIANTS
 from tpcheck.errors import InvalidArgument
 
 #: Parameters of a tiny model, at most. Where it is too large, a model whose sizes the table does
@@ -26,6 +27,8 @@ MOST_PARAMETERS = 1_000_000
 #: Characters of an architecture's own error that a skipped check shows. More don't fit on its
 #: line; fewer cut the reason off.
 SAID = 160
+#: Grouped products, the default for experts, have no float64.
+EAGER = {"experts_implementation": "eager"}
 
 
 class CantBuild(InvalidArgument):
@@ -65,10 +68,7 @@ _OWN_PLAN = re.compile(r"^    _tp_plan = \{\s*[\"']", re.MULTILINE)
 
 def plan_of(model_type: str) -> dict[str, str]:
     """The plan of a tiny model of an architecture, its head's among it."""
-    cls, config = model_of(model_type)
-    with torch.device("meta"):
-        model: Any = cls(config)
-    return dict(model.tp_plan or {})
+    return dict(on_meta(model_of(model_type)[1]).tp_plan or {})
 
 
 def styles(model_type: str) -> set[str]:
@@ -93,10 +93,57 @@ def model_of(model_type: str) -> tuple[type[nn.Module], Any]:
 
     # for the process: the model is built on every rank, and each would log the same advice
     logging.set_verbosity_error()
+    return _first_that_runs(functools.partial(_config, model_type, own) for own in VARIANTS)
+
+
+def on_meta(config: Any) -> Any:
+    """The model of a configuration, of which nothing is allocated.
+
+    Raises:
+        CantBuild: no model class takes it.
+    """
+    with torch.device("meta"):
+        return _model_class(type(config))(config)
+
+
+def smaller(config: Any) -> dict[str, Any]:
+    """The sizes with which a configuration's model is tiny, and runs forward and backward: those
+    that are not as they were, for `resized`.
+
+    Raises:
+        CantBuild: with the first reason met.
+    """
+    own = OWN.get(config.model_type, {})
+    heads, kv_heads = (value(config, f"num_{kind}_heads") for kind in ("attention", "key_value"))
+    shared = isinstance(kv_heads, int) and isinstance(heads, int) and kv_heads < heads
+    variants = [*[SHARED_HEADS] * shared, *VARIANTS]
+    sizes = [_sizes(config, one) | own for one in variants]
+    named = dict.fromkeys(name for one in sizes for name in one)
+    eager = EAGER if any("expert" in name for name in named) else {}
+    _, small = _first_that_runs(functools.partial(resized, config, one | eager) for one in sizes)
+    changed = {name: value(small, name) for name in named}
+    return {name: size for name, size in changed.items() if size != value(config, name)} | eager
+
+
+def resized(config: Any, sizes: Mapping[str, Any]) -> Any:
+    """The same configuration with other sizes; a list of one entry a layer, and whatever else its
+    class has by default, is made anew."""
+    cls, layers = type(config), value(config, "num_hidden_layers")
+    usual = cls().to_dict()
+    own = {
+        name: given
+        for name, given in config.to_dict().items()
+        if given != usual.get(name) and not (isinstance(given, list) and len(given) == layers)
+    }
+    return cls(**own | dict(sizes))
+
+
+def _first_that_runs(configs: Iterable[Callable[[], Any]]) -> tuple[type[nn.Module], Any]:
+    """The first of these configurations whose model runs, with its class."""
     reason = ""
-    for variant in VARIANTS:
+    for make in configs:
         try:
-            config = _config(model_type, variant)
+            config = make()
             cls = _model_class(type(config))
             _try(cls, config)
             return cls, config
@@ -125,8 +172,7 @@ def _config(model_type: str, variant: dict[str, Any]) -> Any:
     rope = value(usual, "rope_parameters")
     if "mrope_section" in variant and isinstance(rope, dict):
         fields["rope_parameters"] = {**rope, "mrope_section": variant["mrope_section"]}
-    # grouped products, the default for experts, have no float64
-    fields |= {"attn_implementation": "eager", "experts_implementation": "eager"}
+    fields |= {"attn_implementation": "eager"} | EAGER
     return cls(**fields | OWN.get(model_type, {}), use_cache=False)
 
 

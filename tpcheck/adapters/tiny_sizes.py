@@ -45,6 +45,8 @@ SIZES = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+#: Of a model that shares K/V heads: so do these, and degrees 2 and 4 divide both.
+SHARED_HEADS: dict[str, Any] = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 4}
 # What is tried in turn, where the sizes alone don't do.
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},

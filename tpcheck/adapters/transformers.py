@@ -115,6 +115,12 @@ def refusal(config: Any, degree: int) -> str | None:
     return None
 
 
+def resized(config: Any, sizes: Mapping[str, Any]) -> Any:
+    """The same configuration with other sizes, as small as a check can hold: what `tpcheck init`
+    writes of one of a released model's sizes."""
+    return tiny.resized(config, sizes)
+
+
 def _from_config(config: Any, case: Case) -> Any:
     from transformers import AutoModelForCausalLM
 

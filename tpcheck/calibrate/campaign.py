@@ -168,6 +168,8 @@ class Campaign:
         if not callable(check.spec.cases):
             listed = [case for case in check.spec.cases if (case.tp, case.dtype) == (tp, dtype)]
             return drawing.reseeded(listed, key)
+        if check.spec.dtypes and dtype not in check.spec.dtypes:
+            return []  # it would draw others, which belong to other units
         try:
             strategy = strategy_of(check, tp, self.state.grid.degrees, (dtype,), ranks)
             return drawing.sample(strategy, UNIT, key)

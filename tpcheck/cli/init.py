@@ -22,8 +22,8 @@ def init(
         str | None,
         typer.Option(
             metavar="MODULE:FACTORY",
-            help="The unsharded module. Default: a factory that takes a mesh or a group, on one "
-            "rank.",
+            help="The unsharded module. Default: the factory without its mesh or group, where it "
+            "can be left out, else on one rank.",
         ),
     ] = None,
     inputs: Annotated[
@@ -40,7 +40,8 @@ def init(
         typer.Option("--out", "-o", parser=path, help="The file. Default: check_FACTORY.py."),
     ] = None,
 ) -> None:
-    """Writes a first check for a module, or for a module and a plan, to run with verify."""
+    """Writes a first check of what FACTORY makes, to run with verify: a module for a plan, one that
+    communicates by itself, or a transformers model or configuration."""
     with signals.loading():
         from tpcheck.cli import start
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +12,9 @@ from torch import nn
 
 from tpcheck.cli.target import resolve
 from tpcheck.errors import InvalidArgument
-from tpcheck.first.factory import Factory, factory
-from tpcheck.first.written import (
-    Planned,
-    Written,
-    is_of_transformers,
-    of_candidate,
-    of_plan,
-    of_transformers,
-)
+from tpcheck.first.factory import CONFIG, UNTOLD, Factory, factory
+from tpcheck.first.released import is_of_transformers, of_transformers
+from tpcheck.first.written import Planned, Written, of_candidate, of_plan, of_untold
 
 
 def write(
@@ -58,26 +53,26 @@ def _require_free(file: Path) -> None:
 def _written(
     own: Factory, plan: str | None, reference: str | None, inputs: Sequence[str]
 ) -> Written:
+    if plan is not None:
+        own = own.alone()
     if own.takes and plan is not None:
         raise InvalidArgument(
             f"--plan is for a module that is whole, and {own.target} takes a {own.takes}: leave "
             "one of them out"
         )
-    if own.takes:
-        whole = None if reference is None else factory(reference, *_found(reference))
-        if whole is not None and whole.takes:
-            raise InvalidArgument(
-                f"--reference {reference} takes a {whole.takes}: give one without"
-            )
-        return of_candidate(own, whole, inputs)
+    if own.takes not in ("", CONFIG):
+        return (of_untold if own.takes == UNTOLD else of_candidate)(
+            own, _reference(own, reference), inputs
+        )
     if reference is not None:
         raise InvalidArgument(
             f"--reference is for a factory that takes a mesh or a process group, and {own.target} "
-            "takes nothing: it is the reference"
+            "takes none: it is the reference"
         )
     if plan is not None:
         return of_plan(own, _planned(plan), inputs)
-    if is_of_transformers(made := own()):
+    made = own.value.config_class() if own.takes == CONFIG else own()
+    if is_of_transformers(made):
         if inputs:
             raise InvalidArgument("--input: a transformers model takes token ids; leave it out")
         return of_transformers(own, made)
@@ -86,6 +81,22 @@ def _written(
         f"{own.target} makes {what}, and nothing says how it is sharded: give --plan MODULE:NAME, "
         "or name a factory that takes a mesh or a process group"
     )
+
+
+def _reference(own: Factory, reference: str | None) -> Factory | None:
+    """What is named, or the factory itself where it makes the whole module without its argument."""
+    if reference is not None:
+        whole = factory(reference, *_found(reference)).alone()
+        if whole.takes:
+            raise InvalidArgument(
+                f"--reference {reference} takes a {whole.takes}: give one without"
+            )
+        return whole
+    if own.optional:
+        with contextlib.suppress(InvalidArgument):  # it needs ranks, without it, too
+            own.alone()()
+            return own.alone()
+    return None
 
 
 def _planned(target: str) -> Planned:

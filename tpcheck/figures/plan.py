@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from tpcheck.figures.order_causes import OrderCause
 from tpcheck.figures.plan_causes import PlanCause
@@ -23,6 +24,14 @@ MOST_TELLING = (
 )
 
 
+class Source(StrEnum):
+    """Where a plan came from: by that a message says how to declare what is meant."""
+
+    PYTHON = "python"  # `Check(plan=…)`, `tpcheck.audit`, an adapter
+    COMMAND = "command"  # `tpcheck audit` with a plan
+    FACTORY = "factory"  # `tpcheck audit` of a factory that parallelizes its module itself
+
+
 @dataclass(frozen=True)
 class Finding:
     """One fault of a plan.
@@ -33,6 +42,7 @@ class Finding:
         names: the modules or parameters that it is about, full names.
         entry: the plan's key, where one is at fault.
         suggestions: names that the key could have meant, the likeliest first.
+        source: where the plan came from.
         message: a sentence with the names in it; "" until `plan.findings.reported` writes it.
     """
 
@@ -41,6 +51,7 @@ class Finding:
     names: tuple[str, ...]
     entry: str | None = None
     suggestions: tuple[str, ...] = ()
+    source: Source = Source.PYTHON
     message: str = ""
 
 

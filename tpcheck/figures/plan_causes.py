@@ -33,6 +33,14 @@ class UnmatchedKey:
 
 
 @dataclass(frozen=True)
+class IgnoredKey:
+    """A key that `parallelize_module`, which a factory has called, skips: no module there is called
+    `part`."""
+
+    part: str
+
+
+@dataclass(frozen=True)
 class MatchedInPart:
     """A key that matches in some layers, and in others is kept from its module by a wrapper or by
     another name of the module.
@@ -263,7 +271,7 @@ class TieLost:
     places: tuple[tuple[str, Place], ...]
 
 
-OfKey = UnmatchedKey | MatchedInPart | UnmatchedDeclaration
+OfKey = UnmatchedKey | IgnoredKey | MatchedInPart | UnmatchedDeclaration
 OfStyle = StyledTwice | NothingToShard | WrongModule | StyleRaised | Contradicted
 OfSplit = HeadsCut | GateUpAsOne | QkvAsOne | TiedApart
 OfFlow = (

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import inspect
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -12,9 +16,14 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, let_through, listed
+from tpcheck.first.room import within_reason
 
-#: What the one argument of a factory is called that is given a process group.
-GROUPS = ("group", "process_group", "pg", "tp_group", "tp_pg")
+#: What the one argument of a factory may be: a mesh, a process group, either of them, which only
+#: what it does with it can tell, or the configuration of a class of transformers' models.
+MESH, GROUP, UNTOLD, CONFIG = "mesh", "group", "mesh or group", "config"
+#: What an argument is called that is a process group, or a mesh: `group`, `tp_pg`, `device_mesh`.
+_GROUP = re.compile(r"(^|_)(group|pg|pgroup)$")
+_MESH = re.compile(r"(^|_)mesh(_\d?d)?$")
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,10 @@ class Factory:
         module: by which the written file imports it.
         name: in there; with dots where it is inside of a class.
         value: itself.
-        takes: what its one argument is: a "mesh", a "group", or "" where it takes none.
+        takes: what its one argument is, or "" where it takes none.
+        argument: what that is called.
+        named: whether it is given by its name.
+        optional: whether it can be left out, and the module is then whole.
     """
 
     target: str
@@ -34,6 +46,9 @@ class Factory:
     name: str
     value: Any
     takes: str
+    argument: str = ""
+    named: bool = False
+    optional: bool = False
 
     @property
     def top(self) -> str:
@@ -42,21 +57,34 @@ class Factory:
 
     def text(self, mesh: str = 'mesh["tp"]') -> str:
         """A call of it, on a rank."""
-        given = {"": "", "mesh": mesh, "group": f"{mesh}.get_group()"}
-        return f"{self.name}({given[self.takes]})"
+        given = {"": "", MESH: mesh, GROUP: f"{mesh}.get_group()"}[self.takes]
+        return f"{self.name}({self.argument}={given})" if self.named else f"{self.name}({given})"
 
     def __call__(self, mesh: DeviceMesh | None = None) -> Any:
         """What it makes.
 
         Raises:
-            InvalidArgument: it raises.
+            InvalidArgument: it raises, or makes more than a check can hold.
         """
-        given: list[Any] = []
+        make = self.value
         if self.takes:
             assert mesh is not None, "asked for on ranks"
-            given = [mesh if self.takes == "mesh" else mesh.get_group()]
+            given = mesh if self.takes == MESH else mesh.get_group()
+            make = partial(make, **{self.argument: given}) if self.named else partial(make, given)
         where = "" if mesh is None else f" at tp={mesh.size()}"
-        return called(f"{self.target}{where}", self.value, *given)
+        with within_reason(self.target):
+            return called(f"{self.target}{where}", make)
+
+    def alone(self) -> Factory:
+        """The same without an argument that can be left out."""
+        return replace(self, takes="", named=False) if self.optional else self
+
+
+def bound(function: Callable[..., Any], argument: inspect.Parameter, value: Any) -> Any:
+    """The function with its one argument."""
+    if argument.kind is argument.POSITIONAL_ONLY:
+        return partial(function, value)
+    return partial(function, **{argument.name: value})
 
 
 def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
@@ -89,19 +117,80 @@ def factory(target: str, module: str, value: Any) -> Factory:
             f"{target} needs {listed(p.name for p in needed)}: name a function without arguments "
             "that makes the module, or one whose only argument is a mesh or a process group"
         )
-    takes = ""
-    if needed:
-        said = f"{needed[0].annotation}"
-        group = needed[0].name in GROUPS or "ProcessGroup" in said
-        takes = "group" if group else "mesh"
-    return Factory(target, module, name, value, takes)
+    if (argument := the_argument(value)) is None:
+        return Factory(target, module, name, value, "")
+    if takes_config(value):
+        return Factory(target, module, name, value, CONFIG, argument.name)
+    optional = argument.default is not argument.empty
+    named = optional or argument.kind is argument.KEYWORD_ONLY
+    takes = taken(target, argument)
+    return Factory(target, module, name, value, takes, argument.name, named, optional)
+
+
+def the_argument(function: Any) -> inspect.Parameter | None:
+    """The one that is a mesh, a process group, or what else it needs: the one that a call must
+    give, or one that is None by default and is said to be one of the two."""
+    if needed := required(function):
+        return needed[0] if len(needed) == 1 else None
+    free = [p for p in _parameters(function) if p.default is None and _told(p)]
+    return free[0] if len(free) == 1 else None
+
+
+def taken(target: str, argument: inspect.Parameter) -> str:
+    """What an argument is: by its annotation, then by its name.
+
+    Raises:
+        InvalidArgument: neither a mesh nor a process group, by its annotation.
+    """
+    if told := _told(argument):
+        return told
+    said = _annotation(argument)
+    if not said:
+        return UNTOLD
+    raise InvalidArgument(
+        f"{target} needs {argument.name}, which is annotated as {said}, neither a mesh nor a "
+        "process group: name a function without arguments that makes the module"
+    )
+
+
+def _told(argument: inspect.Parameter) -> str:
+    """What its annotation says that it is, or its name where that is not of another kind."""
+    said = _annotation(argument)
+    for kind, cls in ((MESH, "DeviceMesh"), (GROUP, "ProcessGroup")):
+        if re.search(rf"\b{cls}\b", said):
+            return kind
+    if not hasattr(builtins, said):
+        for kind, named in ((GROUP, _GROUP), (MESH, _MESH)):
+            if named.search(argument.name):
+                return kind
+    return ""
+
+
+def _annotation(argument: inspect.Parameter) -> str:
+    """As it is written; "" where it says nothing."""
+    annotation = argument.annotation
+    if annotation in (argument.empty, Any, object):
+        return ""
+    said = annotation.__name__ if isinstance(annotation, type) else f"{annotation}"
+    return "" if said in ("Any", "object") else said
 
 
 def required(function: Any) -> list[inspect.Parameter]:
-    """The arguments that a call must give."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
+    """The arguments that a call must give, annotations that are text read where they can be."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = _parameters(function)
     return [p for p in parameters if p.default is p.empty and p.kind not in variable]
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    with contextlib.suppress(Exception):  # a name, say, that only a type checker imports
+        return list(inspect.signature(function, eval_str=True).parameters.values())
+    with contextlib.suppress(TypeError, ValueError):
+        return list(inspect.signature(function).parameters.values())
+    return []
+
+
+def takes_config(value: Any) -> bool:
+    """Whether it is a class of transformers' models, which is made of a configuration."""
+    own = getattr(value, "config_class", None)
+    return isinstance(value, type) and issubclass(value, nn.Module) and isinstance(own, type)

@@ -40,6 +40,7 @@ class Read:
         params, inputs, outputs: name → placement of what is not whole.
         degrees: those of `DEGREES` at which it can be built, and runs.
         notes: what a reader should know.
+        runs: whether its forward ran, or there was none to run.
     """
 
     params: dict[str, Placement] = field(default_factory=dict)
@@ -47,6 +48,7 @@ class Read:
     outputs: dict[str, Placement] = field(default_factory=dict)
     degrees: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    runs: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ class Whole:
 
     full: dict[str, Tensor]
     outputs: dict[str, tuple[int, ...]]
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers they have."""
+        return sum(tensor.numel() for tensor in self.full.values())
 
 
 def whole(module: nn.Module, inputs: Sequence[Given]) -> Whole:
@@ -112,6 +119,7 @@ def read(of: Whole, build: Build, inputs: Sequence[Given], *, sequence: bool = F
     if ran:
         found.inputs, found.outputs = walks[ran[0]] or ({}, {})
     elif inputs:
+        found.runs = False
         found.notes.append(
             "its forward does not run on ranks that are not there, or gives other shapes: say in "
             "layout() which inputs and outputs are sharded"

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from tpcheck.errors import InvalidArgument, listed
 from tpcheck.first import text
-from tpcheck.first.factory import Factory
+from tpcheck.first.factory import GROUP, MESH, Factory
 from tpcheck.first.inputs import Given, guessed, told
 from tpcheck.first.reading import DEGREES, Read, Whole, patterned, read, whole
+from tpcheck.first.room import of_size
 from tpcheck.placement import Placement, Replicate, Shard
 from tpcheck.plan.audit import audit
+from tpcheck.plan.ignored import ignored
 from tpcheck.plan.plan import Plan, as_plan
 from tpcheck.plan.unknown_style import fake_mesh
 
@@ -24,21 +26,42 @@ from tpcheck.plan.unknown_style import fake_mesh
 WHOLE = "whole on every rank, by the plan: {}; take from WHOLE what is meant to be sharded"
 #: What is said of code that shards only a part of what it could.
 LEFT = "whole on every rank: {}; where one is meant to be sharded, the layout is to say so"
+#: What is said of a key of a plan inside of the code.
+SKIPPED = "its plan's key {!r} matches no module: parallelize_module skips it, and only warns"
 #: What is said of a weight that may hold several: its shape is that of a plain shard.
 MAY_BE_FUSED = (
     "{0} may be fused: where a rank holds a part of each of n blocks, write Blocks({1}, n) in the "
     "place of Shard({1})"
 )
+#: What is said of an argument that neither its name nor its annotation tells, nor what is done
+#: with it.
+ASSUMED = (
+    "{} is taken for a mesh; where it is a process group, annotate it as ProcessGroup, or call it "
+    "group"
+)
+#: What is said of one with which nothing is sharded, whatever it is.
+NEITHER = (
+    "{0} of {1} is not said to be a mesh or a process group, and given either, nothing is sharded: "
+    "name a function without arguments that makes the module, or annotate {0}"
+)
+_WORDS = {MESH: "mesh", GROUP: "process group"}
 #: What such weights are called.
 _FUSED = re.compile(r"qkv|gate_?up|up_?gate|w1_?3|query_key_value|in_proj|c_attn|fused|kv_proj")
 
 
 @dataclass(frozen=True)
 class Written:
-    """A file's text, and what its reader should know."""
+    """A file's text, and what its reader should know.
+
+    Args:
+        runs: whether the candidate's forward ran where it was read.
+        sharded: whether it shards a parameter.
+    """
 
     text: str
     notes: tuple[str, ...] = ()
+    runs: bool = True
+    sharded: bool = True
 
 
 @dataclass(frozen=True)
@@ -79,7 +102,7 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
     kept = list(patterned(dict.fromkeys(left, Replicate()), list(of.full)))
     declared = ["", f"WHOLE = ({', '.join(map(_quoted, kept))},)  # no entry shards them"]
     held = plan.name if own or not kept else f"tpcheck.Plan({plan.name}, whole=WHOLE)"
-    body = [*(declared if kept else []), *_of_inputs(given, found, _params(found, of))]
+    body = [*(declared if kept else []), *_of_inputs(given, found, params_of(found, of))]
     check = text.call(
         f"{text.name_of(factory)} = dtensor.check",
         [
@@ -89,20 +112,20 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
             "inputs=inputs",
             "layout=layout",
             f'name="{factory.name}"',
-            *_degrees(found),
+            *degrees_of(found),
         ],
     )
     needed = [(factory.module, factory.top), (plan.module, plan.name.partition(".")[0])]
-    names = {"strategies"} | text.placements(found, _params(found, of))
+    names = {"strategies"} | text.placements(found, params_of(found, of))
     first = [
         *(["import tpcheck"] if "tpcheck." in held else []),
-        f"from tpcheck import {', '.join(sorted(names, key=_as_isort))}",
+        f"from tpcheck import {', '.join(sorted(names, key=as_isort))}",
         "from tpcheck.adapters import dtensor",
         *text.imports(*needed),
     ]
-    notes = [WHOLE.format(listed(kept))] if kept else []
+    notes = [*of_size(of.parameters), *([WHOLE.format(listed(kept))] if kept else [])]
     what = f"{factory.target} under {plan.name}"
-    return _written(what, first, [*body, "", "", *check], [*found.notes, *notes])
+    return of_lines(what, first, [*body, "", "", *check], [*found.notes, *notes])
 
 
 def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[str]) -> Written:
@@ -120,8 +143,16 @@ def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[s
             module = _module(reference, reference())
         given = told(inputs) or guessed(module, (reference or factory).target)
         of = whole(module, given)
-    found = read(of, lambda mesh: _module(factory, factory(mesh)), given)
-    params = _params(found, of)
+    skipped: dict[str, str] = {}
+
+    def build(mesh: Any) -> nn.Module:
+        with ignored() as keys:
+            made = _module(factory, factory(mesh))
+        skipped.update(keys)
+        return made
+
+    found = read(of, build, given)
+    params = params_of(found, of)
     body = _of_inputs(given, found, params)
     body += text.function("candidate(case, mesh)", [f"return {factory.text()}"])
     whose = "None" if reference is None else f"lambda case: {reference.text()}"
@@ -133,7 +164,7 @@ def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[s
             f"reference={whose}",
             "inputs=inputs",
             "layout=layout",
-            *_degrees(found),
+            *degrees_of(found),
         ],
     )
     kind = "Relation" if reference is None else "Check"
@@ -142,73 +173,41 @@ def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[s
     needed = [(one.module, one.top) for one in (factory, reference) if one is not None]
     first = [
         "import tpcheck",
-        f"from tpcheck import {', '.join(sorted(names, key=_as_isort))}",
+        f"from tpcheck import {', '.join(sorted(names, key=as_isort))}",
         *text.imports(*needed),
     ]
-    notes = [*found.notes, *_doubts(found, of)]
+    notes = [*of_size(of.parameters), *found.notes, *map(SKIPPED.format, skipped)]
+    notes += _doubts(found, of)
     if reference is None:
         notes.append("its reference is itself on one rank: give --reference for another")
     if not params:
         notes.append("no parameter of it is sharded")
-    return _written(factory.target, first, [*body, "", "", *spec, check], notes)
+    written = of_lines(factory.target, first, [*body, "", "", *spec, check], notes)
+    return replace(written, runs=found.runs, sharded=bool(params))
 
 
-def of_transformers(factory: Factory, made: Any) -> Written:
-    """The check of a transformers model, or configuration, under the plan that it ships.
+def of_untold(factory: Factory, reference: Factory | None, inputs: Sequence[str]) -> Written:
+    """The check of a module whose factory does not say whether it takes a mesh or a process group:
+    with the one that it can be built with, and with which its forward runs.
 
     Raises:
-        InvalidArgument: it ships none, or its heads don't divide.
+        InvalidArgument: with neither of them, or with both, and neither shards anything.
     """
-    from transformers import AutoModelForCausalLM
-
-    from tpcheck.adapters.transformers import apply_tp_plan
-
-    is_model = isinstance(made, nn.Module)
-    config = made.config if is_model else made
-
-    def built() -> Any:
-        own = factory()
-        return own if is_model else AutoModelForCausalLM.from_config(own)
-
-    of = whole(built(), [])
-    found = read(of, lambda mesh: apply_tp_plan(built(), mesh), ())
-    params = _params(found, of)
-    make = factory.text() if is_model else f"AutoModelForCausalLM.from_config({factory.text()})"
-    body = text.function("build(case)", [f"return {make}"])
-    sizes = {"batch": "strategies.sizes(1, 2)", "seq": "strategies.sizes(1, 5)"}
-    body += text.drawing(sizes | {"vocab": str(_vocab(config))})
-    body += text.layout(found, params)
-    arguments = ["build", "cases=cases", "layout=layout", f'name="{factory.name}"']
-    spec = text.call("spec = transformers.spec", [*arguments, *_degrees(found)])
-    name = text.name_of(factory)
-    check = f"{name} = tpcheck.Check(spec, candidate=transformers.candidate(build))"
-    names = {"strategies"} | text.placements(found, params)
-    first = [
-        "import tpcheck",
-        f"from tpcheck import {', '.join(sorted(names, key=_as_isort))}",
-        "from tpcheck.adapters import transformers",
-        *([] if is_model else ["from transformers import AutoModelForCausalLM"]),
-        *text.imports((factory.module, factory.top)),
-    ]
-    return _written(
-        f"{factory.target} under its tp_plan", first, [*body, "", "", *spec, check], found.notes
-    )
-
-
-def is_of_transformers(made: Any) -> bool:
-    """Whether it is a configuration, or a model that ships a plan."""
-    configuration = any(
-        cls.__name__ == "PretrainedConfig" or cls.__name__ == "PreTrainedConfig"
-        for cls in type(made).__mro__
-    )
-    return configuration or bool(getattr(made, "tp_plan", None))
-
-
-def _vocab(config: Any) -> int:
-    size = getattr(config, "vocab_size", None)
-    if not isinstance(size, int):
-        raise InvalidArgument(f"{type(config).__name__} has no vocab_size: it takes no token ids")
-    return size
+    made, why = dict[str, Written](), list[str]()
+    for takes in (MESH, GROUP):
+        try:
+            made[takes] = of_candidate(replace(factory, takes=takes), reference, inputs)
+        except InvalidArgument as error:
+            why.append(f"given a {_WORDS[takes]}, {error}")
+    if not made:
+        raise InvalidArgument(f"{factory.argument} of {factory.target}: {'; '.join(why)}")
+    able = {takes: one for takes, one in made.items() if one.runs} or made
+    written = next(iter(able.values()))
+    if len(able) == 1:
+        return written
+    if not written.sharded:
+        raise InvalidArgument(NEITHER.format(factory.argument, factory.target))
+    return replace(written, notes=(*written.notes, ASSUMED.format(factory.argument)))
 
 
 def _module(factory: Factory, made: Any) -> nn.Module:
@@ -229,7 +228,7 @@ def _plain(factory: Factory, module: nn.Module) -> nn.Module:
     return module
 
 
-def _params(found: Read, of: Whole) -> dict[str, Placement]:
+def params_of(found: Read, of: Whole) -> dict[str, Placement]:
     return patterned(found.params, list(of.full))
 
 
@@ -256,13 +255,13 @@ def _of_inputs(given: Sequence[Given], found: Read, params: dict[str, Placement]
     ]
 
 
-def _degrees(found: Read) -> list[str]:
+def degrees_of(found: Read) -> list[str]:
     if tuple(found.degrees) == DEGREES:
         return []
     return [f"degrees=({', '.join(map(str, found.degrees))},)"]
 
 
-def _as_isort(name: str) -> tuple[bool, str]:
+def as_isort(name: str) -> tuple[bool, str]:
     return name.islower(), name
 
 
@@ -270,6 +269,6 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def _written(what: str, first: list[str], body: list[str], notes: Sequence[str]) -> Written:
+def of_lines(what: str, first: list[str], body: list[str], notes: Sequence[str]) -> Written:
     head = f'"""A first check of {what}, written by `tpcheck init`."""'
     return Written("\n".join([head, "", *first, *body, ""]), tuple(notes))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tpcheck.figures.hunted import Finding, Hunted
 from tpcheck.fuzz.giving import Giving
 from tpcheck.fuzz.shelf import Shelf
-from tpcheck.fuzz.standing import LOST, Saved, Standing, standing
+from tpcheck.fuzz.standing import LOST, Saved, Standing, replayed, standing
 from tpcheck.fuzz.state import State
 from tpcheck.fuzz.turn import Came, How, Subject, Turn
 from tpcheck.report import reasons
@@ -77,6 +77,7 @@ class Hunting:
             standing(subject, state.of(subject.name), options, self.shelf, ranks=ranks)
             for subject in subjects
         ]
+        self._complain("the corpus")
         self.reason: str | None = None  # why the run is not complete
         self._ranks, self._asked = ranks, time.monotonic()
         self._silence = SILENT * time_limit
@@ -100,11 +101,14 @@ class Hunting:
         """What other machines have found meanwhile is run next."""
         for of in self.checks:
             news = self.corpus.pull(of.subject.check.title, of.subject.check.address())
-            fit = (saved for saved in news if saved.case.world_size <= self._ranks)
-            of.again += [Saved(saved.id, saved.case) for saved in fit]
-        for line in self.corpus.complaints():
-            self.listener.said("the database", line)
+            fresh = (Saved(saved.id, saved.case) for saved in news)
+            of.again += replayed(of.subject.check, fresh, self.corpus, ranks=self._ranks)
+        self._complain("the database")
         self._asked = time.monotonic()
+
+    def _complain(self, of: str) -> None:
+        for line in self.corpus.complaints():
+            self.listener.said(of, line)
 
     def so_far(self) -> Hunted:
         """What the run has come to."""
@@ -204,8 +208,7 @@ class Hunting:
             self.listener.said(title, line)
         if turn.how is How.AGAIN and came.trouble and came.reason is not None:
             self.corpus.set_aside(turn.id, came.reason)
-            for line in self.corpus.complaints():
-                self.listener.said(title, line)
+            self._complain(title)
         elif came.trouble:
             standing.troubled = came.reason
         elif turn.how is How.LOOK:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.errors import CaseError
-from tpcheck.figures.hunted import Row
+from tpcheck.figures.hunted import Finding, Row
 from tpcheck.fuzz.picking import Arm
 from tpcheck.fuzz.shelf import Shelf
 from tpcheck.fuzz.state import Known
 from tpcheck.fuzz.turn import How, Subject
 from tpcheck.search.corpus import Corpus
+from tpcheck.search.excluded import excluded, not_replayed
 from tpcheck.search.options import Options
 
 #: Turns of one check that may be lost before it is set aside. With one, a machine short of memory
@@ -101,17 +103,39 @@ class Standing:
 def standing(
     subject: Subject, known: Known, options: Options, shelf: Shelf, *, ranks: int
 ) -> Standing:
-    """How a check stands before its first turn in this run."""
+    """How a check stands before its first turn in this run. Findings whose case it excludes by now
+    are none of it any more; their files stay in the corpus."""
     corpus = options.corpus or Corpus()
-    again = (saved for saved in _saved(subject, known, corpus) if saved.case.world_size <= ranks)
-    out = Standing(subject, known, deque(again), before=known.cases)
-    spec = subject.check.spec
+    check = subject.check
+    known.findings = [f for f in known.findings if not _is_excluded(check, f)]
+    saved = list(_saved(subject, known, corpus))
+    again = deque(replayed(check, saved, corpus, ranks=ranks))
+    out = Standing(subject, known, again, before=known.cases)
+    spec = check.spec
     # a list of cases has none near
     degrees = set(spec.degrees or options.degrees) if callable(spec.cases) else ()
     for degree in sorted(degrees):
         if parents := shelf.parents(subject.name, degree):
             out.parents[degree] = parents
     return out
+
+
+def replayed(
+    check: Check, saved: Iterable[Saved], corpus: Corpus, *, ranks: int
+) -> Iterator[Saved]:
+    """Those that run again; why others don't is told."""
+    for one in saved:
+        if (why := not_replayed(check, one.case, ranks)) is None:
+            yield one
+        else:
+            corpus.set_aside(one.id, why)
+
+
+def _is_excluded(check: Check, finding: Finding) -> bool:
+    try:
+        return excluded(check, Case.from_dict(finding.case)) is not None
+    except CaseError:
+        return False
 
 
 def _saved(subject: Subject, known: Known, corpus: Corpus) -> Iterator[Saved]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from tpcheck.errors import InvalidArgument
-from tpcheck.figures.plan import Audit, EntryRow, Finding, ParameterRow
+from tpcheck.figures.plan import Audit, EntryRow, Finding, ParameterRow, Source
 from tpcheck.figures.plan_causes import MatchedInPart, TiedApart
 from tpcheck.figures.plan_reasons import Reason, ShardedBy
 from tpcheck.placement import Replicate, Shard
-from tpcheck.plan import flow, heads, parallelized
+from tpcheck.plan import flow, heads, ignored, parallelized
 from tpcheck.plan.findings import reported
 from tpcheck.plan.followed import Promise, bytes_held, follow, uneven
 from tpcheck.plan.match import (
@@ -27,7 +28,7 @@ from tpcheck.plan.match import (
     owner_of,
     wrapper_on,
 )
-from tpcheck.plan.plan import as_plan
+from tpcheck.plan.plan import Plan, as_plan
 from tpcheck.plan.whole import is_open, undeclared, why_whole
 from tpcheck.report.placements import placed as in_words
 from tpcheck.report.placements import reason
@@ -65,7 +66,6 @@ def audit(
     Raises:
         InvalidArgument: no plan, no style, no degree, no model, or one that is not initialized.
     """
-    _check_model(model)
     if (tp is None) == (mesh is None):
         raise InvalidArgument(
             "give audit(tp=…) for a model as it is before it is parallelized, or mesh=… for one "
@@ -75,14 +75,33 @@ def audit(
     declared = replace(
         declared, whole=(*declared.whole, *whole), optional=(*declared.optional, *optional)
     )
+    return audited(model, declared, tp=tp, mesh=mesh)
+
+
+def audited(
+    model: nn.Module,
+    declared: Plan,
+    *,
+    tp: int | None = None,
+    mesh: DeviceMesh | None = None,
+    source: Source = Source.PYTHON,
+    skipped: Mapping[str, str] = MappingProxyType({}),
+) -> Audit:
+    """As `audit`, of a plan with all its declarations.
+
+    Args:
+        source: where it came from.
+        skipped: keys that `parallelize_module` has skipped (`plan.ignored`).
+    """
+    _check_model(model)
     degree = parallelized.degree_of(mesh) if mesh is not None else tp
     if not isinstance(degree, int) or degree < 1:
         raise InvalidArgument(f"tp={degree!r} is not a degree")
     promise = follow(Tree(model, unwrapped=mesh is not None), declared, degree)
-    faults = faults_of(promise)
+    faults = [*ignored.findings(promise.tree, skipped), *faults_of(promise)]
     if mesh is not None:
         faults += parallelized.findings(model, parallelized.promised(promise))
-    return _report(promise, faults, mesh)
+    return _report(promise, faults, mesh, source)
 
 
 def _check_model(model: Any) -> None:
@@ -157,8 +176,10 @@ def _hidden(promise: Promise, path: str, rest: str) -> bool:
 # ---- rows
 
 
-def _report(promise: Promise, faults: list[Finding], mesh: DeviceMesh | None) -> Audit:
-    findings = reported([*faults, *_undeclared(promise, faults)])
+def _report(
+    promise: Promise, faults: list[Finding], mesh: DeviceMesh | None, source: Source
+) -> Audit:
+    findings = reported([*faults, *_undeclared(promise, faults)], source)
     out = Audit(promise.tp, mesh is not None, findings=findings)
     out.entries = [_entry(promise, key) for key in promise.styles]
     seen: set[tuple[int, str]] = set()

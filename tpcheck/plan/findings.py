@@ -6,14 +6,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tpcheck.evidence import PlanFault
-from tpcheck.figures.plan import MOST_TELLING, Finding
+from tpcheck.figures.plan import MOST_TELLING, Finding, Source
 from tpcheck.report.plan import sentence
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
 
-def reported(findings: Iterable[Finding]) -> list[Finding]:
-    """Each once, the most telling code first, else in the order found."""
+def reported(findings: Iterable[Finding], source: Source = Source.PYTHON) -> list[Finding]:
+    """Each once, the most telling code first, else in the order found.
+
+    Args:
+        source: where the plan came from.
+    """
+    findings = [replace(finding, source=source) for finding in findings]
     ordered = sorted(dict.fromkeys(findings), key=lambda found: MOST_TELLING.index(found.code))
     return [replace(finding, message=sentence(finding)) for finding in ordered]
 

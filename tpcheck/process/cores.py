@@ -30,19 +30,31 @@ def _kept(groups: Path, own: Path) -> list[int]:
 
 def _shares(groups: Path, own: Path) -> Iterator[int]:
     """Of each control group that the process is in, what it may use in whole processors."""
+    for names, place in around(own):
+        if names is None:  # of version 2, where a group has a part of each that it is in
+            quota, _, period = first_line(groups / place / "cpu.max").partition(" ")
+        elif "cpu" in names:
+            files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            quota, period = (first_line(groups / "cpu" / place / file) for file in files)
+        else:
+            continue
+        if quota.isdigit() and period.isdigit() and int(period):  # "max" and "-1": no limit
+            yield int(quota) // int(period)
+
+
+def around(own: Path) -> Iterator[tuple[list[str] | None, PurePosixPath]]:
+    """The control groups that a process is in, by the list of its own: what each is about (None of
+    version 2: everything), and where it is; after each those that it is in."""
     for line in _lines(own):
         number, names, group = [*line.split(":", 2), "", ""][:3]
         inside = PurePosixPath(group.lstrip("/"))
         for place in (inside, *inside.parents):
-            if number == "0":  # of version 2, where a group has a part of each that it is in
-                quota, _, period = "".join(_lines(groups / place / "cpu.max")[:1]).partition(" ")
-            elif "cpu" in names.split(","):
-                files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-                quota, period = ("".join(_lines(groups / "cpu" / place / f)[:1]) for f in files)
-            else:
-                break
-            if quota.isdigit() and period.isdigit() and int(period):  # "max" and "-1": no limit
-                yield int(quota) // int(period)
+            yield (None if number == "0" else names.split(",")), place
+
+
+def first_line(file: Path) -> str:
+    """Of a file; empty where there is none."""
+    return "".join(_lines(file)[:1])
 
 
 def _lines(file: Path) -> list[str]:

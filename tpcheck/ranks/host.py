@@ -24,6 +24,7 @@ import torch
 from tpcheck.comms.board import Board
 from tpcheck.comms.reduce_ops import watch_reduce_ops
 from tpcheck.comms.trace import Recorder
+from tpcheck.plan import ignored
 from tpcheck.process import guard
 from tpcheck.process.aspects import Left
 from tpcheck.process.guard import Guard
@@ -206,6 +207,7 @@ def prepare(engine: str) -> Candidates:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     warnings.simplefilter("ignore")
+    ignored.print_them()
     torch.set_num_threads(1)
     poison.spread()
     if engine == "threads":

@@ -6,10 +6,10 @@ from functools import singledispatch
 
 from tpcheck.errors import counted
 from tpcheck.figures import plan_causes as causes
-from tpcheck.figures.plan import Finding
+from tpcheck.figures.plan import Finding, Source
 from tpcheck.report.names import brief
 from tpcheck.report.placements import placed, reason
-from tpcheck.tensors.names import Wrapper
+from tpcheck.tensors.names import Wrapper, generic
 
 _WRAPPERS = {
     Wrapper.COMPILE: "torch.compile",
@@ -46,6 +46,14 @@ def _(cause: causes.UnmatchedKey, finding: Finding) -> str:
         behind = f" (it is behind {_WRAPPERS[cause.wrapper]}; apply the plan first)"
     return f"{finding.entry!r} matches no module: {where} has no {cause.part!r}{behind}" + _near(
         finding
+    )
+
+
+@said.register
+def _(cause: causes.IgnoredKey, finding: Finding) -> str:
+    return (
+        f"{finding.entry!r} matches no module: parallelize_module skips it, since nothing is "
+        f"called {cause.part!r} where it looks{_near(finding)}"
     )
 
 
@@ -197,7 +205,7 @@ def _(cause: causes.PartialOverFeatures, finding: Finding) -> str:
         f"{brief(finding.names)}: replicated, between splits by features: the gradient is that of "
         "this rank's features (its heads) only; sum it over the ranks "
         "(replicated_with_grad_allreduce, SequenceParallel over the heads' dim), or declare "
-        "reduced=(…) where the framework does"
+        f"{_reduced(finding)} where the framework does"
     )
 
 
@@ -206,8 +214,14 @@ def _(cause: causes.PartialOverSequence, finding: Finding) -> str:
     return (
         f"{brief(finding.names)}: replicated, on activations sharded along the sequence: the "
         "gradient is that of this rank's tokens only; put SequenceParallel() on it, or declare "
-        "reduced=(…) where the framework sums it"
+        f"{_reduced(finding)} where the framework sums it"
     )
+
+
+def _reduced(finding: Finding) -> str:
+    """How a parameter is declared whose gradient the framework sums."""
+    own = f'reduced=("{generic(finding.names[0])}",)'
+    return own if finding.source is Source.PYTHON else f"it by a tpcheck.Plan(…, {own}) as --plan"
 
 
 # ---- what is sharded, of the plan or of a parallelized model
@@ -215,7 +229,11 @@ def _(cause: causes.PartialOverSequence, finding: Finding) -> str:
 
 @said.register
 def _(cause: causes.NotSharded, finding: Finding) -> str:
-    return f"{brief(finding.names)}: {reason(cause.why)}; shard it, or declare it whole"
+    names, pattern = brief(finding.names), generic(finding.names[0])
+    if finding.source is Source.FACTORY:
+        return f"{names}: the factory leaves it whole; shard it there, or give --whole '{pattern}'"
+    by = f'whole=("{pattern}",)' if finding.source is Source.PYTHON else f"--whole '{pattern}'"
+    return f"{names}: {reason(cause.why)}; shard it, or declare it by {by}"
 
 
 @said.register(causes.Misplaced)

@@ -151,9 +151,10 @@ def engine_gone(engine: str, error: BaseException) -> str:
     return f"the engine {engine} can't go on: {' '.join(str(error).split())}"
 
 
-#: The room of tpcheck from which something of the user's was called → what that is.
+#: The room of tpcheck, or the module, from which something of the user's was called → what that is.
 _CALLED = {
     "strategies": "the strategy of its cases",
+    "search.of_spec": "the strategy of its cases",
     "known": "`when` of one of its known findings",
     "spec": "its spec",
     **dict.fromkeys(("oracle", "bounds", "tensors", "protocol"), "the reference"),
@@ -168,15 +169,16 @@ def raised(said: str, through: Sequence[str]) -> str:
         through: the modules of tpcheck that it left (`comms.frames.through`).
     """
     last = through[-1] if through else "a place of its own"
-    what = _CALLED.get(last.partition(".")[0])
+    what = _CALLED.get(last) or _CALLED.get(last.partition(".")[0])
     if what is None:
         return f"tpcheck {said} (in {last}): please report it"
-    return f"{what} {said}{remedy(through)}"
+    return f"{what} {said}"
 
 
-def remedy(through: Sequence[str]) -> str:
-    """What to do where the reference's own forward or backward raised; else nothing."""
-    if "oracle.passes" not in through:
+def remedy(error: BaseException, through: Sequence[str]) -> str:
+    """What to do where the reference's own forward or backward raised what a dtype may be the cause
+    of, as torch's own errors are; else nothing."""
+    if "oracle.passes" not in through or not isinstance(error, (RuntimeError, TypeError)):
         return ""
     return (
         "; a reference runs in float64 and in the dtype of each case: where it has no kernel for "

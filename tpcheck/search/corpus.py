@@ -125,10 +125,13 @@ class Corpus:
                 return case.id("::".join([*here, check]))
         return plain
 
+    def aside(self, identity: str, reason: str) -> str:
+        """The line that says why a case is not replayed; its file stays."""
+        return f"set aside: {self.folder / identity}.json: {reason}"
+
     def set_aside(self, identity: str, reason: str) -> None:
-        """Notes that a case can't be replayed; its file stays."""
-        told = f"set aside: {self.folder / identity}.json: {reason}"
-        self.complain(f"{identity}.json", told)
+        """Notes that a case is not replayed."""
+        self.complain(f"{identity}.json", self.aside(identity, reason))
 
     def complain(self, of: str, line: str) -> None:
         """Notes what is to be said of something, once."""

@@ -25,7 +25,7 @@ from hypothesis.strategies import SearchStrategy
 
 from tpcheck.case import Case
 from tpcheck.oracle.limit import end_child, one_process
-from tpcheck.strategies import required
+from tpcheck.search.of_spec import required
 
 
 class Given(ExampleDatabase):

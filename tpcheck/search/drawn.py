@@ -9,9 +9,9 @@ from functools import partial
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from tpcheck import strategies
 from tpcheck.case import Case
 from tpcheck.check import Check, dp_can_be
+from tpcheck.search.of_spec import cases_of, required
 from tpcheck.space import Space
 
 
@@ -28,7 +28,7 @@ def strategy_of(
         ranks: how many there are.
 
     Raises:
-        InvalidArgument: as of `strategies.of`.
+        InvalidArgument: as of `cases_of`.
     """
     own = _drawn(check, Space((degree,), dtypes, ranks))
     if check.save is None or not callable(check.spec.cases):
@@ -46,14 +46,14 @@ def strategy_of(
 def _drawn(check: Check, space: Space) -> SearchStrategy[Case]:
     """Those of the spec; what it draws, and not what it lists, is in its memory formats, and of one
     dp coordinate where there can't be two."""
-    own, formats = strategies.of(check.spec, space), check.spec.memory
+    own, formats = cases_of(check.spec, space), check.spec.memory
     if callable(check.spec.cases) and not dp_can_be(check):
         own = own.map(_without_dp)
     return own.map(partial(_laid_out, formats)) if formats and callable(check.spec.cases) else own
 
 
 def _laid_out(formats: tuple[str, ...], drawn: Case) -> Case:
-    case = strategies.required(drawn)
+    case = required(drawn)
     return case if case.memory in formats else replace(case, memory=formats[0])
 
 
@@ -67,9 +67,9 @@ def _can_be(check: Check, case: Case) -> bool:
 
 
 def _saved_at(case: Case, degree: int, other: int) -> Case:
-    return replace(strategies.required(case), mesh={**case.mesh, "tp": degree}, saved_at=other)
+    return replace(required(case), mesh={**case.mesh, "tp": degree}, saved_at=other)
 
 
 def _without_dp(drawn: Case) -> Case:
-    case = strategies.required(drawn)
+    case = required(drawn)
     return replace(case, mesh={axis: n for axis, n in case.mesh.items() if axis != "dp"})

@@ -149,10 +149,7 @@ class Hunt:
     def _note_impossible(self) -> None:
         self.impossible = {degree for degree, stream in self._streams.items() if stream.empty}
         if len(self.impossible) == len(self._streams):
-            raise InvalidArgument(
-                f"{self.check.title}: no case exists at tp={_list(self._shares())}, "
-                f"dtype={_list(self.options.dtypes)}; give other degrees or dtypes"
-            )
+            raise InvalidArgument(_no_case(self.check, self._shares(), self.options.dtypes))
 
     def _search(self, stream: Stream, count: int) -> int:
         """Runs the next `count` cases of a stream up to one that fails, and shrinks that. Returns
@@ -162,7 +159,7 @@ class Hunt:
         try:
             cases = stream.take(count)
         except HypothesisException as error:
-            raise InvalidArgument(f"{self.check.title}: {str(error).splitlines()[0]}") from None
+            raise InvalidArgument(str(error).splitlines()[0]) from None
         for number, (case, then) in enumerate(itertools.zip_longest(cases, cases[1:])):
             if self._result(case, then) is None:
                 stream.put_back(cases[number:])
@@ -249,6 +246,12 @@ class Hunt:
             if self.failing and family(self.failing[0]) == family(first[0]):
                 break
         self.failing = first + [r for r in self.failing if family(r) == family(first[0])]
+
+
+def _no_case(check: Check, degrees: Iterable[int], dtypes: Sequence[str]) -> str:
+    own, narrowed = _list(check.spec.asked(dtypes)), bool(check.spec.dims)
+    others = "degrees, dtypes or dims=" if narrowed else "degrees or dtypes"
+    return f"no case exists at tp={_list(degrees)}, dtype={own}; give other {others}"
 
 
 def _cost(result: CaseResult) -> int:

@@ -63,11 +63,15 @@ def _features(cases: Iterable[Case]) -> dict[Feature, None]:
 
 def _may(hunt: Hunt, cases: Iterable[Case]) -> Iterator[Feature]:
     """What cases of this check may have, in so far as that is the same for all checks."""
-    yield from (("dtype", dtype) for dtype in hunt.options.dtypes)
+    spec = hunt.check.spec
+    yield from (("dtype", dtype) for dtype in spec.asked(hunt.options.dtypes))
     for name, values in _ALWAYS.items():
-        yield from ((name, value) for value in values)
+        own = spec.memory if name == "memory" and spec.memory else values
+        yield from ((name, value) for value in own)
     for case in cases:
         for name, value in case.dims.items():
+            if name in spec.dims:  # a kind that it leaves out is left out on purpose
+                continue
             if isinstance(value, bool):
                 yield from ((name, False), (name, True))
             elif _is_size(value) and case.tp > 1:

@@ -17,6 +17,7 @@ from tpcheck.runner.runner import Runner
 from tpcheck.search.addresses import file_of
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus, Saved, is_file, is_outside
+from tpcheck.search.excluded import excluded
 from tpcheck.search.ledger import near
 from tpcheck.search.session import Session, open_session, preload_of
 from tpcheck.search.trouble import why
@@ -93,12 +94,14 @@ def check_of(saved: Saved, name: str | None = None, *, trust: bool = False) -> C
         trust: whether the case may name code outside the working folder.
 
     Raises:
-        CaseError: it is gone, or names code that is not to be trusted.
+        CaseError: it is gone, names code that is not to be trusted, or excludes the case by now.
         InvalidArgument: it is not to be found.
     """
     found = collect([name or _address(saved, trust)])
     if len(found) != 1:
         raise InvalidArgument(f"--check {name}: names {len(found)} checks; give FILE::NAME")
+    if (why := excluded(found[0], saved.case)) is not None:
+        raise CaseError(f"case {saved.id} has {why}: {found[0].title} excludes that now")
     return found[0]
 
 

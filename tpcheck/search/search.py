@@ -20,6 +20,7 @@ from tpcheck.report import reasons
 from tpcheck.runner.judge import most_held
 from tpcheck.runner.runner import Runner
 from tpcheck.search.confirmation import Confirmation
+from tpcheck.search.excluded import is_asked, to_replay
 from tpcheck.search.failures import size
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.keeper import Keeper
@@ -85,6 +86,7 @@ class Search:
         self.hunt = self.hunter(self.check, *about)
         self.tally = Tally(self.trials)
         self._saved: CaseResult | None = None  # the case of an earlier run that still fails
+        self._aside: list[str] = []  # why saved cases are not replayed
         self.confirmation = Confirmation(self.trials, fresh=self.options.fresh)
         self.onlooker.news(Begun())
 
@@ -170,9 +172,11 @@ class Search:
         for finding in self.trials.ledger.active():
             case = finding.case
             late = deadline is not None and time.monotonic() > deadline
-            degrees = self.check.spec.degrees or self.options.degrees
-            asked = case.tp in degrees and case.dtype in self.options.dtypes
-            if late or not asked or case.world_size > self.engine.ranks:
+            if (
+                late
+                or not is_asked(self.check, case, self.options)
+                or case.world_size > self.engine.ranks
+            ):
                 continue
             result = self.trials.run(case)
             if self.trials.fails(result):
@@ -180,17 +184,16 @@ class Search:
         return None
 
     def _replay(self) -> CaseResult | None:
-        """Saved counterexamples first; those that no longer fail are forgotten."""
+        """Saved counterexamples first; those that no longer fail are forgotten. One that the check
+        excludes by now, or that needs more ranks, is told."""
         corpus = self.options.corpus
-        for saved in corpus.of(self.check.title, self.check.address()) if corpus else []:
-            if saved.case.world_size > self.engine.ranks:
-                continue
+        for saved in to_replay(self.check, corpus, self.engine.ranks, self._aside):
             assert corpus is not None
             try:
                 result = self.trials.run(saved.case)
             except BaseException as error:  # it is no longer a case of this check
                 let_through(error)
-                corpus.set_aside(saved.id, why(error))
+                self._aside.append(corpus.aside(saved.id, why(error)))
                 continue
             if self.trials.fails(result):
                 return result
@@ -239,6 +242,7 @@ class Search:
             findings=self._findings(),
             judged=judged,
             left=left_behind(self.trials.results.values(), self._effect),
+            notes=list(self._aside),
         )
 
     def _findings(self) -> list[FindingResult]:

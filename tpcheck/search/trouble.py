@@ -16,6 +16,7 @@ def why(error: BaseException) -> str:
         said = " ".join(str(error).split()) if raised is not error else frames.in_a_line(error)
         return f"{said}; known finding: {known_as.sentence(known)}"
     if isinstance(error, InvalidArgument):
-        text = " ".join(str(error).split())
-        return text + reasons.remedy(frames.through(raised) if raised is not None else ())
-    return reasons.raised(frames.in_a_line(error), frames.through(error))
+        text, cause = " ".join(str(error).split()), error.__cause__
+    else:
+        text, cause = reasons.raised(frames.in_a_line(error), frames.through(error)), error
+    return text if cause is None else text + reasons.remedy(cause, frames.through(cause))

@@ -3,6 +3,7 @@
     column = tpcheck.Check(specs.column_linear(), candidate=build)
 
 Each function returns a `Spec`; its docstring names the dims that `case[...]` has, and the layout.
+`Check(…, overrides={"dims": {"hidden": [8, 64]}})` narrows or widens what is drawn of them.
 Letters: B batch, S sequence, H hidden, I intermediate, V vocabulary, K in, N out, R degree.
 """
 

@@ -66,9 +66,9 @@ def head_dims(sizes: scaled.Among | None = None) -> dict[str, Any]:
 
     return {
         "hidden": strategies.sizes(2, 8),
-        "counts": strategies.head_counts,
-        "heads": lambda d: d["counts"][0],
-        "kv_heads": lambda d: d.pop("counts")[1],
+        "_counts": strategies.head_counts,
+        "heads": lambda d: d["_counts"][0],
+        "kv_heads": lambda d: d["_counts"][1],
         "head_dim": st.sampled_from([2, 4]),
     }
 

@@ -11,12 +11,13 @@ from fixtures.mutants.build import row
 from fixtures.parallel.linear import RowLinear
 from properties import embedding, fused, linear
 from tests.candidates import linear_dims
-from tpcheck import Check, strategies
+from tpcheck import Check
 from tpcheck.case import DTYPES, Case
 from tpcheck.engines.engine import Engine
 from tpcheck.oracle.pose import pose
 from tpcheck.runner.runner import Runner
 from tpcheck.search import drawing
+from tpcheck.search.of_spec import cases_of
 from tpcheck.space import Space
 from tpcheck.spec import Spec
 from tpcheck.verdict import Verdict
@@ -34,7 +35,7 @@ CASE = Case(dims=linear_dims(12, 6, batch=2, seq=3, bias=True), dtype="bfloat16"
 
 def drawn(spec: Spec, dtype: str, count: int) -> list[Case]:
     whole = replace(spec, modes=())  # with all gradients there are
-    cases = drawing.sample(strategies.of(whole, Space((2, 4), (dtype,), 4)), count, dtype)
+    cases = drawing.sample(cases_of(whole, Space((2, 4), (dtype,), 4)), count, dtype)
     return [replace(case, integers=True, magnitude=0) for case in cases]
 
 

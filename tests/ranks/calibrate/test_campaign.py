@@ -123,6 +123,10 @@ def test_what_has_no_case_is_passed_over(gloo: Engine, corpus: Corpus, tmp_path:
     found = campaign.run(Session(gloo), 3)
     assert set(found.by_degree) == {2, 4}
     assert found.by_degree[4].cases == 0 and found.by_degree[2].cases == 3
+    narrow = replace(row_linear, name="narrow", overrides={"dtypes": ("float32",)})
+    both = Grid(degrees=(2,), dtypes=("float32", "float16"))
+    found = Campaign([narrow], State(tmp_path / "narrow", both), corpus).run(Session(gloo), UNIT)
+    assert found.by_dtype["float32"].cases >= UNIT and found.by_dtype["float16"].cases == 0
     nowhere = Grid(degrees=(4,), dtypes=("float64",))
     campaign = Campaign([listed], State(tmp_path / "none", nowhere), corpus)
     with pytest.raises(InvalidArgument, match="no check has a case"):

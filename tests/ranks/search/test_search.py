@@ -143,6 +143,21 @@ def test_a_saved_case_is_said_to_be_one_whatever_dtypes_are_asked_for(
     assert again.counterexample and again.counterexample.case.dtype == "float64"
 
 
+def test_a_saved_case_that_the_check_excludes_by_now_is_told_and_not_run(
+    gloo: Engine, corpus: Corpus
+) -> None:
+    options = Options(examples=4, degrees=(2,), dtypes=("float64",), corpus=corpus)
+    found = Search(WRONG, gloo, options).run().counterexample
+    assert found is not None
+    without = replace(WRONG, overrides={"dtypes": ("float32",)})
+    search = Search(without, gloo, options)
+    result = search.run()
+    assert result.dtypes == ["float32"] and search.trials.result(found.case) is None
+    (note,) = [note for note in result.notes if found.id in note]
+    assert note.endswith("dtype=float64, which is not one of float32: its check excludes that now")
+    assert (corpus.folder / f"{found.id}.json").exists()
+
+
 def test_what_is_found_lower_afterwards_does_not_count(gloo: Engine, corpus: Corpus) -> None:
     options = Options(examples=2, corpus=corpus)
     search = Search(candidates.check(WrongAtFour), gloo, options)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
 from fixtures.parallel.linear import RowLinear
 from tests.candidates import check
+from tpcheck import Case, Check, Layout, Shard, Spec
 from tpcheck.engines.engine import Engine
 from tpcheck.report.text import page
 from tpcheck.search.news import Begun, Explains, Follower, Met, News, Ran
@@ -57,3 +61,23 @@ def test_what_happens_is_told_and_what_was_printed_is_kept(gloo: Engine) -> None
     assert met.number == result.examples == sum(isinstance(news, Ran) for news in before)
     assert result.smaller == len(ran) - result.examples > 0
     assert notes.ended_jobs == 1
+
+
+def misspelt(case: Any, mesh: Any) -> Any:
+    return parallelize_module(nn.Sequential(nn.Linear(4, 4)), mesh["tp"], {"O": ColwiseParallel()})
+
+
+def test_a_key_that_the_candidates_own_plan_skips_is_on_the_page(gloo: Engine) -> None:
+    left = Spec(
+        name="left",
+        cases=[Case(mesh={"tp": 2})],
+        reference=lambda case: nn.Sequential(nn.Linear(4, 4)),
+        inputs=lambda case, draw: {"x": draw("x", 2, 4)},
+        layout=lambda case: Layout(params={"0.weight": Shard(0)}),
+    )
+    options = Options(examples=1, corpus=None)
+    (result,) = verify_all([Check(left, misspelt)], Session(gloo), options)
+    found = result.counterexample
+    assert found is not None and found.diagnosis.code == "parameter-not-sharded"
+    said = "parallelize_module skips the plan's key 'O': it matches no module"
+    assert f"    {said}" in page(result)

@@ -38,6 +38,33 @@ def test_what_cannot_be_built_tiny_says_why() -> None:
         tiny.build("llama4_vision_model")
 
 
+def parameters(config: Any) -> int:
+    return sum(parameter.numel() for parameter in tiny.on_meta(config).parameters())
+
+
+def test_a_released_configuration_made_small_is_the_same_but_for_its_sizes() -> None:
+    from transformers import MistralConfig, MixtralConfig
+
+    released = MistralConfig(sliding_window=7, num_hidden_layers=48, tie_word_embeddings=True)
+    assert parameters(released) > 7 * 10**9
+    sizes = tiny.smaller(released)
+    small = transformers.resized(released, sizes)
+    assert parameters(small) < tiny.MOST_PARAMETERS
+    assert (small.sliding_window, small.tie_word_embeddings) == (7, True)
+    assert (small.num_attention_heads, small.num_key_value_heads) == (8, 4), "shared, as they were"
+    assert {name: tiny.value(small, name) for name in sizes} == sizes
+    assert "sliding_window" not in sizes and "rms_norm_eps" not in sizes
+    assert tiny.smaller(MixtralConfig())["experts_implementation"] == "eager"
+
+
+def test_lists_of_one_entry_a_layer_are_made_anew() -> None:
+    from transformers import Gemma3TextConfig
+
+    released = Gemma3TextConfig(num_hidden_layers=30, query_pre_attn_scalar=64)
+    small = transformers.resized(released, {"num_hidden_layers": 2})
+    assert len(small.layer_types) == 2 and small.query_pre_attn_scalar == 64
+
+
 def test_a_head_alone_with_a_plan_is_listed_too() -> None:
     assert "dbrx" in tiny.architectures()  # its layers have none
     assert "bert" not in tiny.architectures() and "gpt2" not in tiny.architectures()

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.candidates import linear_dims
-from tpcheck import specs, strategies
+from tpcheck import specs
 from tpcheck.case import Case
 from tpcheck.errors import CaseError
 from tpcheck.oracle.pose import pose
 from tpcheck.search import drawing
+from tpcheck.search.of_spec import cases_of
 from tpcheck.space import Space
 
 ROW = specs.row_linear()
@@ -39,9 +40,9 @@ def test_after_a_step_there_are_bounds_again() -> None:
 
 def test_only_linear_specs_draw_them() -> None:
     space = Space((2,), ("float64",), 2)
-    flags = [c.integers for c in drawing.sample(strategies.of(ROW, space), 30, "k")]
+    flags = [c.integers for c in drawing.sample(cases_of(ROW, space), 30, "k")]
     assert any(flags) and not all(flags)
-    others = drawing.sample(strategies.of(specs.mlp(), space), 30, "k")
+    others = drawing.sample(cases_of(specs.mlp(), space), 30, "k")
     assert not any(case.integers for case in others)
 
 

@@ -34,6 +34,22 @@ def build_wrong(mesh):
     return parallelize_module(build(), mesh, {"up": ColwiseParallel()})
 
 
+def build_misspelt(mesh):
+    return parallelize_module(build(), mesh, {"up": ColwiseParallel(), "dwn": RowwiseParallel()})
+
+
+def build_perhaps(size=8, mesh=None):
+    return build(size) if mesh is None else parallelize_module(build(size), mesh, PLAN)
+
+
+def build_over(group):
+    return build()
+
+
+def build_sized(size: int):
+    return build(size)
+
+
 def plan_of(model):
     return PLAN if "up" in dict(model.named_children()) else WRONG
 
@@ -111,12 +127,43 @@ def test_plans_of_objects_functions_and_parallelized_models(
     code, out, _ = run(capsys, f"{own}:build_wrong", "--plan", f"{own}:PLAN")
     assert code == 1 and "down.weight: whole, 'down' promises Shard(1)" in out
     code, out, _ = run(capsys, f"{own}:build_wrong")
-    assert code == 1 and "down.weight: no entry names it" in out
+    assert code == 1 and "down.weight: the factory leaves it whole; shard it there" in out
+    assert "give --whole 'down.weight'" in out and "matches no module" not in out
+    code, out, _ = run(capsys, f"{own}:build", "--plan", f"{own}:WRONG")
+    assert "shard it, or declare it by --whole 'up.weight'" in out
+
+
+def test_a_key_that_a_factorys_own_plan_skips_is_found(
+    capsys: pytest.CaptureFixture[str], own: str
+) -> None:
+    code, out, _ = run(capsys, f"{own}:build_misspelt")
+    assert code == 1 and "plan-entry-unmatched  'dwn' matches no module: parallelize_module" in out
+    assert "there is down" in out and "down.weight: the factory leaves it whole" in out
+
+
+def test_a_mesh_that_can_be_left_out_is_given_where_there_is_no_plan(
+    capsys: pytest.CaptureFixture[str], own: str
+) -> None:
+    code, out, _ = run(capsys, f"{own}:build_perhaps", "--whole", "*.bias")
+    assert code == 0 and "a parallelized model" in out
+    code, out, _ = run(capsys, f"{own}:build_perhaps", "--plan", f"{own}:PLAN")
+    assert code == 0 and "a plan, without ranks" in out
+
+
+def test_a_configuration_of_transformers_stands_for_its_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("LlamaConfig", "LlamaForCausalLM"):
+        given = ("--tp", "4", "--optional", "*", "--whole", "*norm.weight")
+        code, out, _ = run(capsys, f"transformers:{name}", *given)
+        assert code == 0 and "26.95 GB unsharded" in out, out
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["{own}:build_over"], "takes a process group, and an audit is of a plan"),
+        (["{own}:build_sized"], "needs size, which is annotated as int, neither a mesh nor"),
         (["nothing"], "is not MODULE:NAME"),
         (["no_such_module_here:build"], "does not import"),
         (["no_such_file.py:build"], "no such file"),

@@ -66,6 +66,8 @@ def test_what_code_leaves_whole_and_what_may_be_fused_is_told(tmp_path: Path) ->
     assert [note.partition(";")[0] for note in notes if "whole" in note] == [
         "whole on every rank: down.weight"
     ]
+    (skipped,) = [note for note in notes if "skips" in note]
+    assert skipped.startswith("its plan's key 'dwn' matches no module: parallelize_module skips it")
     assert [note for note in notes if "may be fused" in note] == [
         f"gate_up.{name} may be fused: where a rank holds a part of each of n blocks, write "
         "Blocks(0, n) in the place of Shard(0)"
@@ -99,6 +101,80 @@ def test_a_model_of_transformers_is_read_from_its_own_plan(tmp_path: Path) -> No
     assert '"vocab": 32' in text and "degrees=(2,)" in text  # two K/V heads
 
 
+@pytest.mark.parametrize(
+    ("target", "given"),
+    [
+        ("Spread", 'mesh["tp"].get_group()'),
+        ("annotated", 'mesh["tp"].get_group()'),
+        ("over", 'mesh["tp"]'),
+        ("on_mesh", 'mesh["tp"]'),
+    ],
+)
+def test_what_an_argument_is_is_told_by_its_annotation_or_by_what_is_done_with_it(
+    tmp_path: Path, target: str, given: str
+) -> None:
+    text, notes = written(tmp_path, target)
+    assert UP_DOWN in text and f"return {target}({given})" in text
+    assert not [note for note in notes if "taken for" in note]
+
+
+def test_an_argument_may_be_given_by_its_name_and_be_left_out(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, "ByName")
+    assert UP_DOWN in text and 'return ByName(tp_group=mesh["tp"].get_group())' in text
+    (tmp_path / "check.py").unlink()
+    text, _ = written(tmp_path, "perhaps")
+    assert UP_DOWN in text and 'return perhaps(mesh=mesh["tp"])' in text
+    assert "reference=lambda case: perhaps()," in text, "whole without it"
+    (tmp_path / "check.py").unlink()
+    text, _ = written(tmp_path, "perhaps", plan="PLAN")
+    assert UP_DOWN in text and "lambda case: perhaps()," in text
+    (tmp_path / "check.py").unlink()
+    text, _ = written(tmp_path, "Parallel", reference="perhaps")
+    assert "reference=lambda case: perhaps()," in text
+
+
+def test_what_nothing_tells_is_assumed_and_said(tmp_path: Path) -> None:
+    text, notes = written(tmp_path, "Split")
+    assert 'return Split(mesh["tp"])' in text
+    assert [note for note in notes if note.startswith("ranks is taken for a mesh; where it is")]
+    (tmp_path / "check.py").unlink()
+    text, notes = written(tmp_path, "SplitOver")
+    assert 'return SplitOver(mesh["tp"].get_group())' in text, "its name says it"
+    assert not [note for note in notes if "taken for" in note]
+
+
+def test_a_configuration_of_released_sizes_is_made_small(tmp_path: Path) -> None:
+    file, notes = write("transformers:LlamaConfig", None, None, (), tmp_path / "check.py")
+    text = file.read_text()
+    assert "    hidden_size=32,\n" in text and '"vocab": SMALL["vocab_size"]' in text
+    made = "AutoModelForCausalLM.from_config(transformers.resized(LlamaConfig(), SMALL))"
+    assert f"return {made}" in text
+    (note,) = notes
+    assert note.startswith("transformers:LlamaConfig has 6,738,415,616 parameters, and every rank")
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("BertConfig", "^BertLMHeadModel ships no tp_plan: name a function that makes it, and --p"),
+        ("CLIPVisionConfig", "^CLIPVisionConfig has no vocab_size: it takes no token ids$"),
+        ("Gemma3Config", "takes more than token ids: name Gemma3TextConfig$"),
+        ("AutoConfig", "AutoConfig is designed to be instantiated using"),
+    ],
+)
+def test_a_configuration_without_a_check_is_a_line(tmp_path: Path, target: str, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words) as caught:
+        write(f"transformers:{target}", None, None, (), tmp_path / "check.py")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_class_of_models_is_built_of_its_configuration(tmp_path: Path) -> None:
+    file, _ = write("transformers:LlamaForCausalLM", None, None, (), tmp_path / "check.py")
+    cls = "LlamaForCausalLM"
+    made = f"{cls}(transformers.resized({cls}.config_class(), SMALL))"
+    assert f"return {made}" in file.read_text() and "AutoModel" not in file.read_text()
+
+
 def test_inputs_can_be_told(tmp_path: Path) -> None:
     told = ("x=batch,3,8", "y=8:5")
     text, _ = written(tmp_path, "MLP", plan="PLAN", inputs=told[:1])
@@ -111,11 +187,16 @@ def test_inputs_can_be_told(tmp_path: Path) -> None:
     ("target", "given", "words"),
     [
         ("MLP", {}, "nothing says how it is sharded: give --plan"),
-        ("MLP", {"reference": "MLP"}, "MLP takes nothing: it is the reference"),
+        ("MLP", {"reference": "MLP"}, "MLP takes none: it is the reference"),
         ("Parallel", {"plan": "PLAN"}, "Parallel takes a group: leave one of them out"),
         ("Parallel", {"reference": "by_mesh"}, "by_mesh takes a mesh"),
         ("Parallel", {"reference": "Normed"}, "has no 'norm.weight', which the reference has"),
         ("sized", {}, "needs hidden, inner: name a function without arguments"),
+        ("of_hidden", {}, "needs hidden, which is annotated as int, neither a mesh nor a process"),
+        ("of_sizes", {}, "sizes of .*: given a mesh, .* AttributeError.*; given a process group, "),
+        ("of_layers", {}, "layers of .*:of_layers is not said to be a mesh or a process group"),
+        ("huge", {"plan": "PLAN"}, "huge makes more than .* GB of tensors, and its check would"),
+        ("many", {}, "many makes more than .* GB of tensors, and its check would"),
         ("number", {}, "number makes a int, and nothing says"),
         ("number", {"plan": "PLAN"}, "number returned a int, not an nn.Module"),
         ("raises", {}, "raises at tp=1 raised ValueError: heads=3 do not divide"),

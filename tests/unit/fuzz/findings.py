@@ -14,7 +14,7 @@ FINDING = Finding(
     code="race",
     place="kernel:7",
     id="abc123",
-    case=Case().to_dict(),
+    case=Case(dims={"n": 4}, mesh={"tp": 1}).to_dict(),
     signatures=("race kernel:7",),
     found_after=3,
     shrunk=False,

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tests.unit.search.test_hunt import NUMBERED, WRONG, FakeTrials
-from tpcheck import Case, strategies
+from tpcheck import Case
 from tpcheck.fuzz import near as room
 from tpcheck.fuzz.near import Again, Around, Near
 from tpcheck.search import drawing
 from tpcheck.search.hunt import Hunt
+from tpcheck.search.of_spec import cases_of
 from tpcheck.search.options import Options
 from tpcheck.space import Space
 from tpcheck.verdict import CaseResult, Mismatch
@@ -38,7 +39,7 @@ def a_case(like: Callable[[Case], bool]) -> tuple[Case, bytes]:
     found: list[tuple[Case, bytes]] = []
     space = Space((2,), Options().dtypes, 4)
     drawing.each(
-        strategies.of(NUMBERED.spec, space),
+        cases_of(NUMBERED.spec, space),
         200,
         "k",
         lambda c: found.append((c, drawing.choices())),

@@ -11,6 +11,8 @@ import pytest
 
 from tests import ROOT
 from tests.documents import commands
+from tests.documents.blocks import blocks
+from tests.documents.samples import same
 from tests.unit.report.test_as_json import TOLD
 from tests.unit.test_imports import ORDER
 from tpcheck import Case, Check, Spec, __version__, known, placement
@@ -81,6 +83,27 @@ def test_the_command_lines_page_has_each_verb_with_its_options_and_defaults(verb
         given = {"None": "", "False": "off"}.get(str(option.default), f"{option.default}")
         assert said[name] == given.removesuffix(".0"), name
     assert f"tpcheck {verb} [OPTIONS]" in section
+
+
+def test_the_page_of_failures_has_the_sample_of_the_first_check() -> None:
+    """Which is held to what is printed: `tests/ranks/test_pages.py`."""
+    (sample,) = [block for block in blocks(text("docs/failures.md")) if block.language == "text"]
+    shown = [c.shown for block in blocks(text("docs/start.md")) for c in block.commands if c.shown]
+    lines = sample.text.splitlines()
+    assert lines[0].startswith("FOUND") and same(lines, list(shown[0][: len(lines)]))
+    assert not same([*lines[:-1], "  reproduce      tpcheck replay 000000"], list(shown[0]))
+
+
+def test_the_page_of_orders_names_the_lines_of_the_collectives_that_it_shows() -> None:
+    """Its sample is of a deadlock that the page does not run: the lines at least are there."""
+    sample = next(b for b in blocks(text("docs/orders.md")) if b.language == "text").text
+    source = text("fixtures/compositions/moe.py").splitlines()
+    said = re.findall(
+        r"(\w+) float64\[[^\]]*\] over ranks \S+ in backward of mlp at\s+moe\.py:(\d+)", sample
+    )
+    assert len(said) == 2
+    for collective, line in said:
+        assert f"dist.{collective}" in source[int(line) - 1]
 
 
 def test_the_page_of_diagnoses_has_each_code_once() -> None:

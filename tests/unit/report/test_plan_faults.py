@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from tpcheck.figures import plan_causes as causes
-from tpcheck.figures.plan import Finding
+from tpcheck.figures.plan import Finding, Source
 from tpcheck.figures.plan_causes import PlanCause
 from tpcheck.figures.plan_reasons import Unnamed
 from tpcheck.placement import Replicate, Shard
@@ -134,17 +134,37 @@ def say(cause: Any, *names: str, entry: str | None = "layers.*.up", **more: Any)
             "q_norm.weight: replicated, between splits by features: the gradient is that of this "
             "rank's features (its heads) only; sum it over the ranks "
             "(replicated_with_grad_allreduce, SequenceParallel over the heads' dim), or declare "
-            "reduced=(…) where the framework does",
+            'reduced=("q_norm.weight",) where the framework does',
         ),
         (
             say(causes.PartialOverSequence(), "norm.weight"),
             "norm.weight: replicated, on activations sharded along the sequence: the gradient is "
-            "that of this rank's tokens only; put SequenceParallel() on it, or declare reduced=(…) "
-            "where the framework sums it",
+            "that of this rank's tokens only; put SequenceParallel() on it, or declare "
+            'reduced=("norm.weight",) where the framework sums it',
         ),
         (
             say(causes.NotSharded(Unnamed())),
-            f"{UP}: no entry names it; shard it, or declare it whole",
+            f'{UP}: no entry names it; shard it, or declare it by whole=("layers.*.up.weight",)',
+        ),
+        (
+            say(causes.NotSharded(Unnamed()), source=Source.COMMAND),
+            f"{UP}: no entry names it; shard it, or declare it by --whole 'layers.*.up.weight'",
+        ),
+        (
+            say(causes.NotSharded(Unnamed()), source=Source.FACTORY),
+            f"{UP}: the factory leaves it whole; shard it there, or give "
+            "--whole 'layers.*.up.weight'",
+        ),
+        (
+            say(causes.PartialOverSequence(), "norm.weight", source=Source.COMMAND),
+            "norm.weight: replicated, on activations sharded along the sequence: the gradient is "
+            "that of this rank's tokens only; put SequenceParallel() on it, or declare it by a "
+            'tpcheck.Plan(…, reduced=("norm.weight",)) as --plan where the framework sums it',
+        ),
+        (
+            say(causes.IgnoredKey("dwn"), entry="dwn", suggestions=("down",)),
+            "'dwn' matches no module: parallelize_module skips it, since nothing is called 'dwn' "
+            "where it looks; there is down",
         ),
         (
             say(causes.Misplaced(Shard(1), Shard(0))),

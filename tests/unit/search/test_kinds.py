@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tpcheck import specs
 from tpcheck.case import Case
 from tpcheck.report import kinds as report
 from tpcheck.search.kinds import kinds
@@ -24,7 +25,7 @@ def trials(*cases: Case, counts: bool = True) -> Any:
     return SimpleNamespace(results={str(i): result for i, result in enumerate(results)})
 
 
-def hunt(*drawn: Case, more: tuple[Case, ...] = ()) -> Any:
+def hunt(*drawn: Case, more: tuple[Case, ...] = (), **fields: Any) -> Any:
     def strategy(degree: int) -> st.SearchStrategy[Case]:
         if not more:
             raise ValueError("its strategy raises")
@@ -35,6 +36,7 @@ def hunt(*drawn: Case, more: tuple[Case, ...] = ()) -> Any:
         degrees=lambda: [2],
         strategy=strategy,
         options=Options(dtypes=("float64", "float32"), corpus=None),
+        check=SimpleNamespace(spec=replace(specs.mlp(), **fields)),
     )
 
 
@@ -55,6 +57,16 @@ def test_what_was_drawn_and_did_not_run_is_told_apart_from_what_never_comes() ->
     assert ("n", (False, -1, False)) not in found.never, "no size but 1 is below a degree of 2"
     higher = kinds(hunt(replace(ONE, mesh={"tp": 4})), trials(ONE), draw=False)
     assert ("n", (False, -1, False)) in higher.never
+
+
+def test_what_a_spec_narrows_is_not_said_to_be_missing() -> None:
+    fields: Any = {
+        "dims": {"n": [1], "bias": False}, "memory": ("contiguous",), "dtypes": ("float64",),
+    }  # fmt: skip
+    never = kinds(hunt(ONE, **fields), trials(ONE), draw=False).never
+    assert {name for name, _ in never} & {"n", "bias", "memory", "dtype"} == set()
+    usual = kinds(hunt(ONE), trials(ONE), draw=False).never
+    assert {name for name, _ in usual} >= {"n", "bias", "memory", "dtype"}
 
 
 def test_what_the_strategy_can_reach_is_seen_by_drawing_more() -> None:

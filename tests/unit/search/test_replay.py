@@ -64,6 +64,23 @@ def test_a_file_that_can_not_be_is_one_line(corpus: Corpus, file: str) -> None:
     assert len(str(caught.value).splitlines()) == 1
 
 
+CHECK = """
+import tpcheck
+from tpcheck import specs
+
+memory = ("contiguous", "sliced")
+row = tpcheck.Check(specs.row_linear(), lambda case, mesh: None, overrides={"memory": memory})
+"""
+
+
+def test_a_case_that_its_check_excludes_by_now_is_one_line(corpus: Corpus) -> None:
+    Path("code.py").write_text(CHECK)
+    path = corpus.save(replace(ENTRY, case=replace(ENTRY.case, memory="expanded")))
+    words = "has memory=expanded, which is not one of contiguous, sliced: row excludes that now"
+    with pytest.raises(CaseError, match=words):
+        replay(str(path), check="code.py::row")
+
+
 def test_of_training_the_evidence_of_the_first_wrong_step_is_compared() -> None:
     """A search that makes a failure smaller looks at no later one."""
     first = [Mismatch("w@step2", Kind.PARAM, rank, error=1.0) for rank in range(2)]

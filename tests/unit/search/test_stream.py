@@ -6,8 +6,9 @@ from itertools import combinations
 
 from hypothesis import strategies as st
 
-from tpcheck import Case, specs, strategies
+from tpcheck import Case, specs
 from tpcheck.search import drawing
+from tpcheck.search.of_spec import cases_of
 from tpcheck.search.stream import Stream, features, shows
 from tpcheck.space import Space
 
@@ -15,7 +16,7 @@ FOUR = Space((4,))
 
 
 def stream(key: str) -> Stream:
-    return Stream(strategies.of(specs.attention(), FOUR), key)
+    return Stream(cases_of(specs.attention(), FOUR), key)
 
 
 def test_the_same_key_gives_the_same_cases_each_once_and_the_dullest_first() -> None:
@@ -32,7 +33,7 @@ def test_ten_cases_show_more_than_ten_by_chance() -> None:
     for key in map(str, range(12)):
         taken = stream(key).take(10)
         ours += len(set().union(*map(shows, taken)))
-        drawn = drawing.sample(strategies.of(specs.attention(), FOUR), 10, key)
+        drawn = drawing.sample(cases_of(specs.attention(), FOUR), 10, key)
         chance += len(set().union(*map(shows, drawn)))
         replicas += 2 in {case["kv_heads"] for case in taken}
     assert ours > 1.1 * chance
@@ -134,7 +135,7 @@ def test_cases_of_few_dims_are_not_starved() -> None:
 
 
 def test_what_ran_in_an_earlier_stream_is_not_taken_again() -> None:
-    strategy = strategies.of(specs.attention(), FOUR)
+    strategy = cases_of(specs.attention(), FOUR)
     before = set(Stream(strategy, "a").take(10))
     after = Stream(strategy, "a", past=before.__contains__).take(10)
     assert len(after) == 10 and not before & set(after)
@@ -159,4 +160,4 @@ def test_the_next_case_is_the_one_with_the_largest_share_of_news() -> None:
 
 
 def wide() -> st.SearchStrategy[Case]:
-    return strategies.of(specs.attention(), FOUR)
+    return cases_of(specs.attention(), FOUR)

@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tpcheck import specs, strategies
+from tpcheck import specs
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.reference import draw_inputs
 from tpcheck.placement import Shard
 from tpcheck.search import drawing
+from tpcheck.search.of_spec import cases_of
 from tpcheck.space import Space
 from tpcheck.spec import Spec
 from tpcheck.specs.cross_entropy import CrossEntropy
@@ -22,7 +23,7 @@ TARGETS = torch.tensor([[0, -100, 6], [3, 3, -100]])
 
 def cases(spec: Spec, count: int = 60) -> list[Case]:
     drawn: list[Case] = []
-    drawing.each(strategies.of(spec, Space()), count, "k", drawn.append)
+    drawing.each(cases_of(spec, Space()), count, "k", drawn.append)
     return drawn
 
 

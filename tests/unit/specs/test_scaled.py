@@ -8,11 +8,12 @@ from fractions import Fraction
 
 import pytest
 
-from tpcheck import Case, specs, strategies
+from tpcheck import Case, specs
 from tpcheck.configurations import MODELS, Model
 from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Shard
 from tpcheck.search import drawing
+from tpcheck.search.of_spec import cases_of
 from tpcheck.space import Space
 from tpcheck.specs import scaled
 
@@ -176,17 +177,15 @@ def test_a_model_of_ones_own() -> None:
 
 def test_all_cases_of_a_spec_with_models_are_theirs() -> None:
     spec, space = specs.attention(models=["llama-3-70b", "gpt-3"]), Space((2,), ranks=4)
-    cases: list[Case] = drawing.sample(strategies.of(spec, space), 40, "k")
+    cases: list[Case] = drawing.sample(cases_of(spec, space), 40, "k")
     assert {case["model"] for case in cases} == {"llama-3-70b", "gpt-3"}
     assert {case["heads"] // case["kv_heads"] for case in cases} == {1, 8}
-    usual = drawing.sample(strategies.of(specs.attention(), space), 40, "k")
+    usual = drawing.sample(cases_of(specs.attention(), space), 40, "k")
     assert all(case.get("model") is None for case in usual)
 
 
 def test_even_specs_have_even_sizes() -> None:
-    cases = drawing.sample(
-        strategies.of(specs.embedding(even=True, models="all"), Space((4,))), 40, "k"
-    )
+    cases = drawing.sample(cases_of(specs.embedding(even=True, models="all"), Space((4,))), 40, "k")
     assert all(case["vocab"] % 4 == 0 for case in cases)
     assert "gpt-3" not in {case["model"] for case in cases}
     even = scaled.among("mlp", "all", even=True)
