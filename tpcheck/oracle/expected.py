@@ -36,6 +36,7 @@ from tpcheck.oracle.runs import (
 )
 from tpcheck.oracle.spreads import Errors, Key, least_of, spreads_of
 from tpcheck.oracle.walked import Cotangents
+from tpcheck.process.heap import keep_freed
 from tpcheck.protocol.problem import Masks, Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import torch_dtype
@@ -70,6 +71,7 @@ def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
     Args:
         passes: the walk in float64, over problems whose cotangents are still to be drawn.
     """
+    keep_freed()
     found = study(passes, of)
     effort = found.begun(effort)
     return found.expected(effort, found.overflowed)

@@ -33,7 +33,6 @@ from tpcheck.oracle.reference import (
 )
 from tpcheck.placement import Entry
 from tpcheck.process.alone import alone
-from tpcheck.process.heap import keep_freed
 from tpcheck.process.surroundings import same_filters
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.scaling import Overflow
@@ -112,7 +111,6 @@ def pose(
         InvalidArgument: one of the spec's callables raises, exits, takes too long, or returns
             something else.
     """
-    keep_freed()
     effort = _first_look(spec) if effort is None else effort
     with in_time(spec, case, limit * effort.patience):
         drawn = _draw(spec, case, watch, limit, ones=ones)

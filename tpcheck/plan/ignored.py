@@ -20,6 +20,11 @@ _SAID = re.compile(
 )
 
 
+def _skipped(said: Any) -> re.Match[str] | None:
+    """torch tells of a key in a warning, and nowhere else."""
+    return _SAID.search(f"{said}")
+
+
 @contextlib.contextmanager
 def ignored() -> Iterator[dict[str, str]]:
     """Gathers the keys that are skipped in it, each with that part. Other warnings go their way."""
@@ -28,7 +33,7 @@ def ignored() -> Iterator[dict[str, str]]:
         warnings.simplefilter("always")
         yield keys
     for warning in said:
-        if found := _SAID.search(str(warning.message)):
+        if found := _skipped(warning.message):
             keys[found[1]] = found[2] or found[1].rpartition(".")[2]
         else:
             warnings.warn_explicit(
@@ -42,7 +47,7 @@ def print_them() -> None:
     usual = warnings.showwarning
 
     def show(message: Any, *where: Any, **more: Any) -> None:
-        if found := _SAID.search(str(message)):
+        if found := _skipped(message):
             line = f"parallelize_module skips the plan's key {found[1]!r}: it matches no module"
             print(line, file=sys.stderr)
         else:

@@ -172,11 +172,8 @@ class Search:
         for finding in self.trials.ledger.active():
             case = finding.case
             late = deadline is not None and time.monotonic() > deadline
-            if (
-                late
-                or not is_asked(self.check, case, self.options)
-                or case.world_size > self.engine.ranks
-            ):
+            asked = is_asked(self.check, case, self.options)
+            if late or not asked or case.world_size > self.engine.ranks:
                 continue
             result = self.trials.run(case)
             if self.trials.fails(result):

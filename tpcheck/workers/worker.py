@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -131,12 +132,26 @@ class Worker:
 @contextlib.contextmanager
 def blocked() -> Iterator[None]:
     """Signals that end a run come after the block. A process that is forked in it begins with them
-    blocked, and would else hear them as its parent does."""
+    blocked, and would else hear them as its parent does.
+
+    Another thread of this process, which does not block them, may be the one that they reach, and
+    Python calls their handlers in the main thread all the same. These only note them meanwhile.
+    """
+    came: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    main = threading.current_thread() is threading.main_thread()
+    heard = {number: signal.getsignal(number) for number in ENDING} if main else {}
+    ours = {number: way for number, way in heard.items() if callable(way)}
     try:
+        for number in ours:
+            signal.signal(number, lambda which, _: came.append(which))
         yield
     finally:
+        for number, way in ours.items():
+            signal.signal(number, way)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for each in dict.fromkeys(came):
+            signal.raise_signal(each)
 
 
 def begin(parent: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -19,8 +19,15 @@ class Alive:
         self.process, self.ended = self, False
 
     def kill(self) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        thread = threading.Thread(target=_hears)  # as any may that does not block it
+        thread.start()
+        thread.join()
         self.ended = True
+
+
+def _hears() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
 
 def test_another_interrupt_leaves_no_worker_behind(monkeypatch: pytest.MonkeyPatch) -> None:
