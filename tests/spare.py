@@ -119,7 +119,8 @@ class Nursery:
 
 
 def _tell(to: socket.socket, arguments: list[str], env: Mapping[str, str], log: int) -> None:
-    message = json.dumps({"arguments": arguments, "env": dict(env)}).encode()
+    given = {"arguments": arguments, "env": dict(env), "folder": os.getcwd()}
+    message = json.dumps(given).encode()
     socket.send_fds(to, [message], [int(arguments[0]), log])
 
 
@@ -144,6 +145,7 @@ def _become(given: dict[str, Any], control: int, log: int) -> None:
     for descriptor in (nowhere, log):
         os.close(descriptor)
     os.setsid()
+    os.chdir(given["folder"])
     _, driver, folder, imports = given["arguments"]
     from tpcheck.ranks.zygote import Zygote
 

@@ -51,7 +51,7 @@ COVERED = {mutant.diagnosis[0] for mutant in HERE if mutant.name in DULLEST}
 NAMED = {*DULLEST, *(name for code, name in FIRST.items() if code not in COVERED)}
 OTHERS = [mutant for mutant in HERE if mutant.name not in NAMED]
 #: Of those with one spec and one name the first dies in each run: they differ in where the fault
-#: is, and are a quarter of an hour together.
+#: is, and take minutes together.
 SEEN = {(mutant.spec.name, mutant.diagnosis[0]) for mutant in HERE if mutant.name in NAMED}
 FIRST_OF_SPEC = {
     (mutant.spec.name, mutant.diagnosis[0]): mutant.name for mutant in reversed(OTHERS)

@@ -18,6 +18,7 @@ def test_there_are_twelve() -> None:
     assert len({fault.name for fault in FAULTS}) == 12
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", QUICK)
 def test_a_fault_is_told_at_the_step_at_which_it_begins(gloo: Engine, name: str) -> None:
     (fault,) = (fault for fault in FAULTS if fault.name == name)
