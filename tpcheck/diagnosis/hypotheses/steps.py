@@ -89,7 +89,8 @@ def of_own_part(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     base, step = InPass.parse(local.target.name).base, local.at.step
     owner = parameter_of(base, problem.params)
-    if not local.wrong() or not local.alike() or owner is None:
+    # a rank that is right has stepped by the whole, and the others by nothing
+    if set(local.wrong()) != set(local.ranks) or not local.alike() or owner is None:
         return None
     without = unclipped(problem, training, step, without=owner)[0].get(base)
     whole = unclipped(problem, training, step)[0].get(base)

@@ -206,6 +206,15 @@ def test_gradients_of_each_rank_s_part_are_named_by_what_they_add_together(clipp
     assert not isinstance(examine(one, spec=CLIPPED, case=CASE).cause, GradientOfOwnPart)
 
 
+def left_as_it_was(posed: Posed, rank: int) -> Tensor:
+    return torch.zeros_like(values(posed, Kind.OPTIMIZER_STATE, 0)[MEAN])
+
+
+def test_a_replica_that_adds_nothing_is_no_part_although_the_sum_is_right() -> None:
+    edit = on((1,), Kind.OPTIMIZER_STATE, MEAN, left_as_it_was)
+    assert examine(edit, spec=CLIPPED, case=CASE).code == "replicas-differ"
+
+
 def plain(named: Any) -> Any:
     return torch.optim.SGD(named.values(), lr=0.1)
 
