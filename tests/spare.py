@@ -19,13 +19,11 @@ from typing import Any
 from unittest.mock import patch
 
 from tests import ROOT
-from tpcheck.process.lineage import die_with
+from tpcheck.process.lineage import die_with, take_orphans
 from tpcheck.protocol.leftovers import INSIDE
 
 #: Bytes of a message, at most: the environment and the paths that a zygote is given.
 _MOST = 1 << 20
-#: `prctl`: orphans among a process's descendants become its children (linux/prctl.h).
-_SUBREAPER = 36
 
 #: (arguments, environment, log) → the number of the process that is the zygote now.
 Become = Callable[[list[str], Mapping[str, str], int], int]
@@ -92,13 +90,12 @@ class Nursery:
         has ended, and this process takes orphans meanwhile."""
         if self._process is None:
             self._process = self._started()
-        libc = ctypes.CDLL(None)
-        libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+        take_orphans()
         try:
             _tell(self._mine, arguments, env, log)
             return int(self._mine.recv(_MOST))
         finally:
-            libc.prctl(_SUBREAPER, 0, 0, 0, 0)
+            take_orphans(still=False)
 
     def close(self) -> None:
         self._mine.close()

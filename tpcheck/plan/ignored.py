@@ -22,7 +22,7 @@ _SAID = re.compile(
 
 def _skipped(said: Any) -> re.Match[str] | None:
     """torch tells of a key in a warning, and nowhere else."""
-    return _SAID.search(f"{said}")
+    return _SAID.search(str(said))
 
 
 @contextlib.contextmanager

@@ -21,9 +21,10 @@ def die_with(parent: int) -> None:
         _exit(1)
 
 
-def take_orphans() -> None:
-    """What the children of this process leave behind when they end becomes its own."""
-    _prctl(_SET_CHILD_SUBREAPER, 1)
+def take_orphans(*, still: bool = True) -> None:
+    """What the children of this process leave behind when they end becomes its own; no longer where
+    `still` is False."""
+    _prctl(_SET_CHILD_SUBREAPER, int(still))
 
 
 def _prctl(option: int, value: int) -> None:
