@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import console
+from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import Ranks, TimeLimit, Verbose, path
 
 
@@ -61,9 +61,12 @@ def _script(id_or_file: str, *, check: str | None, corpus: Path | None, trust: b
     with signals.loading():
         from tpcheck.script.write import script
         from tpcheck.search.corpus import Corpus
-        from tpcheck.search.replay import check_of
+        from tpcheck.search.replay import check_of, notes_of
 
     with contextlib.redirect_stdout(sys.stderr):  # what the check's file prints is not the script's
         saved = Corpus(corpus).find(id_or_file)
-        text = script(saved, check_of(saved, check, trust=trust))
+        found = check_of(saved, check, trust=trust)
+        text = script(saved, found)
     console.print(text)
+    for note in notes_of(saved, found):
+        complain(f"note: {note}")

@@ -52,6 +52,8 @@ def replay(
 ) -> Replayed:
     """Replays one case of the corpus.
 
+    A case that its check excludes by now runs, too: `result.notes` says so.
+
     Args:
         engine, ranks: by default the engine that found it, as large as the case needs.
         dump: a folder for `expected.safetensors` and one `rankN.safetensors` per rank.
@@ -65,6 +67,7 @@ def replay(
     kept = Corpus(corpus)
     saved = kept.find(id_or_file)
     found = check_of(saved, check, trust=trust)
+    notes = notes_of(saved, found)
     kind, preload = engine or saved.engine, preload_of([found])
     size = ranks or max(saved.case.world_size, ranks_for([saved.case.tp], kind))
     if dump is not None:
@@ -73,10 +76,12 @@ def replay(
         command = kept.command(id_or_file, check=check, trust=trust)
         try:
             with own_settings.in_force(file_of(found)):
-                return _replayed(saved, session, Runner(found, session.engine), dump, command)
+                again = _replayed(saved, session, Runner(found, session.engine), dump, command)
         except BaseException as error:
             let_through(error)
-            raise InvalidArgument(f"{found.title}: {why(error)}") from error
+            raise InvalidArgument("; ".join([f"{found.title}: {why(error)}", *notes])) from error
+    again.result.notes += notes
+    return again
 
 
 def _make(folder: Path) -> None:
@@ -94,15 +99,20 @@ def check_of(saved: Saved, name: str | None = None, *, trust: bool = False) -> C
         trust: whether the case may name code outside the working folder.
 
     Raises:
-        CaseError: it is gone, names code that is not to be trusted, or excludes the case by now.
+        CaseError: it is gone, or names code that is not to be trusted.
         InvalidArgument: it is not to be found.
     """
     found = collect([name or _address(saved, trust)])
     if len(found) != 1:
         raise InvalidArgument(f"--check {name}: names {len(found)} checks; give FILE::NAME")
-    if (why := excluded(found[0], saved.case)) is not None:
-        raise CaseError(f"case {saved.id} has {why}: {found[0].title} excludes that now")
     return found[0]
+
+
+def notes_of(saved: Saved, check: Check) -> list[str]:
+    """What is to be said of a saved case that its check excludes by now."""
+    if (what := excluded(check, saved.case)) is None:
+        return []
+    return [f"{what}: {check.title} excludes that now, so tpcheck verify leaves this case out"]
 
 
 def _address(saved: Saved, trust: bool) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks.cli.commands import run
+from tests.ranks.cli.commands import CHECKS, run
 
 
 def test_a_case_from_another_folder_is_dumped_and_says_how_to_see_it_again(
@@ -50,3 +50,39 @@ def test_a_saved_counterexample_is_replayed_first_and_forgotten_when_it_passes(
     fixed = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert not saved.exists()
+
+
+NARROWED = """
+of_four = {"degrees": (4,)}
+narrow = Check(specs.row_linear(), unreduced, overrides=of_four)
+narrow_right = Check(specs.row_linear(), row, overrides=of_four)
+narrow_refused = Check(
+    specs.row_linear(), row, overrides={**of_four, "requires": lambda case: "not so"}
+)
+"""
+
+
+def test_a_saved_case_that_its_spec_excludes_by_now_runs_and_a_note_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "checks.py").write_text(CHECKS + NARROWED)
+    assert run("verify", "checks.py::wrong", "--examples", "1", "--tp", "2") == 1
+    (saved,) = (folder / ".tpcheck" / "corpus").glob("*.json")
+
+    def again(check: str, *more: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = run("replay", saved.stem, "--check", f"checks.py::{check}", *more)
+        return code, " ".join("".join(capsys.readouterr()).split())
+
+    code, said = again("wrong")
+    assert code == 1 and "excludes that now" not in said, "the twin: nothing is excluded"
+    note = "tp=2, which is not one of 4: {} excludes that now, so tpcheck verify leaves this case"
+    code, said = again("narrow")
+    assert code == 1 and "identical to the saved evidence" in said
+    assert f"note {note.format('narrow')}" in said
+    code, said = again("narrow", "--script")
+    assert code == 0 and "import torch" in said and note.format("narrow") in said
+    code, said = again("narrow_right")
+    assert code == 0 and "the saved case passes now" in said and note.format("narrow_right") in said
+    code, said = again("narrow_refused")
+    assert code == 2 and "not so" in said and note.format("narrow_refused") in said

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.search.test_corpus import ENTRY
 from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.search.corpus import Corpus
-from tpcheck.search.replay import is_identical, replay
+from tpcheck.search.replay import check_of, is_identical, notes_of, replay
 from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -73,12 +73,22 @@ row = tpcheck.Check(specs.row_linear(), lambda case, mesh: None, overrides={"mem
 """
 
 
-def test_a_case_that_its_check_excludes_by_now_is_one_line(corpus: Corpus) -> None:
+def test_a_case_that_its_check_excludes_by_now_is_told_and_the_twin_has_no_note(
+    corpus: Corpus,
+) -> None:
     Path("code.py").write_text(CHECK)
-    path = corpus.save(replace(ENTRY, case=replace(ENTRY.case, memory="expanded")))
-    words = "has memory=expanded, which is not one of contiguous, sliced: row excludes that now"
-    with pytest.raises(CaseError, match=words):
-        replay(str(path), check="code.py::row")
+    found = check_of(corpus.find(str(corpus.save(ENTRY))), "code.py::row")
+    for memory, told in (
+        ("sliced", []),
+        (
+            "expanded",
+            [
+                "memory=expanded, which is not one of contiguous, sliced: row excludes that now, "
+                "so tpcheck verify leaves this case out"
+            ],
+        ),
+    ):
+        assert notes_of(replace(ENTRY, case=replace(ENTRY.case, memory=memory)), found) == told
 
 
 def test_of_training_the_evidence_of_the_first_wrong_step_is_compared() -> None:
