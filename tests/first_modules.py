@@ -43,6 +43,14 @@ class Normed(MLP):
         return super().forward(self.norm(x))
 
 
+class InHeads(MLP):
+    """Heads of 8: two ranks have one each."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.up(x).unflatten(-1, (-1, 8))
+        return self.down(torch.relu(heads).flatten(-2))
+
+
 class Gated(nn.Module):
     """gate and up in one, of which the plan below forgets what comes after them."""
 

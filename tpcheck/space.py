@@ -30,8 +30,6 @@ class Space:
     dims: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not is_whole(self.ranks, 1):
-            raise InvalidArgument(f"ranks={shown(self.ranks)} is not a positive number")
         for name in ("degrees", "dtypes"):
             if not isinstance(getattr(self, name), (tuple, list)):
                 given = shown(getattr(self, name))
@@ -41,9 +39,12 @@ class Space:
         for dtype in self.dtypes:
             if dtype not in DTYPES:
                 raise InvalidArgument(f"dtype {shown(dtype)} is not one of {', '.join(DTYPES)}")
-        for degree in self.degrees:
+        for degree in self.degrees:  # first: by default ranks are as many as these need
             if not is_whole(degree, 1):
                 raise InvalidArgument(f"tp degree {shown(degree)} is not a positive number")
+        if not is_whole(self.ranks, 1):
+            raise InvalidArgument(f"ranks={shown(self.ranks)} is not a positive number")
+        for degree in self.degrees:
             if degree > self.ranks:
                 raise InvalidArgument(
                     f"tp degree {degree} needs {degree} ranks and the engine has {self.ranks}; "

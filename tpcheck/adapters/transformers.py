@@ -136,9 +136,16 @@ def _candidate(build: Build, plan: Mapping[str, str] | None, case: Case, mesh: D
 
 
 def _audited(build: Build, rules: Plan, whole: tuple[str, ...], case: Case) -> Plan:
-    """The plan as it is applied. One serves variants of a model: keys may match nothing."""
-    entries = {**build(case).tp_plan, **rules.entries}
-    return replace(rules, entries=entries, whole=rules.whole + whole, optional=("*",))
+    """The plan as it is applied. The one that is shipped serves variants of a model, so that its
+    keys may match nothing; rules that are given are meant."""
+    shipped = build(case).tp_plan
+    spare = tuple(key for key in shipped if key not in rules.entries)
+    return replace(
+        rules,
+        entries={**shipped, **rules.entries},
+        whole=rules.whole + whole,
+        optional=rules.optional + spare,
+    )
 
 
 def _why_not(model_type: str) -> str | None:

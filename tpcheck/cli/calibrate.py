@@ -14,7 +14,6 @@ import typer
 from tpcheck.cli import signals
 from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import (
-    PROPERTIES,
     CorpusDir,
     Engine,
     Jobs,
@@ -23,6 +22,7 @@ from tpcheck.cli.options import (
     Seed,
     TimeLimit,
     at_once,
+    chosen,
     duration,
     integers,
     path,
@@ -80,8 +80,8 @@ def alarms(
     Goes on where an earlier run with the same options stopped. A case that fails is kept for
     `tpcheck replay`. Exit code 1 where any did.
     """
-    chosen = targets or PROPERTIES
-    files.look(chosen)
+    named = chosen(targets)
+    files.look(named)
     with signals.loading():
         from tpcheck.calibrate.campaign import Campaign
         from tpcheck.calibrate.state import STATE, Grid, State
@@ -94,7 +94,7 @@ def alarms(
     grid = Grid(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
     size = ranks or ranks_for(grid.degrees, engine)
     Space(grid.degrees, grid.dtypes, size)
-    checks, start = _prepared(chosen, engine, size, time_limit)
+    checks, start = _prepared(named, engine, size, time_limit)
     campaign = Campaign(checks, State(state or STATE, grid), Corpus(corpus))
     asked: dict[str, Any] = {"until": until}
     asked["finished"] = lambda unit: console.print(calibration.unit(unit))

@@ -14,7 +14,6 @@ import typer
 from tpcheck.cli import signals
 from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import (
-    PROPERTIES,
     CorpusDir,
     Database,
     Engine,
@@ -23,6 +22,7 @@ from tpcheck.cli.options import (
     Seed,
     Targets,
     TimeLimit,
+    chosen,
     corpus_of,
     duration,
     integers,
@@ -82,7 +82,8 @@ def fuzz(
 ) -> None:
     """Looks for counterexamples of many checks on all cores, for as long as one likes."""
     bound = Bound(None if time is None else duration(time, "--for"), turns)
-    files.look(targets or PROPERTIES)
+    named = chosen(targets)
+    files.look(named)
     with signals.loading():
         from tpcheck.search.options import Options
 
@@ -94,7 +95,7 @@ def fuzz(
     )
     at_once = jobs or (1 if engine == "nccl" else cores())
     view = View()
-    subjects, start, size = _prepared(targets or PROPERTIES, options, engine, ranks, time_limit)
+    subjects, start, size = _prepared(named, options, engine, ranks, time_limit)
     hunting = _hunting(subjects, options, state, fresh, view, ranks=size, time_limit=time_limit)
     _run(hunting, view, at_once, start, bound)
     _tell(hunting, json)

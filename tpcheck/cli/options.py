@@ -36,11 +36,24 @@ def whole_number(least: int) -> dict[str, Any]:
     return {"parser": read, "metavar": "N"}
 
 
-PROPERTIES = ["properties"]
+_PROPERTIES = "properties"
 Targets = Annotated[
     list[str] | None,
     typer.Argument(metavar="[FILE_OR_DIR[::NAME] ...]", help="Default: properties/."),
 ]
+
+
+def chosen(targets: list[str] | None) -> list[str]:
+    """What is named, else the checks of the folder that is looked into.
+
+    Raises:
+        InvalidArgument: nothing is named, and there is no such folder.
+    """
+    if not targets and not Path(_PROPERTIES).exists():
+        raise InvalidArgument(
+            f"no checks are named, and there is no folder {_PROPERTIES}: name the files of yours"
+        )
+    return targets or [_PROPERTIES]
 
 
 def _of_this_machine(engine: str) -> str:

@@ -14,7 +14,6 @@ import typer
 from tpcheck.cli import signals
 from tpcheck.cli.github import Github, annotate
 from tpcheck.cli.options import (
-    PROPERTIES,
     CorpusDir,
     Database,
     Examples,
@@ -27,6 +26,7 @@ from tpcheck.cli.options import (
     TimeLimit,
     Verbose,
     carried,
+    chosen,
     corpus_of,
     duration,
     integers,
@@ -72,8 +72,8 @@ def verify(
         return
     asked: dict[str, Any] = {"examples": examples, "seed": seed, "degrees": integers(tp, "--tp")}
     seconds = None if time_budget is None else duration(time_budget)
-    chosen = targets or PROPERTIES
-    doubts, preload = files.look(chosen), files.heavy_imports(chosen)
+    named = chosen(targets)
+    doubts, preload = files.look(named), files.heavy_imports(named)
     run = Run(seed=seed, engine=engine, ranks=ranks or 0, jobs=jobs or 0, verbose=verbose)
     try:
         with (
@@ -93,8 +93,8 @@ def verify(
                 kinds=verbose or html is not None,
             )
             if doubts:
-                collect(chosen)  # what does not import starts no engine
-            _run(run, chosen, options, time_limit, preload, first)
+                collect(named)  # what does not import starts no engine
+            _run(run, named, options, time_limit, preload, first)
     except KeyboardInterrupt:
         run.stop()
     reports = run.report(json, junit, html, github)

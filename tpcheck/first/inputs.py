@@ -60,7 +60,8 @@ def _told(text: str) -> Given:
     try:
         shape = tuple(s if s.isidentifier() else given.whole(s) for s in sizes.split(","))
         number = given.whole(below) if colon else 0
-        if not name.isidentifier() or (colon and number < 1):
+        sized = all(isinstance(size, str) or size > 0 for size in shape)
+        if not name.isidentifier() or not sized or (colon and number < 1):
             raise ValueError
     except ValueError:
         raise InvalidArgument(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck.comms import frames
-from tpcheck.errors import InvalidArgument, did_you_mean, let_through
+from tpcheck.errors import InvalidArgument, did_you_mean, let_through, listed
 from tpcheck.first.inputs import Given
 from tpcheck.placement import Blocks, Placement, Replicate, Shard, by_axis
 from tpcheck.plan.unknown_style import fake_mesh, quiet
@@ -99,32 +99,35 @@ def read(of: Whole, build: Build, inputs: Sequence[Given], *, sequence: bool = F
     Raises:
         InvalidArgument: it can be built at no degree, or has other parameters.
     """
-    found, why = Read(), {}
-    walks: dict[int, Walk | None] = {}
+    found, why, unfit = Read(), dict[int, str](), dict[int, str]()
+    walks: dict[int, Walk] = {}
     for tp in DEGREES:
         try:
             with fake_mesh(tp) as mesh, silent():
                 built = build(mesh)
                 params = _params(built, of.full, tp)
-                walks[tp] = _walked(built, inputs, of, tp, sequence=sequence) if inputs else None
+                walks[tp] = _walked(built, inputs, of, tp, sequence=sequence)
+        except _Unfit as error:
+            unfit[tp] = f"its forward {error}"
         except InvalidArgument as error:
             why[tp] = str(error)
             continue
         found.params = found.params or params
-    if not walks:
+    if not walks and not unfit:
         raise InvalidArgument(next(iter(why.values())))
-    found.notes += [f"no cases at tp={tp}: {reason}" for tp, reason in why.items()]
-    ran = [tp for tp, walk in walks.items() if walk is not None]
-    found.degrees = ran or list(walks)
-    if ran:
-        found.inputs, found.outputs = walks[ran[0]] or ({}, {})
-    elif inputs:
+    found.degrees = list(walks or unfit)
+    if walks:
+        why |= unfit
+        found.inputs, found.outputs = next(iter(walks.values()))
+    else:
         found.runs = False
-        found.notes.append(
-            "its forward does not run on ranks that are not there, or gives other shapes: say in "
-            "layout() which inputs and outputs are sharded"
-        )
+        found.notes.append(f"on ranks that are not there {next(iter(unfit.values()))}: {_SAY}")
+    found.notes += [f"no cases at tp={tp}: {reason}" for tp, reason in sorted(why.items())]
     return found
+
+
+#: What is to be done where nothing is read from a forward.
+_SAY = "say in layout() which inputs and outputs are sharded"
 
 
 @contextlib.contextmanager
@@ -194,17 +197,26 @@ def _walked(
     tp: int,
     *,
     sequence: bool,
-) -> Walk | None:
-    """How inputs and outputs are placed in the first forward that runs and whose shapes can be."""
+) -> Walk:
+    """How inputs and outputs are placed in the first forward that runs and whose shapes can be.
+
+    Raises:
+        _Unfit: there is none; it says of the likeliest why not.
+    """
     ways: list[int | None] = [1, None, 0, -1] if sequence else [None, 1, 0, -1]
-    for way in ways:
-        with contextlib.suppress(_Unfit):
+    why: list[_Unfit] = []
+    for way in ways if inputs else ():
+        try:
             return _one_way(built, inputs, of.outputs, tp, way)
-    return None
+        except _Unfit as error:
+            why.append(error)
+    if why:
+        raise why[0]
+    return {}, {}
 
 
 class _Unfit(Exception):
-    """A way to shard the inputs that can't be meant."""
+    """A way to shard the inputs that can't be meant, and what its forward does."""
 
 
 def _one_way(
@@ -228,15 +240,16 @@ def _one_way(
                 local(output).clone()  # else torch complains of a collective that nobody waits for
     except BaseException as error:
         let_through(error)
-        raise _Unfit from error
+        raise _Unfit(frames.in_a_line(error)) from error
     if outputs.keys() != expected.keys():
-        raise _Unfit
+        raise _Unfit(f"gives {listed(outputs)}, and the whole module's {listed(expected)}")
     found = dict[str, Placement]()
     for name, output in outputs.items():
         own = by_axis(live_entry(output)).get("tp") if is_dtensor(output) else None
         own = own or _by_shape(tuple(output.shape), expected[name], tp)
         if own is None:
-            raise _Unfit
+            shapes = f"{list(output.shape)} at tp={tp}, of {list(expected[name])}"
+            raise _Unfit(f"gives {name} as {shapes}")
         if not isinstance(own, Replicate):
             found[name] = own
     return placed, found

@@ -21,6 +21,7 @@ from tpcheck.plan.audit import audit
 from tpcheck.plan.ignored import ignored
 from tpcheck.plan.plan import Plan, as_plan
 from tpcheck.plan.unknown_style import fake_mesh
+from tpcheck.vocabulary import Code
 
 #: What is said of a plan that shards only a part.
 WHOLE = "whole on every rank, by the plan: {}; take from WHOLE what is meant to be sharded"
@@ -39,10 +40,12 @@ ASSUMED = (
     "{} is taken for a mesh; where it is a process group, annotate it as ProcessGroup, or call it "
     "group"
 )
+#: What is to be done about an argument that is neither.
+BY_ITSELF = "name a function without arguments that makes the module"
 #: What is said of one with which nothing is sharded, whatever it is.
 NEITHER = (
     "{0} of {1} is not said to be a mesh or a process group, and given either, nothing is sharded: "
-    "name a function without arguments that makes the module, or annotate {0}"
+    f"{BY_ITSELF}, or annotate {{0}}"
 )
 _WORDS = {MESH: "mesh", GROUP: "process group"}
 #: What such weights are called.
@@ -97,7 +100,8 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
     sequence = any(isinstance(style, SequenceParallel) for style in entries.values())
     found = read(of, build, given, sequence=sequence)
     own = isinstance(plan.value, Plan)
-    rows = [] if own else audit(module, as_plan(plan.value), tp=2).parameters
+    audited = audit(module, as_plan(plan.value), tp=2)
+    rows = [] if own else audited.parameters
     left = [row.name for row in rows if row.placement == "whole"]
     kept = list(patterned(dict.fromkeys(left, Replicate()), list(of.full)))
     declared = ["", f"WHOLE = ({', '.join(map(_quoted, kept))},)  # no entry shards them"]
@@ -123,7 +127,8 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
         "from tpcheck.adapters import dtensor",
         *text.imports(*needed),
     ]
-    notes = [*of_size(of.parameters), *([WHOLE.format(listed(kept))] if kept else [])]
+    notes = [f.message for f in audited.findings if f.code is Code.PLAN_ENTRY_UNMATCHED]
+    notes += [*of_size(of.parameters), *([WHOLE.format(listed(kept))] if kept else [])]
     what = f"{factory.target} under {plan.name}"
     return of_lines(what, first, [*body, "", "", *check], [*found.notes, *notes])
 
@@ -200,7 +205,8 @@ def of_untold(factory: Factory, reference: Factory | None, inputs: Sequence[str]
         except InvalidArgument as error:
             why.append(f"given a {_WORDS[takes]}, {error}")
     if not made:
-        raise InvalidArgument(f"{factory.argument} of {factory.target}: {'; '.join(why)}")
+        told = "; ".join(why)
+        raise InvalidArgument(f"{factory.argument} of {factory.target}: {told}; {BY_ITSELF}")
     able = {takes: one for takes, one in made.items() if one.runs} or made
     written = next(iter(able.values()))
     if len(able) == 1:

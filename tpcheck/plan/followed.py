@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import Tensor
 
@@ -79,7 +80,7 @@ def follow(tree: Tree, plan: Plan, tp: int) -> Promise:
     """
     out = Promise(tree, plan, tp)
     for key, value in plan.entries.items():
-        out.styles[key] = style = read(value)
+        out.styles[key] = style = _style(key, value)
         out.matches[key] = matched = match(tree, key, parameters=isinstance(value, str))
         for hit in matched.hits:
             _apply(out, key, style, hit)
@@ -89,6 +90,13 @@ def follow(tree: Tree, plan: Plan, tp: int) -> Promise:
     out.reduced = _declared(out, plan.reduced, "reduced")
     out.tied = _tied(tree, plan)
     return out
+
+
+def _style(key: str, value: Any) -> Style:
+    try:
+        return read(value)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"plan[{key!r}]: {error}" if key else str(error)) from None
 
 
 def _apply(out: Promise, key: str, style: Style, hit: str) -> None:

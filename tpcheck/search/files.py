@@ -126,7 +126,10 @@ def does_not_import(file: Path, error: BaseException) -> InvalidArgument:
         getattr(error, "lineno", None),
     )  # fmt: skip
     at = f" (line {line})" if line else ""
-    text = next(iter(frames.text_of(error).splitlines()), "")
+    said = frames.text_of(error)
+    if isinstance(error, SyntaxError) and Path(error.filename or "").resolve() == file.resolve():
+        said = error.msg  # its text has the file and the line once more
+    text = next(iter(said.splitlines()), "")
     return InvalidArgument(f"{file} does not import: {frames.kind_of(error)}: {text}{at}")
 
 

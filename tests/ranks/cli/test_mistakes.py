@@ -54,6 +54,8 @@ def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFix
     assert "no CUDA device" in said("verify", "checks.py::right", "--engine", "nccl")
     assert "'glue' is not one of" in said("verify", "checks.py::right", "--engine", "glue")
     assert "'float31' is not one of" in said("verify", "checks.py::right", "--dtype", "float31")
+    assert "tp degree 0 is not" in said("verify", "checks.py::right", "--tp", "0")
+    assert "tp degree -2 is not" in said("verify", "checks.py::right", "--tp", "2,-2")
     assert "--tp 'two'" in said("verify", "checks.py::right", "--tp", "two")
     assert "--time-budget 'soon'" in said("verify", "checks.py::right", "--time-budget", "soon")
     for option, value in (("--examples", "0"), ("--ranks", "0"), ("--seed", "-1")):

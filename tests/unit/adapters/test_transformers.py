@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tpcheck import Case, Plan
+from tpcheck import Case, Plan, audit
 from tpcheck.adapters import pretrained, releases, tiny, transformers
 from tpcheck.adapters.tiny_sizes import VOCAB
 from tpcheck.errors import InvalidArgument
+from tpcheck.vocabulary import Code
 
 if importlib.util.find_spec("transformers") is None:
     pytest.skip("transformers is not installed", allow_module_level=True)
@@ -110,3 +111,22 @@ def test_a_plan_is_audited_where_one_says_what_stays_whole() -> None:
         plan = check.plan(case)
         assert plan.whole == norms and plan.entries["model.layers.*.self_attn.q_proj"] == "colwise"
     assert plan.entries["lm_head"] == "colwise"
+
+
+def test_a_rule_of_ones_own_that_matches_nothing_is_a_finding() -> None:
+    """Of the plan that is shipped it is none: that serves variants of a model."""
+    from transformers import AutoModelForCausalLM
+
+    config = tiny.model_of("llama")[1]
+    case = Case(dims={"batch": 1, "seq": 1, "vocab": VOCAB}, mesh={"tp": 2})
+    model = AutoModelForCausalLM.from_config(config)
+    for key, found in (("model.layers.*.self_attn.o_prj", 1), ("model.layers.*.mlp.up_proj", 0)):
+        check = transformers.check(config, plan={key: "rowwise"}, whole=("*norm.weight",))
+        codes = [one.code for one in audit(model, check.plan(case), tp=2).findings]
+        assert codes.count(Code.PLAN_ENTRY_UNMATCHED) == found
+    spare = transformers.check(config, plan=Plan({"none": "rowwise"}, optional=("none",)))
+    assert "none" in spare.plan(case).optional
+    config.base_model_tp_plan = {**config.base_model_tp_plan, "layers.*.of_a_variant": "colwise"}
+    varied = transformers.check(config, whole=("*norm.weight",)).plan(case)
+    assert "model.layers.*.of_a_variant" in varied.entries
+    assert not audit(model, varied, tp=2).findings

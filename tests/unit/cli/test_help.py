@@ -68,6 +68,8 @@ def test_help_fits_50_lines_of_100_columns(verb: str) -> None:
 #: What is refused before torch is loaded, and what is said of it.
 EARLY = {
     ("verify", "--nosuch"): "No such option",
+    ("verify",): "no checks are named, and there is no folder properties: name the files of yours",
+    ("fuzz", "--turns", "1"): "no checks are named, and there is no folder properties",
     ("verify", "gone"): "no such file or folder: gone",
     ("verify", "empty"): "has no Python file",
     ("verify", "broken.py"): "broken.py does not import: SyntaxError",

@@ -57,7 +57,8 @@ def test_ids_are_integers_and_layers_one_pattern(tmp_path: Path) -> None:
     text, notes = written(tmp_path, "Tokens", plan="GATHERED")
     assert 'draw.integers("ids", 0, 10, case["batch"], case["seq"])' in text
     assert '"layers.*.weight": Shard(0),' in text and "layers.0" not in text
-    assert "its forward does not run on ranks that are not there" in notes[0]
+    said = "on ranks that are not there its forward raised RuntimeError: a and b must have same"
+    assert notes[0].startswith(said) and notes[0].endswith("inputs and outputs are sharded")
 
 
 def test_what_code_leaves_whole_and_what_may_be_fused_is_told(tmp_path: Path) -> None:
@@ -73,6 +74,21 @@ def test_what_code_leaves_whole_and_what_may_be_fused_is_told(tmp_path: Path) ->
         "Blocks(0, n) in the place of Shard(0)"
         for name in ("weight", "bias")
     ]
+
+
+def test_an_entry_that_matches_nothing_is_told(tmp_path: Path) -> None:
+    _, notes = written(tmp_path, "MLP", plan="MISSPELT")
+    assert notes[1].startswith(
+        "'dwn' matches no module: the model's root has no 'dwn'; there is down"
+    )
+
+
+def test_a_degree_at_which_forward_does_not_run_is_told(tmp_path: Path) -> None:
+    text, notes = written(tmp_path, "InHeads", plan="PLAN")
+    assert "    degrees=(2,)," in text
+    (told,) = notes
+    assert told.startswith("no cases at tp=4: its forward raised ")
+    assert "at first_modules.py:" in told
 
 
 def test_a_degree_that_it_can_not_be_built_at_is_told(tmp_path: Path) -> None:
@@ -193,7 +209,8 @@ def test_inputs_can_be_told(tmp_path: Path) -> None:
         ("Parallel", {"reference": "Normed"}, "has no 'norm.weight', which the reference has"),
         ("sized", {}, "needs hidden, inner: name a function without arguments"),
         ("of_hidden", {}, "needs hidden, which is annotated as int, neither a mesh nor a process"),
-        ("of_sizes", {}, "sizes of .*: given a mesh, .* AttributeError.*; given a process group, "),
+        ("of_sizes", {}, "sizes of .*: given a mesh, .* AttributeError.*; given a process group, "
+         ".*; name a function without arguments"),
         ("of_layers", {}, "layers of .*:of_layers is not said to be a mesh or a process group"),
         ("huge", {"plan": "PLAN"}, "huge makes more than .* GB of tensors, and its check would"),
         ("many", {}, "many makes more than .* GB of tensors, and its check would"),
@@ -204,6 +221,8 @@ def test_inputs_can_be_told(tmp_path: Path) -> None:
         ("llama", {"inputs": ("x=8",)}, "takes token ids; leave it out"),
         ("MLP", {"plan": "PLAN", "inputs": ("x",)}, "'x' is not NAME=SIZES"),
         ("MLP", {"plan": "PLAN", "inputs": ("x=8:0",)}, "'x=8:0' is not NAME=SIZES"),
+        ("MLP", {"plan": "PLAN", "inputs": ("x=-8",)}, "'x=-8' is not NAME=SIZES"),
+        ("MLP", {"plan": "PLAN", "inputs": ("x=batch,0",)}, "'x=batch,0' is not NAME=SIZES"),
         ("MLP", {"plan": "number"}, "plan"),
         ("nothing", {}, "has no 'nothing'"),
     ],

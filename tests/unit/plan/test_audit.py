@@ -183,6 +183,7 @@ def test_what_is_not_declared_is_an_error() -> None:
         (lambda: audit(nn.Linear(2, 2), {}, tp=0), "is not a degree"),
         (lambda: audit(nn.Linear(2, 2), ["colwise"], tp=2), "a plan is a mapping"),
         (lambda: audit(nn.Linear(2, 2), {"": "colwize"}, tp=2), "did you mean 'colwise'"),
+        (lambda: audit(nn.Linear(2, 2), {"a.b": "x"}, tp=2), r"plan\['a.b'\]: the style 'x' is un"),
         (lambda: audit(nn.Linear(2, 2), {"": 3}, tp=2), "this is a int"),
         (lambda: audit(nn.Linear(2, 2), {0: "colwise"}, tp=2), "0 is not one"),
         (lambda: Plan({}, whole="*norm*"), "give a tuple"),

@@ -72,3 +72,14 @@ def test_what_does_not_parse_is_said_as_its_import_would(folder: Path, text: byt
         load(Path("broken.py"))
     assert str(before.value) == str(imported.value)
     assert "broken.py does not import: SyntaxError" in str(before.value)
+    assert str(before.value).count("broken.py") == 1 and str(before.value).count("(line") <= 1
+
+
+def test_a_file_that_imports_one_that_does_not_parse_names_both(folder: Path) -> None:
+    from tpcheck.search.collect import load
+
+    (folder / "inner_broken.py").write_text("def f(:")
+    (folder / "outer.py").write_text("\nimport inner_broken\n")
+    with pytest.raises(InvalidArgument) as caught:
+        load(Path("outer.py"))
+    assert str(caught.value).endswith("(inner_broken.py, line 1) (line 2)")
