@@ -24,6 +24,7 @@ from tpcheck.causes.several import (
     JoinsEveryTerm,
     OfSeveral,
     ScaledOverData,
+    UnsummedBefore,
 )
 from tpcheck.causes.steps import OfSteps, UpdateScaled
 from tpcheck.causes.structure import OfStructure
@@ -105,5 +106,6 @@ Coincidence = (
     | JoinsEveryTerm
     | RowsMixed
     | ScaledByOwnParts
+    | UnsummedBefore
     | UpdateScaled
 )

@@ -27,6 +27,16 @@ class BranchRepeated:
 
 
 @dataclass(frozen=True)
+class UnsummedBefore:
+    """The sum over `ranks`, which should be replicas, is the reference once what each of them adds
+    (`joined`: parameters, inputs, cotangents) counts once: what comes before it is not summed."""
+
+    subject: Subject
+    ranks: tuple[int, ...]
+    joined: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class JoinsEveryTerm:
     """The tensor is off by `times` = R − 1 times the input or cotangent `tensor`: each rank adds
     it before the sum over the ranks."""
@@ -111,6 +121,7 @@ class CollectiveLeftOut:
 OfSeveral = (
     BranchUnsummed
     | BranchRepeated
+    | UnsummedBefore
     | JoinsEveryTerm
     | ScaledOverData
     | OwnDataOnly

@@ -79,6 +79,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     # the same of what one module sends back, or gives
     several.partial_branch,
     several.repeated_branch,
+    # after what a module gives, which is more telling than what every rank adds
+    several.unsummed_before,
     # before `lookups`: positions that other ranks have are missing from rows of a table, too
     terms.own_terms_only,
     # before orders: a row that is empty, or another token's, is not a permutation

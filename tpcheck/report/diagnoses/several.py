@@ -7,6 +7,7 @@ from functools import singledispatch
 from tpcheck.causes import several as causes
 from tpcheck.causes.where import Subject
 from tpcheck.report.diagnoses.where import called
+from tpcheck.vocabulary import Phase
 
 
 @singledispatch
@@ -25,6 +26,16 @@ def _(cause: causes.BranchRepeated) -> str:
     what = f"off by {cause.times} × what {cause.branch} adds to it"
     again = f"that is summed over the ranks once more{_backward(cause.subject)}"
     return f"{called(cause.subject)} is {what}: {again}"
+
+
+@sentence.register
+def _(cause: causes.UnsummedBefore) -> str:
+    joined = " and ".join(cause.joined)
+    once = f"summed over ranks {list(cause.ranks)} it equals the reference once {joined} "
+    once += "counts once" if len(cause.joined) == 1 else "count once"
+    phase = Phase.BACKWARD if cause.subject.kind.is_gradient else Phase.FORWARD
+    before = f"an all-reduce is missing before {'it is' if len(cause.joined) == 1 else 'they are'}"
+    return f"{called(cause.subject)}: {once}: {before} added ({phase})"
 
 
 @sentence.register

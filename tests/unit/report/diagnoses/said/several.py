@@ -13,6 +13,7 @@ from tpcheck.causes.several import (
     OwnDataOnly,
     ScaledOverData,
     SummedOverData,
+    UnsummedBefore,
 )
 from tpcheck.vocabulary import Phase
 
@@ -34,6 +35,18 @@ SAID: list[Said] = [
         "input_grad x is off by 3 × what gate adds to it: that is summed over the ranks once more "
         "(backward)",
         {"branch": "gate", "times": 3},
+    ),
+    (
+        UnsummedBefore(OUT, (0, 1), ("bias",)),
+        "output: summed over ranks [0, 1] it equals the reference once bias counts once: an "
+        "all-reduce is missing before it is added (forward)",
+        {"ranks": [0, 1], "joined": ["bias"]},
+    ),
+    (
+        UnsummedBefore(DX, (2, 3), ("b", "x")),
+        "input_grad x: summed over ranks [2, 3] it equals the reference once b and x count once: "
+        "an all-reduce is missing before they are added (backward)",
+        {"joined": ["b", "x"]},
     ),
     (
         JoinsEveryTerm(OUT, "x", 1),
