@@ -266,7 +266,7 @@ _EVENTS = (Kind.EXCEPTION, Kind.HANG, Kind.CRASH, Kind.COLLECTIVE)
 
 def _stack(stack: str) -> list[str]:
     """The frames nearest to the fault: a traceback has them last, faulthandler's dump first."""
-    lines = [text for text in stack.strip().splitlines() if set(text.strip()) - set("^~")]
+    lines = [text for text in stack.strip("\n").splitlines() if set(text.strip()) - set("^~")]
     if "most recent call first" not in stack:
         return lines[-4:]
     shown = [text for text in lines if text.lstrip().startswith("File")]

@@ -133,6 +133,16 @@ def test_an_exception_shows_type_reason_phase_and_the_end_of_its_stack() -> None
     assert "frame 8" in text and "frame 2" not in text
 
 
+def test_a_stack_of_two_long_frames_keeps_its_form() -> None:
+    frames = [f'  File "/{"a" * 70}/{name}.py", line 3, in forward\n    x()' for name in "bc"]
+    raised = Raised("KeyError", "'x'", Scene(phase=Phase.FORWARD, stack="\n".join(frames)))
+    found = [Mismatch("exception", Kind.EXCEPTION, 2, detail=raised)]
+    text = failure(replace(FAILED, counterexample=replace(EXAMPLE, mismatches=found)))
+    lines = [line for line in text.splitlines() if "File" in line]
+    assert [line.partition("File")[0] for line in lines] == [" " * 6] * 2
+    assert all(line.endswith("in forward") for line in lines), "no frame is folded"
+
+
 def test_where_every_rank_is_is_shown_once() -> None:
     stacks = {str(rank): f'File "mine.py", line {rank}, in forward' for rank in range(3)}
     found = []
