@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tpcheck.vocabulary import Impasse, Lost, Phase
+
+if TYPE_CHECKING:
+    from tpcheck.verdict import Mismatch
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,8 @@ class Scene:
         phase, module: what it was at, and in which module of the candidate.
         consequence: whether it failed because another rank did.
         peers, stacks: `last` and `stack` of every rank that failed, by rank.
+        misheld: how it held its parameters otherwise than laid out, on its way to the driver, where
+            that becomes evidence of its own.
     """
 
     last: tuple[str, ...] | None = None
@@ -27,6 +33,7 @@ class Scene:
     consequence: bool | None = None
     peers: Mapping[str, tuple[str, ...]] | None = None
     stacks: Mapping[str, str] | None = None
+    misheld: tuple[Mismatch, ...] | None = None
 
 
 @dataclass(frozen=True)

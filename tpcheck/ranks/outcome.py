@@ -15,21 +15,24 @@ from tpcheck.cleanup import end_case
 from tpcheck.comms import frames
 from tpcheck.comms.trace import Recorder
 from tpcheck.errors import CollectiveMismatch
-from tpcheck.evidence import Raised, Scene
+from tpcheck.evidence import Misheld, Raised, Scene
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.ranks import compiled
 from tpcheck.ranks.kernel import stopped_by, unmodelled_by
 from tpcheck.ranks.run import RankRun
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Kind, Phase, Uncompiled
+from tpcheck.vocabulary import Fault, Kind, Phase, Uncompiled
 
 
 def run_case(
     work: Work, parts: Mapping[str, Any], mesh: DeviceMesh, recorder: Recorder
 ) -> RankReport | Mismatch:
-    """Runs one case; what the candidate raises becomes a `Mismatch` with its own traceback."""
+    """Runs one case; what the candidate raises becomes a `Mismatch` with its own traceback, and
+    with what is wrong with how it held its parameters."""
+    run: RankRun | None = None
     try:
-        return RankRun(work, parts, mesh, recorder).run()
+        run = RankRun(work, parts, mesh, recorder)
+        return run.run()
     except CollectiveMismatch as error:
         last = recorder.events[-1]
         scene = Scene(stack=frames.stack(error), module=last.module, phase=last.phase)
@@ -40,7 +43,8 @@ def run_case(
             return RankReport(recorder.rank, unmodelled=missing)
         if compiled.met_limit(error):
             return RankReport(recorder.rank, uncompiled=Uncompiled.LIMIT)
-        return raised(error, recorder, frames.stack(error))
+        failed = raised(error, recorder, frames.stack(error))
+        return failed if run is None else _with_what_it_held(failed, run)
     finally:
         end_case()
         if recorder.dispatch or work.case.world_size == 1:  # threads share a compiler
@@ -63,3 +67,19 @@ def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:
         row=order.refused(error) if recorder.phase is Phase.BUILD else None,
     )
     return Mismatch("exception", Kind.EXCEPTION, recorder.rank, detail=detail)
+
+
+def _with_what_it_held(failed: Mismatch, run: RankRun) -> Mismatch:
+    """The same with the parameters that were not as laid out when the candidate ran: a whole weight
+    does not fit a part of an input. What they keep alive has nobody raise, and what a loader of its
+    own raises comes before they are judged."""
+    detail, phase = failed.detail, run.recorder.phase
+    if not isinstance(detail, Raised) or phase in (Phase.BUILD, Phase.LOAD, Phase.SAVE):
+        return failed
+    at_fault = tuple(m for m in run.report.mismatches if _is_at_fault(m.detail))
+    return failed.seen_at(replace(failed.scene, misheld=at_fault)) if at_fault else failed
+
+
+def _is_at_fault(detail: Any) -> bool:
+    harmless = (Fault.STORAGE, Fault.READ)
+    return isinstance(detail, Misheld) and detail.fault not in harmless

@@ -37,9 +37,9 @@ def judge(
     """All ranks' evidence as one result, the most telling first."""
     result = CaseResult(posed.case, engine)
     reports = [o for o in outcomes if isinstance(o, RankReport)]
-    failed = [o for o in outcomes if isinstance(o, Mismatch)]
+    misheld, failed = _apart([o for o in outcomes if isinstance(o, Mismatch)])
     causes = [m for m in failed if not m.is_consequence]
-    result.mismatches = _with_peers(causes, failed) if causes else list(failed)
+    result.mismatches = misheld + (_with_peers(causes, failed) if causes else failed)
     left = left_to_replicas(posed, reports)
     found = [m for report in reports for m in report.mismatches]
     result.mismatches += _in_order(
@@ -68,6 +68,15 @@ def judge(
     result.ended = [report.rank for report in reports]
     result.code = next((report.code for report in reports if report.code), {})
     return result
+
+
+def _apart(failed: list[Mismatch]) -> tuple[list[Mismatch], list[Mismatch]]:
+    """How ranks that failed held their parameters, and that they failed."""
+    misheld = [m for one in failed for m in one.scene.misheld or ()]
+    return misheld, [
+        one.seen_at(replace(one.scene, misheld=None)) if one.scene.misheld else one
+        for one in failed
+    ]
 
 
 def _in_order(mismatches: list[Mismatch]) -> list[Mismatch]:

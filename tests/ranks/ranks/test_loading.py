@@ -18,7 +18,7 @@ from tpcheck.engines.engine import Engine
 from tpcheck.evidence import Misheld
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
-from tpcheck.vocabulary import Fault
+from tpcheck.vocabulary import Fault, Kind
 
 SPEC = candidates.check(candidates.Row).spec
 
@@ -40,6 +40,40 @@ def test_what_is_no_module_is_said_to_have_no_parameters(
     assert named.code == "plan-entry-unmatched"
     said = f"the candidate has no 'weight': its build(case, mesh) returned {returned}, not a module"
     assert named.message == said
+
+
+def whole_linear(case: Any, mesh: Any) -> Any:
+    return nn.Linear(case["in_features"], case["out_features"], bias=case["bias"])
+
+
+class Raises(candidates.Row):
+    """Sharded as it should be; the view of a whole weight, too, is no reason to raise."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        everything = torch.zeros(64, 64, dtype=torch.float64)  # the case's: kept as it is
+        self.weight = nn.Parameter(everything[: len(self.weight), : self.weight.shape[1]])
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError("for another reason")
+
+
+def test_a_weight_that_is_whole_is_why_its_forward_raises_and_the_twin(gloo: Engine) -> None:
+    """A part of an input does not fit it, and what is raised then says nothing of that."""
+    for build, code in (
+        (whole_linear, "parameter-not-sharded"),
+        (candidates.linear(Raises), "rank-crash"),
+    ):
+        runner = Runner(Check(SPEC, build), gloo)
+        result = runner.run(candidates.CASE)
+        named = examine_failure(runner, result).diagnosis
+        assert named.code == code, named
+        assert [m.rank for m in result.mismatches if m.kind is Kind.EXCEPTION] == [0, 1]
+        at_fault = [m for m in result.mismatches if m.kind is Kind.SHARDING]
+        assert [(m.tensor, m.rank) for m in at_fault] == (
+            [("weight", 0), ("weight", 1)] if code == "parameter-not-sharded" else []
+        )
+        assert all(m.scene.misheld is None for m in result.mismatches)
 
 
 # ---- buffers that no checkpoint holds
