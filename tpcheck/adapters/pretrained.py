@@ -10,6 +10,7 @@ import contextlib
 import functools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch.distributed as dist
@@ -21,20 +22,31 @@ from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.known import KnownFinding
+from tpcheck.plan.plan import Plan, as_plan
 
 
-def check(config: Any, *, name: str = "", known: Sequence[KnownFinding] = ()) -> Check:
-    """The check of one configuration's model (its causal LM), loaded by `from_pretrained` under the
-    plan that it ships, from a checkpoint that `save_pretrained` has written of the case's weights.
+def check(
+    config: Any,
+    *,
+    plan: Plan | Mapping[str, str] | None = None,
+    whole: Sequence[str] | None = None,
+    name: str = "",
+    known: Sequence[KnownFinding] = (),
+) -> Check:
+    """The check of one configuration's model (its causal LM), loaded by `from_pretrained` under its
+    plan, from a checkpoint that `save_pretrained` has written of the case's weights.
 
     Args:
         config: a transformers configuration, as small as you can make it.
+        plan, whole: as in `adapters.transformers.check`.
         name: as in `Check`.
         known: as in `Check`.
     """
     build = functools.partial(transformers._from_config, config)
     cases = functools.partial(_cases, config)
-    return _check(build, cases, name=name, unavailable=releases.why_not, known=known)
+    rules = as_plan(plan or {})
+    audited = transformers.audited(build, plan, whole)
+    return _check(build, cases, rules.entries, name, known, audited, unavailable=releases.why_not)
 
 
 def architecture(model_type: str, *, known: Sequence[KnownFinding] = ()) -> Check:
@@ -49,11 +61,20 @@ def architecture(model_type: str, *, known: Sequence[KnownFinding] = ()) -> Chec
     )
 
 
-def _check(build: transformers.Build, cases: Any, *, name: str, known: Any, **more: Any) -> Check:
+def _check(
+    build: transformers.Build,
+    cases: Any,
+    rules: Mapping[str, str] = MappingProxyType({}),
+    name: str = "",
+    known: Sequence[KnownFinding] = (),
+    plan: Any = None,
+    **more: Any,
+) -> Check:
     spec = transformers.spec(build, cases=cases, name=name or "from_pretrained", **more)
     whole = functools.partial(_whole, build)
+    loads = functools.partial(load, rules=rules) if rules else load
     # it notes meshes and hooks in the process
-    return Check(spec, whole, load=load, name=name, known=known, processes=True)
+    return Check(spec, whole, load=loads, name=name, known=known, plan=plan, processes=True)
 
 
 def _why_not(model_type: str) -> str | None:
@@ -71,9 +92,13 @@ def _whole(build: transformers.Build, case: Case, mesh: DeviceMesh) -> Any:
     return build(case)
 
 
-def load(model: Any, state: Mapping[str, Tensor]) -> Any:
+def load(model: Any, state: Mapping[str, Tensor], rules: Mapping[str, str] | None = None) -> Any:
     """`Check(load=…)`: saves the unsharded model with these weights, and returns what
-    `from_pretrained` makes of that over all ranks; the folder's name is sent, and two barriers."""
+    `from_pretrained` makes of that over all ranks; the folder's name is sent, and two barriers.
+
+    Args:
+        rules: in place of the model's own for the same names.
+    """
     from transformers.distributed import DistributedConfig
 
     model.load_state_dict(state, strict=False)
@@ -81,7 +106,8 @@ def load(model: Any, state: Mapping[str, Tensor]) -> Any:
     degree = dist.get_world_size()
     options: dict[str, Any] = {"dtype": next(iter(state.values())).dtype}
     if degree > 1:
-        options["distributed_config"] = DistributedConfig(tp_plan="auto", tp_size=degree)
+        plan = {**model.tp_plan, **rules} if rules else "auto"
+        options["distributed_config"] = DistributedConfig(tp_plan=plan, tp_size=degree)
     with _folder() as folder:
         model.save_pretrained(folder)  # the first rank writes
         dist.barrier()

@@ -50,13 +50,12 @@ def check(
     build = functools.partial(_from_config, config)
     cases = functools.partial(_cases, config)
     rules = as_plan(plan or {})
-    audited = plan is not None or whole is not None
     return Check(
         spec(build, cases=cases, unavailable=releases.why_not),
         candidate(build, rules.entries),
         name=name,
         known=known,
-        plan=functools.partial(_audited, build, rules, tuple(whole or ())) if audited else None,
+        plan=audited(build, plan, whole),
     )
 
 
@@ -133,6 +132,15 @@ def _tiny(model_type: str, case: Case) -> Any:
 
 def _candidate(build: Build, plan: Mapping[str, str] | None, case: Case, mesh: DeviceMesh) -> Any:
     return apply_tp_plan(build(case), mesh["tp"], plan)
+
+
+def audited(
+    build: Build, plan: Plan | Mapping[str, str] | None, whole: Sequence[str] | None
+) -> Callable[[Case], Plan] | None:
+    """`Check(plan=…)` of `check(plan=…, whole=…)`: None where there is neither."""
+    if plan is None and whole is None:
+        return None
+    return functools.partial(_audited, build, as_plan(plan or {}), tuple(whole or ()))
 
 
 def _audited(build: Build, rules: Plan, whole: tuple[str, ...], case: Case) -> Plan:

@@ -9,14 +9,16 @@ import pytest
 
 import tpcheck
 from tpcheck import Case, Check
-from tpcheck.adapters import tiny, transformers
+from tpcheck.adapters import pretrained, tiny, transformers
 from tpcheck.adapters.tiny_sizes import VOCAB
 from tpcheck.engines.engine import Engine
+from tpcheck.evidence import WrongShape
 from tpcheck.report import as_json
 from tpcheck.runner.runner import Runner
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import Verdict
+from tpcheck.vocabulary import Kind
 
 if importlib.util.find_spec("transformers") is None:
     pytest.skip("transformers is not installed", allow_module_level=True)
@@ -97,5 +99,8 @@ def test_a_head_that_is_sharded_alone_passes_unless_one_says_what_stays_whole(
 def test_a_rule_in_place_of_the_model_s_own_is_applied(gloo: Engine) -> None:
     """Without the gather each rank has its part of the vocabulary."""
     config = tiny.model_of("llama")[1]
-    check = transformers.check(config, plan={"lm_head": "colwise"}, whole=("*norm.weight",))
-    assert Runner(check, gloo).run(CASE).verdict is Verdict.FAIL
+    for adapter in (transformers, pretrained):
+        check = adapter.check(config, plan={"lm_head": "colwise"}, whole=("*norm.weight",))
+        result = Runner(check, gloo).run(CASE)
+        assert result.verdict is Verdict.FAIL
+        assert {type(m.detail) for m in result.mismatches if m.kind is Kind.OUTPUT} == {WrongShape}

@@ -97,16 +97,17 @@ def test_a_release_that_shards_in_another_way_is_skipped(
     assert reason is not None and "takes a mesh" in reason
 
 
-def test_a_plan_is_audited_where_one_says_what_stays_whole() -> None:
+@pytest.mark.parametrize("adapter", [transformers, pretrained])
+def test_a_plan_is_audited_where_one_says_what_stays_whole(adapter: Any) -> None:
     """A plan of the head alone leaves all else whole, and every value is right."""
     config = tiny.model_of("llama")[1]
     case = Case(dims={"batch": 1, "seq": 1, "vocab": VOCAB}, mesh={"tp": 2})
-    assert transformers.check(config).plan is None
+    assert adapter.check(config).plan is None
     norms = ("*norm.weight",)
     for check in (
-        transformers.check(config, whole=norms),
-        transformers.check(config, plan=Plan({}, whole=norms)),
-        transformers.check(config, plan={"lm_head": "colwise"}, whole=norms),
+        adapter.check(config, whole=norms),
+        adapter.check(config, plan=Plan({}, whole=norms)),
+        adapter.check(config, plan={"lm_head": "colwise"}, whole=norms),
     ):
         plan = check.plan(case)
         assert plan.whole == norms and plan.entries["model.layers.*.self_attn.q_proj"] == "colwise"
