@@ -100,6 +100,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 
     kinds = {kind.__name__ for kind in type(error).__mro__}  # by name: their modules stay unloaded
     if "CheckFailed" in kinds:
-        report.longrepr = f"tpcheck\n\n{visible(str(error))}\n"
+        report.longrepr = f"{_in_short(error)}\n\n{visible(str(error))}\n"
     elif "InvalidArgument" in kinds:
         report.longrepr = f"tpcheck: {one_line(str(error))}"
+
+
+def _in_short(error: Any) -> str:
+    """The first line of a failure, which is all that pytest's summary shows: the first check that
+    does not pass, and why; "tpcheck" alone where none has come to anything."""
+    from tpcheck.report.text import in_short, title
+    from tpcheck.verdict import Verdict
+
+    failed = sorted(error.results, key=lambda result: result.verdict is not Verdict.FAIL)
+    first = next((result for result in failed if result.verdict is not Verdict.PASS), None)
+    if first is None:
+        return "tpcheck"
+    named = f"{title(first)}: " if first.counterexample is not None else ""
+    return f"tpcheck: {named}{in_short(first)}"

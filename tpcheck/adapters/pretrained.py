@@ -38,7 +38,8 @@ def check(
 
     Args:
         config: a transformers configuration, as small as you can make it.
-        plan, whole: as in `adapters.transformers.check`.
+        plan: rules in place of the model's own, as in `adapters.transformers.check`.
+        whole: patterns of the parameters that are meant to stay whole, as there.
         name: as in `Check`.
         known: as in `Check`.
     """
