@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tpcheck.evidence.tensors import Misheld
 from tpcheck.vocabulary import Impasse, Lost, Phase
-
-if TYPE_CHECKING:
-    from tpcheck.verdict import Mismatch
 
 
 @dataclass(frozen=True)
@@ -22,8 +19,8 @@ class Scene:
         phase, module: what it was at, and in which module of the candidate.
         consequence: whether it failed because another rank did.
         peers, stacks: `last` and `stack` of every rank that failed, by rank.
-        misheld: how it held its parameters otherwise than laid out, on its way to the driver, where
-            that becomes evidence of its own.
+        misheld: parameters that it held otherwise than laid out, by name, on their way to the
+            driver, where they become evidence of their own.
     """
 
     last: tuple[str, ...] | None = None
@@ -33,7 +30,7 @@ class Scene:
     consequence: bool | None = None
     peers: Mapping[str, tuple[str, ...]] | None = None
     stacks: Mapping[str, str] | None = None
-    misheld: tuple[Mismatch, ...] | None = None
+    misheld: tuple[tuple[str, Misheld], ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -76,10 +76,10 @@ def _with_what_it_held(failed: Mismatch, run: RankRun) -> Mismatch:
     detail, phase = failed.detail, run.recorder.phase
     if not isinstance(detail, Raised) or phase in (Phase.BUILD, Phase.LOAD, Phase.SAVE):
         return failed
-    at_fault = tuple(m for m in run.report.mismatches if _is_at_fault(m.detail))
+    held = ((m.tensor, m.detail) for m in run.report.mismatches)
+    at_fault = tuple((n, own) for n, own in held if isinstance(own, Misheld) and _explains(own))
     return failed.seen_at(replace(failed.scene, misheld=at_fault)) if at_fault else failed
 
 
-def _is_at_fault(detail: Any) -> bool:
-    harmless = (Fault.STORAGE, Fault.READ)
-    return isinstance(detail, Misheld) and detail.fault not in harmless
+def _explains(detail: Misheld) -> bool:
+    return detail.fault not in (Fault.STORAGE, Fault.READ)

@@ -72,7 +72,11 @@ def judge(
 
 def _apart(failed: list[Mismatch]) -> tuple[list[Mismatch], list[Mismatch]]:
     """How ranks that failed held their parameters, and that they failed."""
-    misheld = [m for one in failed for m in one.scene.misheld or ()]
+    misheld = [
+        Mismatch(name, Kind.SHARDING, one.rank, detail=detail)
+        for one in failed
+        for name, detail in one.scene.misheld or ()
+    ]
     return misheld, [
         one.seen_at(replace(one.scene, misheld=None)) if one.scene.misheld else one
         for one in failed
