@@ -56,7 +56,10 @@ def _(why: reasons.ShardsNothing) -> str:
 
 @reason.register
 def _(why: reasons.LeftOut) -> str:
-    return f"left out, while {brief(why.siblings)} of the same kind are sharded"
+    one = len(why.siblings) == 1
+    return (
+        f"left out, while {brief(why.siblings)} of the same kind {'is' if one else 'are'} sharded"
+    )
 
 
 @reason.register

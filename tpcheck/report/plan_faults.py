@@ -7,6 +7,7 @@ from functools import singledispatch
 from tpcheck.errors import counted
 from tpcheck.figures import plan_causes as causes
 from tpcheck.figures.plan import Finding, Source
+from tpcheck.figures.plan_reasons import LeftOut
 from tpcheck.report.names import brief
 from tpcheck.report.placements import placed, reason
 from tpcheck.tensors.names import Wrapper, generic
@@ -230,6 +231,8 @@ def _reduced(finding: Finding) -> str:
 @said.register
 def _(cause: causes.NotSharded, finding: Finding) -> str:
     names, pattern = brief(finding.names), generic(finding.names[0])
+    if len(finding.names) == 1 and isinstance(cause.why, LeftOut):
+        (pattern,) = finding.names  # the others of the pattern are sharded, and are to stay so
     if finding.source is Source.FACTORY:
         return f"{names}: the factory leaves it whole; shard it there, or give --whole '{pattern}'"
     by = f'whole=("{pattern}",)' if finding.source is Source.PYTHON else f"--whole '{pattern}'"

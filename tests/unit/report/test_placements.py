@@ -27,7 +27,11 @@ from tpcheck.report.placements import placed, reason
         (reasons.ShardsNothing("all_reduce", "mlp"), "all_reduce ('mlp') shards nothing"),
         (
             reasons.LeftOut(("layers.0.up.weight",)),
-            "left out, while layers.0.up.weight of the same kind are sharded",
+            "left out, while layers.0.up.weight of the same kind is sharded",
+        ),
+        (
+            reasons.LeftOut(("layers.0.up.weight", "layers.2.up.weight")),
+            "left out, while layers.0.up.weight, layers.2.up.weight of the same kind are sharded",
         ),
         (reasons.Unnamed(), "no entry names it"),
         (reasons.Unnamed("upp"), "no entry names it ('upp' matches nothing)"),

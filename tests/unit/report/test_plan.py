@@ -27,7 +27,7 @@ def test_parameters_that_are_alike_are_one_row() -> None:
 
 def test_a_reason_that_points_at_siblings_does_not_split_a_row() -> None:
     text = report.text(audit(two_layers(), {"layers.0.up": "colwise_rep"}, tp=2))
-    assert "left out, while layers.*.up.weight of the same kind are sharded" in text
+    assert "left out, while layers.*.up.weight of the same kind is sharded" in text
     assert text.splitlines()[-1].startswith("FAIL  2 findings: parameter-not-sharded")
 
 

@@ -9,7 +9,7 @@ import pytest
 from tpcheck.figures import plan_causes as causes
 from tpcheck.figures.plan import Finding, Source
 from tpcheck.figures.plan_causes import PlanCause
-from tpcheck.figures.plan_reasons import Unnamed
+from tpcheck.figures.plan_reasons import LeftOut, Unnamed
 from tpcheck.placement import Replicate, Shard
 from tpcheck.report.plan import sentence
 from tpcheck.report.plan_faults import said
@@ -149,6 +149,16 @@ def say(cause: Any, *names: str, entry: str | None = "layers.*.up", **more: Any)
         (
             say(causes.NotSharded(Unnamed()), source=Source.COMMAND),
             f"{UP}: no entry names it; shard it, or declare it by --whole 'layers.*.up.weight'",
+        ),
+        (
+            say(causes.NotSharded(LeftOut((DOWN,)))),
+            f"{UP}: left out, while {DOWN} of the same kind is sharded; shard it, or declare it by "
+            f'whole=("{UP}",)',
+        ),
+        (
+            say(causes.NotSharded(LeftOut((DOWN,))), UP, "layers.1.up.weight"),
+            f"{UP}, layers.1.up.weight: left out, while {DOWN} of the same kind is sharded; shard "
+            'it, or declare it by whole=("layers.*.up.weight",)',
         ),
         (
             say(causes.NotSharded(Unnamed()), source=Source.FACTORY),

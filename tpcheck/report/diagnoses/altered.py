@@ -42,8 +42,8 @@ def _(cause: causes.OwnPartOnly) -> str:
 def _(cause: causes.Regrouped) -> str:
     a, b = cause.groups
     return (
-        f"{called(cause.subject)} is what dim {cause.dim} of {cause.parameter} regrouped from "
-        f"{a} × {b} to {b} × {a} would give: what meets it arrives in another order"
+        f"{called(cause.subject)} is what dim {cause.dim} of {cause.parameter} regrouped, "
+        f"{a} × {b} transposed, would give: what meets it (heads, say) arrives in another order"
     )
 
 

@@ -39,8 +39,8 @@ SAID: list[Said] = [
     ),
     (
         Regrouped(OUT, "w", 1, (2, 3), (0, 2, 1)),
-        "output is what dim 1 of w regrouped from 2 × 3 to 3 × 2 would give: what meets it arrives "
-        "in another order",
+        "output is what dim 1 of w regrouped, 2 × 3 transposed, would give: what meets it (heads, "
+        "say) arrives in another order",
         {"parameter": "w", "order": [0, 2, 1]},
     ),
     (
