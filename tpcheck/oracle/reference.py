@@ -87,6 +87,11 @@ def _built(spec: Spec, case: Case, what: str) -> Any:
         # not `torch.manual_seed`: it formats a stack for each lazy device, a fifth of a small case
         torch.default_generator.manual_seed(case.seed)
         module = ask(spec, what, getattr(spec, what), case)
+    if module is None:  # a return that was forgotten, mostly
+        raise InvalidArgument(
+            f"spec {spec.name!r}: {what}(case) returned None; return a module, or a function of "
+            "the inputs"
+        )
     if not isinstance(module, nn.Module):
         return module
     for name, tensor in tensors_of(module).items():  # before `to`, which drops imaginary parts
@@ -137,7 +142,10 @@ def draw_inputs(spec: Spec, case: Case, d: int, m: int) -> dict[str, Tensor]:
     draw = Draw(case, "input", d, m)
     given = ask(spec, "inputs", spec.inputs, case, draw)
     if not isinstance(given, Mapping):
-        raise InvalidArgument(f"spec {spec.name!r}: inputs() returned a {type(given).__name__}")
+        raise InvalidArgument(
+            f"spec {spec.name!r}: inputs(case, draw) returned a {type(given).__name__}; return a "
+            "dict of name → tensor"
+        )
     for name, tensor in given.items():
         if not isinstance(tensor, Tensor):
             raise InvalidArgument(f"inputs()[{name!r}] is a {type(tensor).__name__}, not a tensor")
