@@ -144,7 +144,8 @@ def launch(environment: Mapping[str, str] = os.environ) -> Launch:
     told = {name: environment.get(name) or _of_slurm(name, environment) for name in _NEEDED}
     if missing := [name for name, value in told.items() if not value]:
         raise EngineUnavailable(
-            f"engine 'torchrun' needs a launcher, and {', '.join(missing)} is not set; run it as "
+            f"engine 'torchrun' needs a launcher, and {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} not set; run it as "
             "torchrun --nproc-per-node=2 -m tpcheck …"
         )
     try:

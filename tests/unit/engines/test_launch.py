@@ -36,7 +36,7 @@ def test_slurm_has_names_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({}, "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not set; run it as torchrun"),
+        ({}, "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set; run it as torchrun"),
         (TOLD | {"RANK": "one"}, "RANK='one', WORLD_SIZE='4'.*are not numbers"),
         (TOLD | {"RANK": "4"}, "RANK=4 is not one of WORLD_SIZE=4"),
         (TOLD | {"MASTER_PORT": "295000"}, "MASTER_PORT=295000 is not a port"),

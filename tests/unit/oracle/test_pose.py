@@ -270,22 +270,6 @@ def test_an_unknown_way_to_combine_gradients_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"reference": lambda case: None}, r"reference\(case\) returned None; return a module, or"),
-        ({"inputs": lambda case, draw: [draw("x", 2)]}, "returned a list; return a dict of name →"),
-    ],
-)
-def test_what_a_spec_s_own_functions_are_to_return_is_said(
-    change: dict[str, Any], what: str
-) -> None:
-    """A forgotten `return`, of a layout that names parameters: not that these are not there."""
-    layout = Layout(params={"*": Shard(0)})
-    with pytest.raises(InvalidArgument, match=what):
-        pose(replace(specs.mlp(), layout=lambda case: layout, **change), CASE)
-
-
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
         ({"inputs": lambda case, draw: {"x@1": draw("x", 2)}}, "input 'x@1'"),
         ({"forward": lambda module, inputs: {"y@step": inputs["x"]}}, "output 'y@step'"),
     ],
