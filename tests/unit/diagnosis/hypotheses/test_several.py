@@ -111,6 +111,15 @@ def test_a_sum_that_is_missing_before_what_every_rank_adds(joined: tuple[str, ..
     assert examine(shares(OUT, *joined, keep=0.9), spec=spec).code != "missing-all-reduce"
 
 
+def test_of_ranks_that_hold_the_same_no_sum_is_missing() -> None:
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        for held in ranks.values():
+            held[OUT] = (held[OUT] + 3 * posed.problems[0].params["bias"]) / 4
+
+    spec = replace(SQUARE, layout=lambda case: Layout(params={"weight": Shard(1)}))
+    assert examine(edit, spec=spec).code != "missing-all-reduce"
+
+
 def test_in_backward_it_is_the_cotangent_that_every_rank_adds() -> None:
     spec = replace(SQUARE, layout=lambda case: Layout(params={"weight": Shard(1)}))
     named = examine(shares(DX, "output"), spec=spec)
