@@ -26,6 +26,7 @@ from tpcheck.cli.options import (
     Targets,
     TimeLimit,
     Verbose,
+    alone_if_sanitized,
     carried,
     corpus_of,
     duration,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 def verify(
     targets: Targets = None,
     engine: Annotated[
-        str, typer.Option("--engine", help="gloo, nccl, threads or torchrun.")
+        str, typer.Option("--engine", help="gloo, nccl, gloo-cuda, threads or torchrun.")
     ] = "gloo",
     tp: Annotated[str, typer.Option(help="TP degrees, as in 2,4.")] = "2,4",
     dtype: Annotated[str, typer.Option(help="Dtypes to draw.")] = "float64,float32,bfloat16",
@@ -56,7 +57,11 @@ def verify(
     time_limit: TimeLimit = 30.0,
     jobs: Annotated[
         int | None,
-        typer.Option(help="Checks at a time; default: one per rank's core.", **whole_number(1)),
+        typer.Option(
+            help="Checks at a time; default: one per rank's core.",
+            callback=alone_if_sanitized,
+            **whole_number(1),
+        ),
     ] = None,
     json: JsonFile = None,
     junit: JunitFile = None,
