@@ -43,6 +43,17 @@ if TYPE_CHECKING:
     from tpcheck.search.options import Options
 
 
+_Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        help="Checks at a time; default: one per rank's core.",
+        callback=alone_if_sanitized,
+        **whole_number(1),
+    ),
+]
+
+
 def verify(
     targets: Targets = None,
     engine: Annotated[
@@ -55,14 +66,7 @@ def verify(
     time_budget: Annotated[str | None, typer.Option(help="For all checks: 90s, 2m.")] = None,
     ranks: Ranks = None,
     time_limit: TimeLimit = 30.0,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            help="Checks at a time; default: one per rank's core.",
-            callback=alone_if_sanitized,
-            **whole_number(1),
-        ),
-    ] = None,
+    jobs: _Jobs = None,
     json: JsonFile = None,
     junit: JunitFile = None,
     html: HtmlFile = None,

@@ -235,8 +235,9 @@ def drops_inside(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bo
 def _rate_of_attention(func: Any) -> int | None:
     """The place of its rate of dropout among the arguments of one kernel for all of attention."""
     schema = getattr(func, "_schema", None)
-    name = getattr(schema, "name", "")
-    if "attention" not in name or "math" in name or name == "aten::scaled_dot_product_attention":
+    if schema is None or "attention" not in schema.name or "math" in schema.name:
+        return None
+    if schema.name == "aten::scaled_dot_product_attention":  # it draws by operators of its own
         return None
     names = [argument.name for argument in schema.arguments]
     return names.index("dropout_p") if "dropout_p" in names else None
