@@ -1,4 +1,4 @@
-"""What compute-sanitizer writes is read as accesses outside of memory, of the case that made them."""
+"""What compute-sanitizer writes is read as accesses outside of memory, of the case that made it."""
 
 from __future__ import annotations
 
