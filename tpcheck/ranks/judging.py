@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,9 +56,7 @@ class Judging:
             self._names.setdefault((kind, name.at.step), []).append(name)
         self.suspects: dict[str, Tensor] = {}
         self.decided: set[tuple[Kind, str]] = set()  # what is wrong by evidence of another kind
-        self.gradients: dict[
-            str, tuple[Entry, Tensor | None]
-        ] = {}  # of a step, as compared, for its norm
+        self.gradients: dict[str, tuple[Entry, Tensor | None]] = {}  # of a step, for its norm
 
     def outputs(self, outputs: Mapping[str, Tensor], at: Pass, *, wider: bool = False) -> bool:
         """Compares what a forward returned; False where a shape is wrong, or one is missing.
@@ -124,12 +123,11 @@ class Judging:
             return self._odd(target, form)
         self.keep(target, actual)
         expected, spread, exact = self._slices(target, entry)
+        about: dict[str, Any] = {"name": name, "kind": kind, "rank": self.rank, "dtype": dtype}
+        found = compare.compare(actual, expected, spread, exact, **about)
         if (kind, name) in self.decided:
-            return actual is not None and actual.shape == expected.shape
-        found = compare.compare(
-            actual, expected, spread, exact, name=name, kind=kind, rank=self.rank, dtype=dtype
-        )
-        if found.mismatch is None:
+            pass
+        elif found.mismatch is None:
             self.report.usage = max(self.report.usage, found.usage)
         else:
             self._suspect(found.mismatch, target, entry, actual)

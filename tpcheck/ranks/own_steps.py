@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tpcheck.bounds import compare
+from tpcheck.bounds import compare, limits
 from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
 from tpcheck.bounds.floor import KNOWN
+from tpcheck.bounds.limits import FALSE_ALARM
 from tpcheck.bounds.spread import Spread
 from tpcheck.placement import Partial, by_axis
 from tpcheck.protocol.optimizing import MAIN, Optimizing, main_dtype, once
@@ -240,13 +241,11 @@ class OwnSteps:
         where, here = str(InPass(name, Pass(0, step))), local(actual).detach().cpu()
         if self._target(kind, name, step) is None or not bool(bound.isfinite().all()):
             return
-        known = Spread(bound, KNOWN, KNOWN)
-        sigma = bound / known.elementwise_limit(max(1, due.numel()))
-        # as many elements as there may be can be at their bounds together
-        of_one = Spread(sigma, KNOWN, KNOWN, independent=1.0)
         if bool(((here.double() - due).abs() <= bound).all()):
             return
-        found = compare.compare(here, due, of_one, name=where, kind=kind, rank=self.run.rank)
+        sigma = bound / limits.elementwise_limit(due.numel(), KNOWN, FALSE_ALARM)
+        known = Spread(sigma, KNOWN, KNOWN)
+        found = compare.compare(here, due, known, name=where, kind=kind, rank=self.run.rank)
         if found.mismatch is not None:
             self.run.report.mismatches.append(found.mismatch)
             self.run.judge.decided.add((kind, where))
