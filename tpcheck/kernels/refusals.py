@@ -55,13 +55,36 @@ def install(module: Any) -> None:
     builder = module.InterpreterBuilder
     _refuse_precisions(builder, tl, module._ir.INPUT_PRECISION.TF32)
     _refuse_float8(builder)
+    builder.__getattr__ = _refuse_missing
     tl.semantic.TritonSemantic.binary_op_sanitize_overflow_impl = _raise_overflow
+
+
+def refuse_all(what: str) -> None:
+    """Makes whatever runs a kernel raise that this is not modelled. Asked of the public base of all
+    that is launched: nothing else of a release that is not known is."""
+    from triton.runtime import KernelInterface
+
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise NotModelled(what)
+
+    launched = [KernelInterface]
+    for kind in launched:
+        launched += kind.__subclasses__()  # a tuner asks for a GPU before it runs what it tunes
+        for name in {"run", "warmup", "__call__"} & vars(kind).keys():
+            setattr(kind, name, refuse)
 
 
 def refuse_atomics(tl: Any, pointers: Any) -> None:
     """Those of bfloat16."""
     if pointers.get_element_ty() == tl.bfloat16:
         raise NotModelled("an atomic of bfloat16")
+
+
+def _refuse_missing(builder: Any, name: str) -> Any:
+    """What a compiler's builder has, and the interpreter's has not."""
+    if name.startswith(("create_", "get_", "new_")):
+        raise NotModelled(f"Triton's interpreter has no {name}")
+    raise AttributeError(name)
 
 
 def _refuse_precisions(builder: Any, tl: Any, tf32: Any) -> None:
