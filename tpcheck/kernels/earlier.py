@@ -81,17 +81,6 @@ def _with_index(standard: Any) -> dict[Any, tuple[Callable[..., Any], Callable[.
     }
 
 
-def _shift_copies(module: Any) -> None:
-    """A shift leaves what it shifts by as it was; it was made signed in place."""
-    builder = module.InterpreterBuilder
-    shift = builder.create_ashr
-
-    def create_ashr(own: Any, left: Any, right: Any) -> Any:
-        return shift(own, left.clone(), right.clone())
-
-    builder.create_ashr = create_ashr
-
-
 def _select_bits(module: Any) -> None:
     """One of two integers, as bits: of a signed and an unsigned one NumPy made a float."""
     builder, handle = module.InterpreterBuilder, module.TensorHandle
@@ -204,19 +193,6 @@ def _holding(module: Any, materialize: Callable[..., Any]) -> Callable[..., Any]
     return materialize_pointers
 
 
-def _lay_out_scans(module: Any) -> None:
-    """What a reversed scan gives lies as any value does: it was a view from behind."""
-    scan = module.ScanOps.apply_impl
-
-    def apply_impl(operation: Any, given: Any) -> Any:
-        found = scan(operation, given)
-        for one in found:
-            one.handle.data = np.ascontiguousarray(one.handle.data)
-        return found
-
-    module.ScanOps.apply_impl = apply_impl
-
-
 def _refuse_what_is_rounded_otherwise(module: Any) -> None:
     """Products of scaled blocks, and descriptors that round to tf32."""
     convert = module._implicit_cvt
@@ -237,7 +213,6 @@ def _refuse_what_is_rounded_otherwise(module: Any) -> None:
 _REPAIRS: tuple[tuple[Release, Callable[[Any], None]], ...] = (
     ((3, 7), _count_in_loops),
     ((3, 8), _leave_nan_aside),
-    ((3, 8), _shift_copies),
     ((3, 8), _select_bits),
     ((3, 8), _give_bools),
     ((3, 9), _add_bits),
@@ -246,6 +221,5 @@ _REPAIRS: tuple[tuple[Release, Callable[[Any], None]], ...] = (
     ((3, 9), _high_half),
     ((3, 9), _count_in_bins),
     ((3, 9), _hold_masks),
-    ((3, 9), _lay_out_scans),
     ((3, 9), _refuse_what_is_rounded_otherwise),
 )
