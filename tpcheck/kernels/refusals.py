@@ -60,17 +60,19 @@ def install(module: Any) -> None:
 
 
 def refuse_all(what: str) -> None:
-    """Makes whatever runs a kernel raise that this is not modelled. Asked of the public base of all
-    that is launched: nothing else of a release that is not known is."""
-    from triton.runtime import KernelInterface
+    """Makes whatever runs a kernel raise that this is not modelled: the classes of the interpreter,
+    and all that can be launched, whichever of them a release has."""
+    from triton.runtime import interpreter, jit
 
     def refuse(*arguments: Any, **named: Any) -> None:
         raise NotModelled(what)
 
-    launched = [KernelInterface]
-    for kind in launched:
-        launched += kind.__subclasses__()  # a tuner asks for a GPU before it runs what it tunes
-        for name in {"run", "warmup", "__call__"} & vars(kind).keys():
+    kinds = [one for one in vars(interpreter).values() if isinstance(one, type)]
+    kinds = [one for one in kinds if one.__module__ == interpreter.__name__]
+    kinds.append(jit.KernelInterface)
+    for kind in kinds:
+        kinds += kind.__subclasses__()  # a tuner asks for a GPU before it runs what it tunes
+        for name in {"run", "warmup", "__call__", "__getitem__"} & vars(kind).keys():
             setattr(kind, name, refuse)
 
 
