@@ -35,7 +35,7 @@ from tpcheck.kernels import (
 from tpcheck.process.after_import import after
 
 #: The releases of Triton under whose interpreter our kernels were held against torch, in every
-#: dtype (`make kernels`). Another may have other parts to replace.
+#: dtype (docs/kernels.md says how). Another may have other parts to replace.
 KNOWN = ((3, 6), (3, 7), (3, 8), (3, 9))
 _LAUNCH = threading.RLock()
 _BFLOAT16 = "bf16"  # the name of Triton's
