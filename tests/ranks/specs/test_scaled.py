@@ -50,6 +50,7 @@ def found(check: Check, engine: Engine) -> Counterexample | None:
     return result.counterexample
 
 
+@pytest.mark.sweep  # a quarter of a minute; the other fault of sizes is in each run
 def test_eight_query_heads_to_a_kv_head_on_a_rank(gloo: Engine) -> None:
     candidate = attention.candidate(FourToAKeyHead)
     assert found(Check(specs.attention(), candidate), gloo) is None
