@@ -10,6 +10,7 @@ Letters: u the unit roundoff of what takes the step, p before it and p′ after 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,7 +64,8 @@ class OwnSteps:
             return
         own = once(parameters_of(module))
         self._named = {name: nn.Parameter(_numbers(p)) for name, p in own.items()}
-        self._optimizing = self._made(self._named)
+        with contextlib.suppress(Exception):  # it is made for whole parameters, and refuses a part
+            self._optimizing = self._made(self._named)
 
     def _made(self, named: Mapping[str, nn.Parameter]) -> Optimizing:
         training = self.training
@@ -117,7 +119,7 @@ class OwnSteps:
     def _can_be_told(self, params: Mapping[str, nn.Parameter]) -> bool:
         try:
             return self._treats_each_element_by_itself(params)
-        except Exception:  # it is made for whole parameters, and refuses a part
+        except Exception:  # or what it does then
             return False
 
     def _treats_each_element_by_itself(self, params: Mapping[str, nn.Parameter]) -> bool:

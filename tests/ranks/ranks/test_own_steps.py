@@ -103,6 +103,11 @@ def test_right_steps_of_main_copies_are_inside(gloo: Engine) -> None:
     assert right.verdict is Verdict.PASS, right.mismatches
 
 
+def _of_whole(named: Named) -> torch.optim.Optimizer:
+    assert all(parameter.shape[0] % 2 == 0 for parameter in named.values()), "a part"
+    return torch.optim.SGD(named.values(), lr=0.01)
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [
@@ -110,6 +115,7 @@ def test_right_steps_of_main_copies_are_inside(gloo: Engine) -> None:
         (lambda named: torch.optim.SGD(named.values(), lr=0.01, momentum=0.9), True),
         (Lars, False),  # a rate by the norm of the whole
         (lambda named: torch.optim.Adafactor(named.values()), False),
+        (_of_whole, False),
     ],
 )
 def test_only_what_steps_each_element_by_itself_is_told(
@@ -165,7 +171,9 @@ class _Rank:
         self.module.weight.data.copy_(whole[:3])
         self.params = dict(self.module.named_parameters())
         self.training = Training(make)
-        self.optimizer = make(self.params)
+        self.optimizer = (
+            torch.optim.AdamW(self.params.values()) if make is _of_whole else make(self.params)
+        )
         self.case, self.rank, self.report = replace(MLP, dtype="float64"), 0, RankReport(0)
         self.parts = {"optimizer": make}
         self.problem = Problem(params={"weight": whole})
