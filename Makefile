@@ -40,7 +40,8 @@ test-fast: setup
 torture: setup
 	$(BIN)/python -m tests.catalogue.torture
 
-# the adapters under six releases of transformers and other frameworks, an environment each: an hour
+# the adapters under six releases of transformers and other frameworks, and our kernels under those
+# of Triton, an environment each: an hour
 adapters: setup
 	$(BIN)/python -m tests.catalogue.adapters
 

@@ -32,7 +32,7 @@ def _of(part: Any, names: tuple[str, ...] | None, *, sequence_parallel: bool) ->
         # parameters of unlike sizes take unlike numbers from the generator that all ranks share
         with torch.random.fork_rng(devices=[]):
             module = part(**dims, group=group, sequence_parallel=sequence_parallel)
-        return dropping(module, case["dropout"], group)
+        return dropping(module, case["dropout"], group, mesh.device_type)
 
     return build
 

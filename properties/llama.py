@@ -65,7 +65,10 @@ def _candidate(case: Case, mesh: Any) -> Any:
 
 
 def _plan(case: Case) -> Plan:
-    return Plan(_reference(case).tp_plan, whole=("*layernorm.weight", "model.norm.weight"))
+    plan, whole = _reference(case).tp_plan, ["*layernorm.weight", "model.norm.weight"]
+    if "model.embed_tokens" not in plan:  # as in transformers 5.17
+        whole.append("model.embed_tokens.weight")
+    return Plan(plan, whole=tuple(whole))
 
 
 def _forward(model: Any, inputs: Mapping[str, Any]) -> Any:

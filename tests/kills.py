@@ -16,10 +16,10 @@ from tpcheck.verdict import CaseResult, Counterexample
 OPTIONS = replace(matrix.options(examples=100), lower_cases=matrix.SHRINK_CASES)
 
 
-def dies(mutant: Mutant, engine: Engine) -> CaseResult:
+def dies(mutant: Mutant, engine: Engine, *, examples: int = OPTIONS.examples) -> CaseResult:
     """The first case that fails, neither made smaller nor named; fails where there is none, or not
     by the evidence that the mutant says of itself."""
-    options = replace(OPTIONS, shrink_cases=0)
+    options = replace(OPTIONS, shrink_cases=0, examples=examples)
     found = Search(mutant.check, engine, options).hunt.run(None)
     assert found is not None, f"{mutant.name} survived"
     kinds = {m.kind for m in found.mismatches}
@@ -27,10 +27,11 @@ def dies(mutant: Mutant, engine: Engine) -> CaseResult:
     return found
 
 
-def killed(mutant: Mutant, engine: Engine) -> Counterexample:
+def killed(mutant: Mutant, engine: Engine, *, examples: int = OPTIONS.examples) -> Counterexample:
     """The counterexample; fails where there is none, or not by the evidence or under the name
     that the mutant says of itself."""
-    found = Search(mutant.check, engine, OPTIONS).run().counterexample
+    options = replace(OPTIONS, examples=examples)
+    found = Search(mutant.check, engine, options).run().counterexample
     assert found is not None, f"{mutant.name} survived"
     kinds = {m.kind for m in found.mismatches}
     assert kinds & set(mutant.shows_in), (kinds, found.mismatches[0])

@@ -27,7 +27,9 @@ WORKERS_LIMIT = 1
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tpcheck", "verification of tensor-parallel code")
-    group.addoption("--tpcheck-engine", default="gloo", help="gloo (default), nccl or threads")
+    group.addoption(
+        "--tpcheck-engine", default="gloo", help="gloo (default), nccl, gloo-cuda or threads"
+    )
     group.addoption("--tpcheck-ranks", type=whole, default=4, help="size of the world (default 4)")
     group.addoption(
         "--tpcheck-time-limit", type=number, default=30.0, help="seconds that one case may take"

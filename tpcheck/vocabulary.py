@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+#: The engines whose ranks have their tensors on GPUs.
+ON_GPUS = frozenset({"nccl", "gloo-cuda"})
+
 
 class Kind(StrEnum):
     """The kinds of evidence that a mismatch may be."""

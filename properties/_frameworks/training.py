@@ -26,7 +26,7 @@ def _dropping(**options: Any) -> Any:
             module = DroppingLanguageModel(
                 *sizes, tied=case["tied"], group=group, **dims, **options
             )
-        return dropping(module, rate, group)
+        return dropping(module, rate, group, mesh.device_type)
 
     return build
 

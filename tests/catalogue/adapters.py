@@ -1,4 +1,5 @@
-"""The matrix of environments: which verdicts the adapters give under releases of the frameworks.
+"""The matrix of environments: which verdicts the adapters give under releases of the frameworks,
+and our kernels under those of Triton.
 
     python -m tests.catalogue.adapters            # all, an hour
     python -m tests.catalogue.adapters --only transformers-5.24 --examples 2
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tests import ROOT
+from tpcheck.case import DTYPES
+from tpcheck.kernels.interpreter import KNOWN
 
 #: Minor releases of transformers that are tried, the newest ones.
 MINORS = 6
@@ -37,18 +40,33 @@ class Environment:
         name: of its folder, and in the table.
         requirement: as pip takes it.
         checks: as `tpcheck verify` takes them.
+        options: of that command.
     """
 
     name: str
     requirement: str
     checks: tuple[str, ...]
+    options: tuple[str, ...] = ("--tp", "2")
 
 
 def _of(path: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{path}.py::{name}" for name in names)
 
 
+KERNELS = (
+    *("bias_gelu", "cross_entropy", "gemm", "layer_norm"),
+    *("residual", "rms_norm", "rotary", "swiglu"),
+)
 OTHERS = (
+    *(
+        Environment(
+            f"triton-{major}.{minor}",
+            f"triton=={major}.{minor}.*",
+            _of("properties/_kernels/ours", *(f"{kernel}_kernel" for kernel in KERNELS)),
+            ("--dtype", ",".join(DTYPES)),
+        )
+        for major, minor in KNOWN
+    ),
     Environment(
         "megatron-core",
         "megatron-core",
@@ -127,10 +145,10 @@ DONE = "complete"
 
 
 def verified(environment: Environment, python: Path, examples: int, seconds: int) -> list[Row]:
-    """Runs the checks, at tp=2."""
+    """Runs the checks."""
     out = python.parent.parent / "report.json"
     out.unlink(missing_ok=True)
-    command = [str(python), "-m", "tpcheck", "verify", *environment.checks, "--tp", "2"]
+    command = [str(python), "-m", "tpcheck", "verify", *environment.checks, *environment.options]
     command += ["--examples", str(examples), "--json", str(out)]
     try:
         said = _run(command, seconds)

@@ -1,7 +1,7 @@
 """`python -m tests.catalogue.gpu` (`make verify-gpu`): all there is to do once a GPU is at hand.
 
 It runs tpcheck's own checks there, each step a command of its own that may fail, hang or be refused
-without the others, and writes one report, as JSON and as text. No step has run on a GPU so far.
+without the others, and writes one report, as JSON and as text.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from tests import ROOT
 from tpcheck.errors import TROUBLE, UNDECIDED
+from tpcheck.protocol import sanitized
 from tpcheck.protocol.ends import SHARED_GPUS
 
 #: Seconds that a step may take. Compiling each Triton kernel for each of its sizes takes minutes.
@@ -30,8 +31,15 @@ KEPT = 20_000
 CASES = 4000
 
 LAYERS = ("properties/linear.py", "properties/mlp.py", "properties/attention.py")
+MODELS = (
+    *("properties/block.py", "properties/embedding.py", "properties/head.py"),
+    *("properties/cross_entropy.py", "properties/training.py", "properties/dropout.py"),
+    *("properties/language_model.py", "properties/llama.py"),
+)
+MUTANTS = ("numbers", "memory", "discipline", "gemm")
 ONE = ("--engine", "nccl", "--tp", "1", "--ranks", "1")
 TWO = ("--engine", "nccl", "--tp", "2", "--ranks", "2")
+SHARING = {SHARED_GPUS: "1"}
 
 
 @dataclass(frozen=True)
@@ -43,8 +51,6 @@ class Step:
         command: of tpcheck; `{out}` in it is the folder of the report.
         gpus: how many it needs.
         environment: what it sets beside what is set.
-        lead: whether nothing is known of whether it can work: its end is told, and decides nothing.
-        cannot: why the code can't do it at all yet.
     """
 
     name: str
@@ -52,8 +58,6 @@ class Step:
     command: tuple[str, ...] = ()
     gpus: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
-    lead: bool = False
-    cannot: str | None = None
 
 
 STEPS = (
@@ -71,9 +75,20 @@ STEPS = (
         "kernel-mutants",
         "wrong kernels are found there: one rank has no canary",
         (
-            *("mutants", "fixtures/mutants/kernels_numbers.py", "--engine", "nccl"),
-            *("--ranks", "1", "--json", "{out}/kernel-mutants.json"),
+            *("mutants", *(f"fixtures/mutants/kernels_{of}.py" for of in MUTANTS)),
+            *("--engine", "nccl", "--ranks", "2", "--time-limit", "60"),
+            *("--json", "{out}/kernel-mutants.json"),
         ),
+        environment=SHARING,
+    ),
+    Step(
+        "kernel-mutants-sanitized",
+        "accesses beyond a tensor that change no result are found by NVIDIA's compute-sanitizer",
+        (
+            *("mutants", "fixtures/mutants/kernels_memory.py", "--engine", "nccl", "--ranks", "1"),
+            *("--time-limit", "100", "--json", "{out}/kernel-mutants-sanitized.json"),
+        ),
+        environment={sanitized.ASKED: "memcheck"},
     ),
     Step(
         "bounds",
@@ -101,14 +116,16 @@ STEPS = (
     Step(
         "nccl-shared",
         "several NCCL ranks share one GPU, each with an NCCL_HOSTID of its own",
-        ("verify", *LAYERS, *TWO, "--json", "{out}/nccl-shared.json"),
-        environment={SHARED_GPUS: "1", "CUDA_VISIBLE_DEVICES": "0"},
-        lead=True,
+        ("verify", *LAYERS, *MODELS, *TWO, "--json", "{out}/nccl-shared.json"),
+        environment=SHARING | {"CUDA_VISIBLE_DEVICES": "0"},
     ),
     Step(
         "gloo-on-cuda",
-        "gloo's ranks with tensors on a GPU",
-        cannot="ranks of gloo have a mesh of the CPU, from which the device of a case is taken",
+        "gloo's ranks with tensors on a GPU, which they share",
+        (
+            *("verify", *LAYERS, "--engine", "gloo-cuda", "--tp", "2,4", "--ranks", "4"),
+            *("--json", "{out}/gloo-on-cuda.json"),
+        ),
     ),
 )
 
@@ -129,7 +146,6 @@ class Done:
     name: str
     claim: str
     ended: str
-    lead: bool = False
     why: str = ""
     command: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -169,9 +185,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], limit: float) ->
 
 def do(step: Step, gpus: int, out: Path, run: Run = run) -> Done:
     """Does a step, where it can be done."""
-    about: dict[str, Any] = {"name": step.name, "claim": step.claim, "lead": step.lead}
-    if step.cannot is not None:
-        return Done(ended="NOT RUN", why=step.cannot, **about)
+    about: dict[str, Any] = {"name": step.name, "claim": step.claim}
     if gpus < step.gpus:
         why = f"it needs {step.gpus} GPUs, and torch sees {gpus}"
         return Done(ended="NOT RUN", why=why, **about)
@@ -197,8 +211,8 @@ def _read(path: Path) -> Any:
 
 def exit_code(done: Sequence[Done]) -> int:
     """1 where a step FAILs, else 3 where one is UNKNOWN, else 2 where one is refused, else 0. What
-    did not run, and what is a lead, decides nothing; where nothing else is there, 3."""
-    ends = {one.ended for one in done if not one.lead} - {"NOT RUN"}
+    did not run decides nothing; where nothing else is there, 3."""
+    ends = {one.ended for one in done} - {"NOT RUN"}
     worst = ("FAIL", 1), ("UNKNOWN", UNDECIDED), ("REFUSED", TROUBLE), ("PASS", 0)
     return next((code for end, code in worst if end in ends), UNDECIDED)
 
@@ -207,8 +221,7 @@ def text(about: Mapping[str, Any], done: Sequence[Done]) -> str:
     """The report as it is read."""
     lines = [f"{name:10} {value}" for name, value in about.items()]
     for one in done:
-        lead = " (a lead: decides nothing)" if one.lead else ""
-        lines += ["", f"{one.ended:8} {one.name}: {one.claim}{lead}"]
+        lines += ["", f"{one.ended:8} {one.name}: {one.claim}"]
         lines += [f"         {one.why}"] if one.why else []
         lines += [f"         {' '.join(one.command)}: {one.seconds:g} s"] if one.command else []
         if one.ended not in ("PASS", "NOT RUN"):

@@ -19,6 +19,7 @@ from tpcheck.verdict import Verdict
 COMPILE = ROOT / "properties" / "_frameworks" / "compile.py"
 
 
+@pytest.mark.sweep
 def test_a_compiled_model_is_right_and_its_collectives_are_seen(gloo: Engine) -> None:
     (check,) = collect([str(COMPILE)])
     search = Search(check, gloo, Options(examples=2, degrees=(2,), corpus=None))

@@ -11,12 +11,8 @@ from tests.catalogue.torture import drivers
 TRIED = (
     ("a folder put on the path", "on import", False),
     ("a variable set, and a module loaded", "on import", True),
-    ("a number of a module beside it", "on import", False),
     ("a method of a class beside it", "in its reference", True),
-    ("warnings are errors", "in its reference", True),
-    ("stdout redirected", "in its reference", True),
     ("a thread that does not end", "in its reference", True),
-    ("another program", "in its reference", True),
 )
 
 

@@ -20,6 +20,7 @@ from tpcheck import engines
 from tpcheck.cli.main import app
 from tpcheck.errors import EngineUnavailable
 from tpcheck.protocol.ends import SHARED_GPUS
+from tpcheck.vocabulary import ON_GPUS
 
 ABOUT = {"gpus": ["one"], "torch": "2"}
 
@@ -58,12 +59,12 @@ def test_with_one_each_step_that_can_run_runs_and_the_report_has_all(tmp_path: P
     }
     assert list(steps) == [step.name for step in STEPS]
     ended = {name: one["ended"] for name, one in steps.items()}
-    assert {n for n, end in ended.items() if end == "NOT RUN"} == {"nccl-two-gpus", "gloo-on-cuda"}
+    assert {n for n, end in ended.items() if end == "NOT RUN"} == {"nccl-two-gpus"}
     assert set(run.asked) == {n for n, end in ended.items() if end == "PASS"}
     assert steps["kernels"]["figures"] == {"verdict": "made up"}
     assert run.asked["nccl-shared"][1][SHARED_GPUS] == "1" and not run.asked["kernels"][1]
     said = (tmp_path / "out/report.txt").read_text()
-    assert "NOT RUN  gloo-on-cuda" in said and "torch sees 1" in said and "last line" not in said
+    assert "NOT RUN  nccl-two-gpus" in said and "torch sees 1" in said and "last line" not in said
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_with_one_each_step_that_can_run_runs_and_the_report_has_all(tmp_path: P
         ({"kernels": -11}, 3),
         ({"kernels": 3, "bounds": 2}, 3),
         ({"bounds": 2}, 2),
-        ({"nccl_shared": 1}, 0),  # a lead
+        ({"nccl_shared": 1}, 1),
     ],
 )
 def test_the_worst_step_decides_and_the_others_run(
@@ -82,12 +83,12 @@ def test_the_worst_step_decides_and_the_others_run(
 ) -> None:
     run = StandIn(**codes)
     assert gpu.campaign(ABOUT, tmp_path, STEPS, run) == expected
-    assert len(run.asked) == len(STEPS) - 2
+    assert len(run.asked) == len(STEPS) - 1
     assert "| last line" in (tmp_path / "report.txt").read_text()
 
 
 def test_where_nothing_has_run_nothing_is_decided() -> None:
-    assert gpu.exit_code([Done("a", "b", "NOT RUN"), Done("a", "b", "PASS", lead=True)]) == 3
+    assert gpu.exit_code([Done("a", "b", "NOT RUN")]) == 3
 
 
 def test_figures_of_an_earlier_run_are_not_taken_for_this_ones(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_each_step_is_a_command_that_there_is(step: Step) -> None:
     while words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
     with command.make_context("tpcheck", words) as context:  # an unknown option raises
-        assert context.params["engine"] == "nccl"
+        assert context.params["engine"] in ON_GPUS
         for target in context.params["targets"]:
             assert (ROOT / target).is_file()
 
@@ -130,9 +131,12 @@ def test_one_gpu_serves_one_rank_and_more_are_refused_in_a_line(
     with pytest.raises(EngineUnavailable) as caught:
         engines.require("nccl", 4)
     assert str(caught.value).endswith(
-        "4 ranks need a GPU each, of which torch sees 1: --tp 1 --ranks 1 runs on one"
+        "4 ranks need a GPU each, of which torch sees 1: give --ranks 1 and degrees up to it, set "
+        "TPCHECK_SHARED_GPUS=1 to have them share, or use --engine gloo-cuda"
     )
+    assert engines.why_not("gloo-cuda", 4) is None, "its ranks share"
     monkeypatch.setenv(SHARED_GPUS, "1")
-    assert engines.why_not("nccl", 4) is None
+    assert engines.why_not("nccl", 4) is None and engines.ranks_for((2,), "nccl") == 4
+    monkeypatch.delenv(SHARED_GPUS)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert engines.ranks_for((1,), "nccl") == 2

@@ -10,12 +10,15 @@ import pytest
 from tests import documents
 from tests.documents.following import followed
 
+LONG = ("docs/adapters.md",)
+
 
 @pytest.mark.parametrize(
     "page",
     [
-        # a finding is a fact of one release; that it still shows is the properties' to say
-        pytest.param(page, marks=pytest.mark.sweep if "findings" in page else ())
+        # a finding is a fact of one release; that it still shows is the properties' to say, as
+        # what adapters do is that of their tests: half a minute
+        pytest.param(page, marks=pytest.mark.sweep if page in LONG or "findings" in page else ())
         for page in documents.followed_in("catalogue")
     ],
 )

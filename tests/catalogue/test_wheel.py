@@ -172,6 +172,7 @@ def test_a_failure_is_one_section_without_a_traceback(user: Path) -> None:
     assert "Traceback" not in done.stdout and "search.py" not in done.stdout
 
 
+@pytest.mark.sweep  # mypy reads all of torch, half a minute
 def test_a_users_file_under_strict_mypy(user: Path) -> None:
     done = run(user, "mypy", "--strict", "typed.py")
     assert done.returncode == 0, done.stdout + done.stderr

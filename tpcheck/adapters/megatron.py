@@ -153,7 +153,7 @@ def _state(mesh: DeviceMesh | None) -> Iterator[None]:
             stack.enter_context(_world_of_one())
         vars(parallel_state).update(_groups(mesh))
         parallel_state._set_global_memory_buffer()
-        if not torch.cuda.is_available():
+        if mesh is None or mesh.device_type == "cpu":  # whether there is a GPU or not
             random.initialize_rng_tracker(inference_rng_tracker=True, force_reset=True)
             torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]
         yield

@@ -27,7 +27,7 @@ _PACKAGES = {
     "triton": "for kernels",
 }
 #: Columns of what was looked at: the longest of them, and a gap.
-_WIDE = max(map(len, _PACKAGES)) + 3
+_WIDE = max(map(len, [*_PACKAGES, "engine gloo-cuda"])) + 3
 
 
 def doctor(

@@ -34,6 +34,7 @@ from tpcheck.cli.view import View
 from tpcheck.errors import TROUBLE
 from tpcheck.process.cores import cores
 from tpcheck.search import files
+from tpcheck.vocabulary import ON_GPUS
 
 if TYPE_CHECKING:
     from tpcheck.check import Check
@@ -93,7 +94,7 @@ def fuzz(
         dtypes=tuple(dtype.split(",")),
         corpus=corpus_of(corpus, database),
     )
-    at_once = jobs or (1 if engine == "nccl" else cores())
+    at_once = jobs or (1 if engine in ON_GPUS else cores())
     view = View()
     subjects, start, size = _prepared(named, options, engine, ranks, time_limit)
     hunting = _hunting(subjects, options, state, fresh, view, ranks=size, time_limit=time_limit)

@@ -13,6 +13,7 @@ import typer
 from tpcheck import given
 from tpcheck.errors import InvalidArgument
 from tpcheck.process.cores import cores
+from tpcheck.vocabulary import ON_GPUS
 
 if TYPE_CHECKING:
     from tpcheck.search.corpus import Corpus
@@ -64,7 +65,8 @@ def _of_this_machine(engine: str) -> str:
 
 
 Engine = Annotated[
-    str, typer.Option("--engine", help="gloo, nccl or threads.", callback=_of_this_machine)
+    str,
+    typer.Option("--engine", help="gloo, nccl, gloo-cuda or threads.", callback=_of_this_machine),
 ]
 Examples = Annotated[
     int, typer.Option("--examples", help="Cases per check, at most.", **whole_number(1))
@@ -79,11 +81,23 @@ Ranks = Annotated[
 #: and with more of them a machine of many cores runs out of memory first.
 JOBS = 4
 
+
+def alone_if_sanitized(jobs: int | None) -> int | None:
+    """compute-sanitizer has one log for all processes, so that cases run one by one."""
+    if jobs is not None and jobs > 1:
+        from tpcheck.protocol import sanitized
+
+        if words := sanitized.words():
+            raise InvalidArgument(f"--jobs {jobs} does not go with {words[0]}; give --jobs 1")
+    return jobs
+
+
 Jobs = Annotated[
     int | None,
     typer.Option(
         "--jobs",
         help="How many at a time; default: one per core, four at most, one on a GPU.",
+        callback=alone_if_sanitized,
         **whole_number(1),
     ),
 ]
@@ -91,7 +105,7 @@ Jobs = Annotated[
 
 def at_once(jobs: int | None, engine: str) -> int:
     """How many processes `--jobs` asks for."""
-    return jobs or (1 if engine == "nccl" else min(JOBS, cores()))
+    return jobs or (1 if engine in ON_GPUS else min(JOBS, cores()))
 
 
 def carried(engine: str, ranks: int, checks: Callable[[], int]) -> int:
@@ -101,7 +115,9 @@ def carried(engine: str, ranks: int, checks: Callable[[], int]) -> int:
     Args:
         checks: how many there are; asked only where it matters.
     """
-    if engine in ("nccl", "torchrun"):  # a GPU has one job, and a launch one set of ranks
+    if (
+        engine in ON_GPUS or engine == "torchrun"
+    ):  # a GPU has one job, and a launch one set of ranks
         return 1
     most = min(JOBS, cores() // ranks)
     return max(1, min(most, checks() // 2)) if most > 1 else 1

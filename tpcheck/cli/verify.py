@@ -25,6 +25,7 @@ from tpcheck.cli.options import (
     Targets,
     TimeLimit,
     Verbose,
+    alone_if_sanitized,
     carried,
     chosen,
     corpus_of,
@@ -42,10 +43,21 @@ if TYPE_CHECKING:
     from tpcheck.search.options import Options
 
 
+_Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        help="Checks at a time; default: one per rank's core.",
+        callback=alone_if_sanitized,
+        **whole_number(1),
+    ),
+]
+
+
 def verify(
     targets: Targets = None,
     engine: Annotated[
-        str, typer.Option("--engine", help="gloo, nccl, threads or torchrun.")
+        str, typer.Option("--engine", help="gloo, nccl, gloo-cuda, threads or torchrun.")
     ] = "gloo",
     tp: Annotated[str, typer.Option(help="TP degrees, as in 2,4.")] = "2,4",
     dtype: Annotated[str, typer.Option(help="Dtypes to draw.")] = "float64,float32,bfloat16",
@@ -54,10 +66,7 @@ def verify(
     time_budget: Annotated[str | None, typer.Option(help="For all checks: 90s, 2m.")] = None,
     ranks: Ranks = None,
     time_limit: TimeLimit = 30.0,
-    jobs: Annotated[
-        int | None,
-        typer.Option(help="Checks at a time; default: one per rank's core.", **whole_number(1)),
-    ] = None,
+    jobs: _Jobs = None,
     json: JsonFile = None,
     junit: JunitFile = None,
     html: HtmlFile = None,

@@ -1,7 +1,8 @@
 """Engines: what runs the ranks. One interface, `Engine`, for every kind.
 
-`gloo` and `nccl` are processes, `threads` is one process with all ranks as threads. All are
-forked from a zygote that has torch loaded, kept warm, and recovered after a hang or a crash.
+`gloo`, `nccl` and `gloo-cuda` are processes, `threads` is one process with all ranks as threads.
+All are forked from a zygote that has torch loaded, kept warm, and recovered after a hang or a
+crash. `gloo-cuda` has tensors on GPUs, which any number of ranks share, and gloo's collectives.
 `torchrun` is gloo's ranks in the processes that a launcher has started, on one machine or several.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from tpcheck.errors import EngineUnavailable, counted
 from tpcheck.protocol.ends import SHARED_GPUS
+from tpcheck.vocabulary import ON_GPUS
 
 
 @dataclass(frozen=True)
@@ -21,15 +23,20 @@ class Kind:
 
     name: str
     processes: bool
-    device: str
     cannot: tuple[str, ...] = ()  # what a spec may need that this engine lacks
+
+    @property
+    def device(self) -> str:
+        """Where its tensors are."""
+        return "cuda" if self.name in ON_GPUS else "cpu"
 
 
 KINDS = {
-    "gloo": Kind("gloo", processes=True, device="cpu"),
-    "nccl": Kind("nccl", processes=True, device="cuda"),
-    "torchrun": Kind("torchrun", processes=True, device="cpu"),
-    "threads": Kind("threads", processes=False, device="cpu", cannot=("rng", "hang", "compile")),
+    "gloo": Kind("gloo", processes=True),
+    "nccl": Kind("nccl", processes=True),
+    "gloo-cuda": Kind("gloo-cuda", processes=True),
+    "torchrun": Kind("torchrun", processes=True),
+    "threads": Kind("threads", processes=False, cannot=("rng", "hang", "compile")),
 }
 
 
@@ -49,20 +56,31 @@ def why_not(name: str, ranks: int) -> str | None:
         return f"{ranks} ranks were asked for; give 1 to 64"
     if name == "torchrun":
         return _why_not_launched(ranks)
-    if name != "nccl":
-        return None
+    return _why_not_on_gpu(name, ranks) if name in ON_GPUS else None
+
+
+def _why_not_on_gpu(name: str, ranks: int) -> str | None:
     import torch
     import torch.distributed as dist
 
     if not torch.cuda.is_available():
         return "no CUDA device is visible to torch; use --engine gloo"
+    if name != "nccl":
+        return None
     if not dist.is_nccl_available():
         return "this build of torch has no NCCL; use --engine gloo"
     there = torch.cuda.device_count()
-    if there < ranks and os.environ.get(SHARED_GPUS) != "1":
-        smaller = "--tp 1 --ranks 1 runs on one" if there == 1 else f"give --ranks {there} at most"
-        return f"{ranks} ranks need a GPU each, of which torch sees {there}: {smaller}"
+    if there < ranks and not are_shared():
+        return (
+            f"{ranks} ranks need a GPU each, of which torch sees {there}: give --ranks {there} and "
+            f"degrees up to it, set {SHARED_GPUS}=1 to have them share, or use --engine gloo-cuda"
+        )
     return None
+
+
+def are_shared() -> bool:
+    """Whether NCCL's ranks share GPUs where there are fewer."""
+    return os.environ.get(SHARED_GPUS) == "1"
 
 
 def _why_not_launched(ranks: int) -> str | None:
@@ -86,7 +104,9 @@ def ranks_for(degrees: Sequence[int], engine: str = "gloo") -> int:
     """How many ranks serve these degrees: the largest, and room for a dp axis of 2 up to 4, as far
     as there are GPUs for it where each rank needs one."""
     wanted = max([*degrees, min(4, 2 * min(degrees))])
-    return wanted if engine != "nccl" else max([*degrees, min(wanted, _gpus())])
+    if engine != "nccl" or are_shared():
+        return wanted
+    return max([*degrees, min(wanted, _gpus())])
 
 
 def _gpus() -> int:

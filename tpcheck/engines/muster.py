@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from multiprocessing import current_process
 from typing import Any
 
 from tpcheck.engines import Kind
@@ -50,7 +51,7 @@ class Muster:
         engine = "gloo" if self.kind.name == "torchrun" else self.kind.name
         world: dict[str, Any] = {"size": size, "engine": engine, "store": store}
         for index, ranks in enumerate(groups):
-            request = {**world, "cpu": self._cpu(index)}
+            request = {**world, "cpu": self._cpu(index, size)}
             self._awaited.append(source.ask(index, ranks, request, board, of))
 
     def taken(self, deadline: float) -> Iterator[Host]:
@@ -77,12 +78,13 @@ class Muster:
             awaited.forget()
         self._awaited = []
 
-    def _cpu(self, index: int) -> int | None:
-        """Ranks are pinned round-robin: it halves the time of small collectives. Several runs
-        side by side each start at another core."""
+    def _cpu(self, index: int, size: int) -> int | None:
+        """Ranks are pinned round-robin: it halves the time of small collectives. The workers of a
+        run (`--jobs`) have cores one after the other, and several runs each start at another."""
         if not hasattr(os, "sched_getaffinity") or not self.kind.processes:
             return None
         if self.kind.name == "torchrun":
             return None  # where a launcher puts processes is its own business
-        allowed = sorted(os.sched_getaffinity(0))
-        return allowed[(index + os.getpid()) % len(allowed)]
+        allowed, worker = sorted(os.sched_getaffinity(0)), current_process()._identity
+        first = os.getppid() + size * worker[-1] if worker else os.getpid()
+        return allowed[(first + index) % len(allowed)]

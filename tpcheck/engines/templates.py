@@ -21,7 +21,7 @@ class Templates:
     def __init__(self, kind: Kind) -> None:
         # elsewhere a process that is killed leaves what it has forked; CUDA does not survive a
         # fork, and agents have none
-        self._here = sys.platform == "linux" and kind.name not in ("nccl", "torchrun")
+        self._here = sys.platform == "linux" and kind.device == "cpu" and kind.name != "torchrun"
         self._current: TemplateProcess | None = None
         self._refused: set[str] = set()
         self._begun = 0

@@ -45,8 +45,7 @@ class World:
         self, kind: Kind, size: int, preload: Iterable[str], ahead: Ahead | None = None
     ) -> None:
         self.kind, self.size, self.preload = kind, size, sorted(preload)
-        self.starts = 0
-        self.hosts: list[Host] = []
+        self.starts, self.hosts = 0, list[Host]()
         self.board: Board | None = None
         self.loaded: set[str] = set()  # torch's packages that ranks have imported
         self.ran = 0  # cases on the ranks that are up
@@ -86,8 +85,8 @@ class World:
         """
         if self.folder.is_full:
             self._move()
-        if self._muster.open:
-            with contextlib.suppress(EngineUnavailable):  # begun once more below
+        if self._muster.open:  # else it is begun once more below
+            with contextlib.suppress(EngineUnavailable):
                 self._meet()
         enough = (ranks or self.size) <= self._up
         if self.hosts and enough and self._fit():
@@ -139,7 +138,8 @@ class World:
         self.starts += 1
         self._store = self.folder.path / f"store{self.starts}"
         self.board, self._memory = _board(self.kind, self.size)
-        needed = sorted({*parts_of_torch(), *self.loaded})
+        # parts of torch ask CUDA when they are imported: what is forked afterwards can't use it
+        needed = sorted({*parts_of_torch(), *self.loaded}) if self.kind.device == "cpu" else []
         try:
             if self.agents is not None:
                 self.agents.meet()

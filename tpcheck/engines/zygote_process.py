@@ -17,7 +17,11 @@ from tpcheck.errors import EngineUnavailable
 from tpcheck.protocol import ends
 from tpcheck.protocol.ends import LOOPBACK
 from tpcheck.protocol.leftovers import INSIDE, end_marked
+from tpcheck.vocabulary import ON_GPUS
 
+#: Modules ask whether there is a GPU when they are imported. Without this torch asks CUDA, which
+#: nothing that is forked afterwards can use.
+BY_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 #: Seconds that the zygote has to end by itself once its driver has closed the socket.
 CLOSE_LIMIT = 5.0
 #: Bytes of a zygote's own output that are read for a message.
@@ -39,7 +43,8 @@ class ZygoteProcess(Forks):
         self.folder = folder
         # without a name: no candidate finds it; `close` closes it
         self._log = tempfile.TemporaryFile(dir=folder.path)  # noqa: SIM115
-        imports = dumps({"path": sys.path, "preload": list(preload)})
+        about = {"path": sys.path, "preload": list(preload), "cuda": engine in ON_GPUS}
+        imports = dumps(about)
         arguments = [str(theirs.fileno()), str(os.getpid()), str(folder.path), imports]
         with theirs:
             self._process = subprocess.Popen(
@@ -94,6 +99,6 @@ def _environment(engine: str, mark: str) -> dict[str, str]:
     where tensors are on the CPU, and the mark of their run."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     threads |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    interpreter = {} if engine == "nccl" else {"TRITON_INTERPRET": "1"}
+    device = BY_NVML if engine in ON_GPUS else {"TRITON_INTERPRET": "1"}
     within = {} if engine == "torchrun" else LOOPBACK
-    return os.environ | threads | interpreter | {INSIDE: mark} | within
+    return os.environ | threads | device | {INSIDE: mark} | within

@@ -3,7 +3,8 @@
 As released it computes with the bits of bfloat16 numbers, truncates casts to bfloat16, sums half
 precisions in one rounding, lets int32 wrap silently, and gives comparisons the dtype of what they
 compare, which a mask that is broadcast keeps. `install` replaces those functions in this process.
-It refuses releases that it does not know: what it replaces is private.
+It refuses releases that it does not know: what it replaces is private. Those before 3.9 it brings
+to 3.9's (`earlier`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from tpcheck.kernels import (
     bfloat16,
     configurations,
+    earlier,
     launches,
     libdevice,
     loops,
@@ -33,8 +35,8 @@ from tpcheck.kernels import (
 from tpcheck.process.after_import import after
 
 #: The releases of Triton under whose interpreter our kernels were held against torch, in every
-#: dtype (`tests/catalogue/test_kernels.py`). Another may have other parts to replace.
-KNOWN = ("3.9",)
+#: dtype (docs/kernels.md says how). Another may have other parts to replace.
+KNOWN = ((3, 6), (3, 7), (3, 8), (3, 9))
 _LAUNCH = threading.RLock()
 _BFLOAT16 = "bf16"  # the name of Triton's
 
@@ -65,19 +67,18 @@ def install() -> None:
     if importlib.util.find_spec("triton") is None:
         return
     import triton
+
+    if (release := earlier.of(triton.__version__)) not in KNOWN:
+        known = ", ".join(f"{major}.{minor}" for major, minor in KNOWN)
+        refusals.refuse_all(
+            f"kernels of Triton {triton.__version__}: its interpreter computes bfloat16 wrongly "
+            f"unless parts of it are replaced, and known are those of {known}"
+        )
+        return
     from triton.runtime import interpreter
 
-    if triton.__version__.startswith(KNOWN):
-        _Faithful(interpreter).install()
-        return
-
-    def refuse(*arguments: Any, **named: Any) -> None:
-        raise watch.NotModelled(
-            f"kernels of Triton {triton.__version__}: its interpreter computes bfloat16 wrongly "
-            f"unless parts of it are replaced, and known are those of {', '.join(KNOWN)}"
-        )
-
-    interpreter.GridExecutor.__call__ = refuse
+    earlier.install(interpreter, release)
+    _Faithful(interpreter).install()
 
 
 class _Faithful:

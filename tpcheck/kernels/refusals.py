@@ -5,8 +5,7 @@ nothing is said of it.
 from __future__ import annotations
 
 import os
-import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from tpcheck.kernels import watch
 from tpcheck.kernels.watch import NotModelled
 
+_WRAPS = os.path.join("torch", "_library", "triton.py")
 _INTERPRETER = os.path.join("triton", "runtime", "interpreter.py")
 
 
@@ -38,14 +38,22 @@ def unmodelled(error: BaseException) -> str:
     """What that is, where it is why this was raised; else nothing."""
     if isinstance(error, NotModelled):
         return str(error)
-    if isinstance(error, NotImplementedError) and _raised_by_triton(error):
+    if isinstance(error, NotImplementedError) and _raised_in(error, _INTERPRETER) is not None:
         return f"Triton's interpreter says {str(error)!r}"
+    given = (_raised_in(error, _WRAPS) or {}).get("triton_kernel")
+    if type(given).__module__ == "triton.runtime.interpreter":
+        return "torch.library.wrap_triton of an interpreted kernel, which newer torch takes"
     return ""
 
 
-def _raised_by_triton(error: BaseException) -> bool:
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].filename.endswith(_INTERPRETER)
+def _raised_in(error: BaseException, file: str) -> Mapping[str, Any] | None:
+    """The variables of the function whose own line raised it, where that is in this file."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if at is None or not at.tb_frame.f_code.co_filename.endswith(file):
+        return None
+    return at.tb_frame.f_locals
 
 
 def install(module: Any) -> None:
@@ -55,13 +63,38 @@ def install(module: Any) -> None:
     builder = module.InterpreterBuilder
     _refuse_precisions(builder, tl, module._ir.INPUT_PRECISION.TF32)
     _refuse_float8(builder)
+    builder.__getattr__ = _refuse_missing
     tl.semantic.TritonSemantic.binary_op_sanitize_overflow_impl = _raise_overflow
+
+
+def refuse_all(what: str) -> None:
+    """Makes whatever runs a kernel raise that this is not modelled: the classes of the interpreter,
+    and all that can be launched, whichever of them a release has."""
+    from triton.runtime import interpreter, jit
+
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise NotModelled(what)
+
+    kinds = [one for one in vars(interpreter).values() if isinstance(one, type)]
+    kinds = [one for one in kinds if one.__module__ == interpreter.__name__]
+    kinds.append(jit.KernelInterface)
+    for kind in kinds:
+        kinds += kind.__subclasses__()  # a tuner asks for a GPU before it runs what it tunes
+        for name in {"run", "warmup", "__call__", "__getitem__"} & vars(kind).keys():
+            setattr(kind, name, refuse)
 
 
 def refuse_atomics(tl: Any, pointers: Any) -> None:
     """Those of bfloat16."""
     if pointers.get_element_ty() == tl.bfloat16:
         raise NotModelled("an atomic of bfloat16")
+
+
+def _refuse_missing(builder: Any, name: str) -> Any:
+    """What a compiler's builder has, and the interpreter's has not."""
+    if name.startswith(("create_", "get_", "new_")):
+        raise NotModelled(f"Triton's interpreter has no {name}")
+    raise AttributeError(name)
 
 
 def _refuse_precisions(builder: Any, tl: Any, tf32: Any) -> None:

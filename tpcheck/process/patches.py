@@ -133,7 +133,8 @@ class Namespace:
         if name in self._others or not _is_fixed(value):
             return False
         if isinstance(self.owner, type):
-            return any(name in vars(base) for base in self.owner.__mro__[1:])
+            above = [vars(base)[name] for base in self.owner.__mro__[1:] if name in vars(base)]
+            return bool(above) and not _wraps_inherited(value, above[0])
         return hasattr(builtins, name)
 
     def _left(self, name: str, restored: bool) -> Left:
@@ -245,6 +246,14 @@ def _wraps(value: Any, old: Any) -> bool:
     return getattr(value, "__wrapped__", None) is old and _home(value) == torch.__name__
 
 
+def _wraps_inherited(value: Any, inherited: Any) -> bool:
+    """As `_wraps`, of a class that has the function from its base (AdamW's `step` is Adam's),
+    whether or not the base has had its own wrapped since."""
+    inner = getattr(value, "__wrapped__", None)
+    both = inner is not None and _wraps(value, inner) and _wraps(inherited, inner)
+    return _wraps(value, inherited) or both
+
+
 def _is_fixed(value: Any) -> bool:
     # of its type: torch.distributed has an object that warns when its class is asked for
     return callable(value) or issubclass(
@@ -274,7 +283,10 @@ def _owners(loaded: tuple[str, ...]) -> list[Any]:
     classes = {kind for home in homes for kind in vars(home).values() if isinstance(kind, type)}
     classes |= {torch.Tensor, torch.autograd.Function, torch.Generator, nn.Module}
     own = {dist.ProcessGroup, dist.Work, dist.ReduceOp, torch.distributed.device_mesh.DeviceMesh}
-    kinds = sorted(classes | own, key=lambda kind: (kind.__module__, kind.__qualname__))
+    # bases come first: what hides an inherited function is held against the one put back
+    kinds = sorted(
+        classes | own, key=lambda kind: (len(kind.__mro__), kind.__module__, kind.__qualname__)
+    )
     return [*(sys.modules[name] for name in loaded), *_OTHERS, *kinds]
 
 

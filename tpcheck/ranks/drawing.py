@@ -18,6 +18,7 @@ from tpcheck.evidence.masks import (
     MasksCounted,
     OtherRate,
 )
+from tpcheck.kernels.watch import NotModelled
 from tpcheck.placement import Placement, Shard, take
 from tpcheck.protocol.messages import DrawnMask, RankReport, Work
 from tpcheck.protocol.problem import Problem
@@ -30,6 +31,7 @@ from tpcheck.tensors.masks import (
     Mask,
     bits_of,
     concerns,
+    drops_inside,
     in_backward,
     on_paper,
 )
@@ -66,6 +68,11 @@ class Masks:
         """The result of an operator that may draw a mask."""
         if self._at is None or on_paper():
             return func(*args, **kwargs)
+        if drops_inside(func, args, kwargs):
+            raise NotModelled(
+                f"the random mask that aten.{func.__name__} draws inside its kernel; run attention "
+                "under torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+            )
         try:
             return self._drawing(func, args, kwargs)
         finally:

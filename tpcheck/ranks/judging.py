@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,9 +55,8 @@ class Judging:
             name = InPass.parse(text)
             self._names.setdefault((kind, name.at.step), []).append(name)
         self.suspects: dict[str, Tensor] = {}
-        self.gradients: dict[
-            str, tuple[Entry, Tensor | None]
-        ] = {}  # of a step, as compared, for its norm
+        self.decided: set[tuple[Kind, str]] = set()  # what is wrong by evidence of another kind
+        self.gradients: dict[str, tuple[Entry, Tensor | None]] = {}  # of a step, for its norm
 
     def outputs(self, outputs: Mapping[str, Tensor], at: Pass, *, wider: bool = False) -> bool:
         """Compares what a forward returned; False where a shape is wrong, or one is missing.
@@ -123,10 +123,11 @@ class Judging:
             return self._odd(target, form)
         self.keep(target, actual)
         expected, spread, exact = self._slices(target, entry)
-        found = compare.compare(
-            actual, expected, spread, exact, name=name, kind=kind, rank=self.rank, dtype=dtype
-        )
-        if found.mismatch is None:
+        about: dict[str, Any] = {"name": name, "kind": kind, "rank": self.rank, "dtype": dtype}
+        found = compare.compare(actual, expected, spread, exact, **about)
+        if (kind, name) in self.decided:
+            pass
+        elif found.mismatch is None:
             self.report.usage = max(self.report.usage, found.usage)
         else:
             self._suspect(found.mismatch, target, entry, actual)

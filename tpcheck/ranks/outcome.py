@@ -15,7 +15,8 @@ from tpcheck.cleanup import end_case
 from tpcheck.comms import frames
 from tpcheck.comms.trace import Recorder
 from tpcheck.errors import CollectiveMismatch
-from tpcheck.evidence import Misheld, Raised, Scene
+from tpcheck.evidence import Misheld, Raised, Scene, Stray
+from tpcheck.kernels import sanitizer
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.ranks import compiled
 from tpcheck.ranks.kernel import stopped_by, unmodelled_by
@@ -30,9 +31,10 @@ def run_case(
     """Runs one case; what the candidate raises becomes a `Mismatch` with its own traceback, and
     with what is wrong with how it held its parameters."""
     run: RankRun | None = None
+    sanitizer.begin()
     try:
         run = RankRun(work, parts, mesh, recorder)
-        return run.run()
+        return _held(run.run(), sanitizer.stray())
     except CollectiveMismatch as error:
         last = recorder.events[-1]
         scene = Scene(stack=frames.stack(error), module=last.module, phase=last.phase)
@@ -54,11 +56,24 @@ def run_case(
         collect()
 
 
+def _held(report: RankReport, stray: Stray | None) -> RankReport:
+    """With what was seen of its kernels, which may have gone on."""
+    if stray is not None:
+        report.mismatches.insert(0, _outside(stray, report.rank, Scene()))
+    return report
+
+
+def _outside(stray: Stray, rank: int, at: Scene) -> Mismatch:
+    return Mismatch(stray.kernel, Kind.MEMORY, rank, detail=replace(stray, scene=at))
+
+
 def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:
     """What a candidate raised on this rank, as evidence."""
     at = Scene(stack=stack, phase=recorder.phase)
     if (stopped := stopped_by(error, recorder.rank, at)) is not None:
         return stopped
+    if isinstance(error, RuntimeError) and (found := sanitizer.stray(wait=sanitizer.SOON)):
+        return _outside(found, recorder.rank, at)
     detail = Raised(
         type=frames.kind_of(error),
         text=frames.text_of(error).strip().split("\n")[0][:400],

@@ -83,6 +83,8 @@ class RankRun:
                 case_mode.enter(self.case, module, self.work.frozen)
                 with self._as_asked(module), counted(self.recorder, self.work.witnesses):
                     self._run(module)
+        if self.device != "cpu":
+            torch.cuda.synchronize()  # what a kernel of this case does wrong is told of this case
         self.report.events = self.recorder.events
         self.report.counted = self.recorder.counted
         self.report.seconds["rank"] = time.perf_counter() - start

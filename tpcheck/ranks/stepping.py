@@ -20,6 +20,7 @@ from tpcheck.protocol.scaling import Scaler, unscaled
 from tpcheck.ranks import norming
 from tpcheck.ranks.contexts import around
 from tpcheck.ranks.holding import Holding
+from tpcheck.ranks.own_steps import OwnSteps
 from tpcheck.ranks.resuming import poison, resume, resumes, save
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import is_dtensor, local
@@ -53,8 +54,10 @@ def trained(run: Any, module: Any) -> bool:
     if begins:
         poison(run, module)
     optimizing = _optimizing(run, module, training)
+    own_steps = OwnSteps(run, module, training)
     if begins:
         kept = resume(run, module, optimizing)
+        own_steps.resumed(kept)
         _holding(run).parameters(module)
         _holding(run).elsewhere(module)
         _holding(run).state(kept, begins - 1)
@@ -66,11 +69,13 @@ def trained(run: Any, module: Any) -> bool:
         if not run.passes(module, step):
             return False
         params = _read_gradients(run, module, step, optimizing)
+        own_steps.begin(params, step)
         run.recorder.phase = Phase.STEP
         with run.recorder:
             optimizing.step()
             optimizing.end()
         kept = optimizing.state(params)
+        own_steps.end(params, kept, step)
         _holding(run).state(kept, step)
         run.judge.of_parameters(Kind.OPTIMIZER_STATE, kept, step)
         at = Pass(0, step)

@@ -26,6 +26,7 @@ from tpcheck.process.aspects import Left
 from tpcheck.protocol.ends import LOOPBACK, SHARED_GPUS
 from tpcheck.ranks.recorders import record
 from tpcheck.ranks.stores import is_launched, store_of
+from tpcheck.vocabulary import ON_GPUS
 
 # The driver decides when a case takes too long; c10d's own limit must not come first.
 _FOREVER = timedelta(days=1)
@@ -35,9 +36,10 @@ _GROUPS_A_CASE = 10_000
 class ProcessWorlds:
     """The worlds of one rank process: one `init_process_group`, then a prefix group per size."""
 
-    def __init__(self, backend: str, rank: int, size: int, store_path: str) -> None:
+    def __init__(self, engine: str, rank: int, size: int, store_path: str) -> None:
         self.rank, self.size = rank, size
-        self.device = "cuda" if backend == "nccl" else "cpu"
+        backend = engine.removesuffix("-cuda")
+        self.device = "cuda" if engine in ON_GPUS else "cpu"
         if self.device == "cuda":
             torch.cuda.set_device(rank % torch.cuda.device_count())
             if os.environ.get(SHARED_GPUS) == "1":

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from json import loads
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class Zygote(Forker):
         preload([*own, *OF_CHECKS, *FIRST_USED])
         sys.path[:] = wanted["path"]
         preload(wanted["preload"])
+        if wanted["cuda"] and wanted["preload"] and _forks_lose_cuda():
+            self._load_less(wanted)
         from tpcheck.process.guard import read_ahead
         from tpcheck.ranks.compiled import forget_rules
 
@@ -67,6 +69,15 @@ class Zygote(Forker):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         gc.freeze()
         gc.enable()
+
+    def _load_less(self, wanted: dict[str, Any]) -> None:
+        """Begins anew without the modules, which each rank then imports for itself."""
+        signal.setitimer(signal.ITIMER_REAL, 0)  # it would go on
+        control = self.control.fileno()
+        os.set_inheritable(control, True)
+        given = [control, self.parent, self.folder, dumps({**wanted, "preload": []})]
+        own = [sys.executable, "-P", "-m", "tpcheck.ranks.zygote", *map(str, given)]
+        os.execv(sys.executable, own)
 
     def become(self, request: dict[str, Any], talks: int, memory: int) -> None:
         from tpcheck.process.loaded import inherit
@@ -90,6 +101,18 @@ class Zygote(Forker):
                     break
                 time.sleep(0.02)
         os._exit(0)
+
+
+def _forks_lose_cuda() -> bool:
+    """Whether CUDA was asked something here, after which nothing that is forked can use it. Only
+    such a process is told."""
+    import torch
+
+    pid = os.fork()
+    if pid == 0:
+        os._exit(torch.cuda._is_in_bad_fork())
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status) != 0
 
 
 if __name__ == "__main__":

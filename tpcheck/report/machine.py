@@ -18,6 +18,7 @@ from tpcheck.report import as_json, files
 from tpcheck.report.text import in_short, notes, page, title, unwritable
 from tpcheck.report.visible import in_json, in_xml
 from tpcheck.verdict import CheckResult, Verdict, worst
+from tpcheck.vocabulary import ON_GPUS
 
 SCHEMA_VERSION = 2
 
@@ -40,7 +41,7 @@ def json_report(
     verdict = worst(r.verdict for r in results)
     if unknown:
         verdict = max(verdict, Verdict.UNKNOWN)
-    device = torch.cuda.get_device_name(0) if engine == "nccl" else "cpu"
+    device = torch.cuda.get_device_name(0) if engine in ON_GPUS else "cpu"
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": verdict.value,

@@ -3,8 +3,12 @@ plan promises."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+
+import torch
 
 from tpcheck.budget import Budget
 from tpcheck.case import Case
@@ -16,10 +20,14 @@ from tpcheck.runner.planned import Planned, planned
 
 
 class Asked:
-    """Of one check."""
+    """Of one check.
 
-    def __init__(self, check: Check) -> None:
-        self.check = check
+    Args:
+        device: where the ranks have their tensors.
+    """
+
+    def __init__(self, check: Check, device: str = "cpu") -> None:
+        self.check, self.device = check, device
         self._plans: dict[str, Planned | None] = {}
 
     def of(self, case: Case, limit: float) -> tuple[Budget | None, Planned | None]:
@@ -50,13 +58,30 @@ class Asked:
             InvalidArgument: the spec's `budget` raises, or returns something else.
         """
         spec = self.check.spec
-        found = ask(spec, "budget", spec.budget, case) if spec.budget else None
+        with self._where_ranks_are():
+            found = ask(spec, "budget", spec.budget, case) if spec.budget else None
         if found is None or isinstance(found, Budget):
             return found
         raise InvalidArgument(
             f"spec {spec.name!r}: budget(case) returned a {type(found).__name__}, not a Budget "
             "(or None, which allows anything)"
         )
+
+    @contextlib.contextmanager
+    def _where_ranks_are(self) -> Iterator[None]:
+        """What autograd saves depends on the kernels of a device, and on whether they must be
+        repeatable: of attention, say."""
+        if self.device == "cpu":
+            yield
+            return
+        found = torch._C._get_deterministic_algorithms()
+        only_warns = torch._C._get_deterministic_algorithms_warn_only()
+        torch._C._set_deterministic_algorithms(True, warn_only=True)  # as on ranks
+        try:
+            with torch.device(self.device):
+                yield
+        finally:
+            torch._C._set_deterministic_algorithms(found, warn_only=only_warns)
 
     def _planned(self, case: Case) -> Planned | None:
         """The check's plan in this case; it depends on the sizes and the degree alone."""

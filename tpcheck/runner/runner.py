@@ -63,7 +63,7 @@ class Runner:
             ) from None
         self._key = hashlib.sha256(blob).hexdigest()[:16]
         self._taught = taught(self._key, blob)
-        self.asked = Asked(check)
+        self.asked = Asked(check, engine.kind.device)
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)
         self._first = FirstSteps(check.spec)

@@ -27,7 +27,7 @@ from tpcheck.search.corpus import Saved
 from tpcheck.tensors import in_place
 from tpcheck.tensors.leaves import Quiet, quiet, takes_gradients
 from tpcheck.tensors.ops import lacks_backward, within
-from tpcheck.vocabulary import Kind
+from tpcheck.vocabulary import ON_GPUS, Kind
 
 #: Only Triton's interpreter tells these.
 _WATCHED = frozenset({Kind.MEMORY, Kind.RACE})
@@ -54,7 +54,7 @@ def of_kernel(saved: Saved, check: Check, rules: Kernel) -> Body:
             f"case {saved.id}: the function of {saved.check!r} has no name in a module, by which a "
             "script could import it: give it one, or make the check by `name = kernel_check(…)`"
         )
-    gpu = saved.engine == "nccl"
+    gpu = saved.engine in ON_GPUS
     triton = not gpu and (subject.uses(called, "triton") or bool(kinds & _WATCHED))
     parts: list[ModuleType] = [candidate, compared, kernel]
     parts += [habits] * (Kind.DISCIPLINE in kinds) + [ops] * (Kind.CUSTOM_OP in kinds)

@@ -26,7 +26,7 @@ from tpcheck.script.parts import tensors as compared
 from tpcheck.script.subject import Subject
 from tpcheck.search.corpus import Saved
 from tpcheck.tensors import strides
-from tpcheck.vocabulary import Kind
+from tpcheck.vocabulary import ON_GPUS, Kind
 
 #: What a script shows of a model.
 SHOWN = frozenset(kind for kind in Kind if kind.is_tensor) | {Kind.EXCEPTION, Kind.REPLICA}
@@ -87,7 +87,7 @@ def _beyond(saved: Saved, check: Check) -> str | None:
         return "the norm of its gradients"
     if saved.case.mode != "train":
         return f"the mode {saved.case.mode!r}"
-    return "GPUs" if saved.engine == "nccl" else None
+    return "GPUs" if saved.engine in ON_GPUS else None
 
 
 def _named(saved: Saved, check: Check, name: str, value: Any) -> Subject:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tpcheck.case import LONGEST_TEXT, Case
 from tpcheck.errors import CaseError, InvalidArgument, shown
+from tpcheck.protocol import sanitized
 from tpcheck.report import as_json, files
 from tpcheck.report.visible import in_json
 from tpcheck.verdict import Mismatch
@@ -183,7 +184,7 @@ class Corpus:
     def command(self, id_or_file: str, *, check: str | None = None, trust: bool = False) -> str:
         """What to paste in the working folder to replay a case; `check` where that moved, `trust`
         where its code is outside the working folder."""
-        words = ["tpcheck", "replay", id_or_file, *["--trust"] * trust]
+        words = [*sanitized.words(), "tpcheck", "replay", id_or_file, *["--trust"] * trust]
         usual = self.folder.resolve() == Corpus().folder.resolve()
         if not (usual or _names_a_file(id_or_file)):
             words += ["--corpus", str(self.folder)]

@@ -222,6 +222,27 @@ def _one_number(given: Any) -> float | None:
     return float(low) if bool(low == high) else None
 
 
+def drops_inside(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator drops elements of what it holds within, as fused attention does on a GPU:
+    its mask is never a tensor."""
+    at = _rate_of_attention(func)
+    if at is None:
+        return False
+    return bool(kwargs.get("dropout_p", args[at] if at < len(args) else 0.0))
+
+
+@functools.cache
+def _rate_of_attention(func: Any) -> int | None:
+    """The place of its rate of dropout among the arguments of one kernel for all of attention."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or "attention" not in schema.name or "math" in schema.name:
+        return None
+    if schema.name == "aten::scaled_dot_product_attention":  # it draws by operators of its own
+        return None
+    names = [argument.name for argument in schema.arguments]
+    return names.index("dropout_p") if "dropout_p" in names else None
+
+
 def _state(generator: torch.Generator | None, args: tuple[Any, ...]) -> bytes:
     """A digest of what an operator is about to draw from."""
     if generator is None:

@@ -106,6 +106,6 @@ def candidate(
         for part in module.modules():
             part.clock = clock
         module.register_forward_pre_hook(clock.count)
-        return dropping(module, rate, group)
+        return dropping(module, rate, group, mesh.device_type)
 
     return build

@@ -46,7 +46,14 @@ def engine() -> Iterator[Engine]:
         yield ready
 
 
-@pytest.mark.parametrize("name", CHECKS)
+#: The longest of those of which another of the kind is in each run.
+LONG = {"megatron_cross_entropy_smoothed", "megatron_gpt_sp_norm", "megatron_sink_norm"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.sweep if name in LONG else ()) for name in CHECKS],
+)
 def test_the_layer_passes_but_for_what_is_declared(
     engine: Engine, corpus: Corpus, name: str
 ) -> None:

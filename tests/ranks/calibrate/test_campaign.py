@@ -64,6 +64,7 @@ def test_a_later_run_goes_on_where_the_last_one_stopped(
     assert stopped.whole == part.whole
 
 
+@pytest.mark.sweep  # that jobs side by side give what one gives is also tested of checks
 def test_side_by_side_the_same_units_come_in_the_same_order(tmp_path: Path) -> None:
     """Rounds, an alarm, a check that has no case, one that can't run, and where it stops."""
     listed = Check(row_linear.spec, row_linear.candidate, overrides={"cases": [candidates.CASE]})

@@ -85,6 +85,18 @@ def _tuned(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped
     tl.store(y_ptr + at, 2 * tl.load(x_ptr + at, mask=at < count), mask=at < count)
 
 
+@triton.jit
+def _doubled(x):
+    return x + x
+
+
+@triton.jit
+def _mapped(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count)
+    tl.store(y_ptr + at, tl.map_elementwise(_doubled, x), mask=at < count)
+
+
 class _Twice(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, launch: Any) -> Tensor:
@@ -120,6 +132,10 @@ def with_atomics(x: Tensor) -> Tensor:
 
 def with_float8(x: Tensor) -> Tensor:
     return _Twice.apply(x, lambda x, y, n: _float8[(1,)](x, y, n, BLOCK=256))
+
+
+def with_a_map(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _mapped[(1,)](x, y, n, BLOCK=256))
 
 
 def with_libdevice(x: Tensor) -> Tensor:

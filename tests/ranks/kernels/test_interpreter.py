@@ -41,6 +41,7 @@ def run(
         (odd_kernels.with_atomics, "bfloat16", "atomic of bfloat16"),
         (odd_kernels.with_float8, "float32", "float8"),
         (odd_kernels.with_tf32, "float32", "tf32"),
+        (odd_kernels.with_a_map, "float32", "Triton's interpreter has no new_block"),
         (odd_kernels.with_bessels_function, "float32", "__nv_j0f"),
     ],
 )

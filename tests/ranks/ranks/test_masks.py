@@ -27,7 +27,7 @@ from tpcheck.evidence import (
     OtherRate,
 )
 from tpcheck.runner.runner import Runner
-from tpcheck.verdict import CaseResult
+from tpcheck.verdict import CaseResult, Verdict
 
 CASE = Case(mesh={"tp": 2}, microbatches=2, step=True, dtype="float32")
 RATE = 0.25
@@ -104,7 +104,7 @@ def plain(x: Tensor) -> Tensor:
 
 RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
     "dropout": plain,
-    "module": lambda x: nn.Dropout(RATE)(x),  # type: ignore[no-any-return]
+    "module": lambda x: nn.Dropout(RATE)(x),
     "native": lambda x: torch.native_dropout(x, RATE, True)[0],
     "bernoulli": lambda x: x * torch.bernoulli(torch.full_like(x, 1 - RATE)) / (1 - RATE),
     "what is dropped": lambda x: x * (1 - torch.empty_like(x).bernoulli_(RATE)) / (1 - RATE),
@@ -216,3 +216,17 @@ def test_a_kernel_check_has_no_masks(gloo: Engine) -> None:
     kernel = kernel_check(plain, reference=plain, arguments={"x": Argument("n")}, name="drops")
     with pytest.raises(InvalidArgument, match="random masks, which a kernel check can't compare"):
         Runner(kernel, gloo).run(Case(dims={"n": 8}, mesh={"tp": 1}))
+
+
+def _in_one_kernel(x: Tensor, mesh: Any) -> Tensor:
+    """Attention of which everything is one kernel's, as on a GPU."""
+    q = x.unsqueeze(1)
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return fused(q, q, q, RATE, False)[0].squeeze(1)
+
+
+def test_a_mask_that_is_drawn_inside_a_kernel_is_not_judged(gloo: Engine) -> None:
+    result = Runner(check(_in_one_kernel), gloo).run(CASE)
+    assert result.verdict is Verdict.UNKNOWN and result.mismatches == []
+    assert "_scaled_dot_product_flash_attention_for_cpu" in str(result.unknown)
+    assert "sdpa_kernel(SDPBackend.MATH)" in str(result.unknown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -50,6 +51,7 @@ def found(check: Check, engine: Engine) -> Counterexample | None:
     return result.counterexample
 
 
+@pytest.mark.sweep  # a quarter of a minute; the other fault of sizes is in each run
 def test_eight_query_heads_to_a_kv_head_on_a_rank(gloo: Engine) -> None:
     candidate = attention.candidate(FourToAKeyHead)
     assert found(Check(specs.attention(), candidate), gloo) is None

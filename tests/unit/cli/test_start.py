@@ -125,4 +125,4 @@ def test_doctor_prints_each_line_as_soon_as_it_is_known(
     monkeypatch.setattr(doctor, "_engine", tried)
     doctor.doctor(ranks=2)
     assert printed[0].startswith("ok  python ") and "triton" in printed[0]
-    assert printed[1] == "ok  engine gloo     as it is\n"
+    assert printed[1] == "ok  engine gloo        as it is\n"

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from tpcheck.tensors.masks import Chance, Drawing, Mask, bits_of
+from tpcheck.tensors.masks import Chance, Drawing, Mask, bits_of, drops_inside
 
 X = torch.ones(4, 6)
 #: Whoever draws → what is true of the other mask that is put in its place: kept, or dropped.
@@ -181,3 +181,25 @@ def test_where_both_are_as_likely_numbers_below_a_threshold_are_dropped() -> Non
 
 def test_an_element_of_a_rare_outcome_says_less() -> None:
     assert bits_of(0.5) == 1.0 and bits_of(0.9) == bits_of(0.1) < 0.3
+
+
+Q, ATEN = torch.ones(1, 1, 2, 2), torch.ops.aten
+
+
+@pytest.mark.parametrize(
+    ("func", "args", "kwargs", "inside"),
+    [
+        (ATEN._scaled_dot_product_flash_attention.default, (Q, Q, Q, 0.5), {}, True),
+        (ATEN._scaled_dot_product_flash_attention.default, (Q, Q, Q), {}, False),
+        (ATEN._scaled_dot_product_efficient_attention.default, (Q,) * 3, {"dropout_p": 0.1}, True),
+        (ATEN._scaled_dot_product_cudnn_attention.default, (Q, Q, Q, None, True, 0.0), {}, False),
+        # these draw by operators of their own
+        (ATEN.scaled_dot_product_attention.default, (Q, Q, Q, None, 0.5), {}, False),
+        (ATEN._scaled_dot_product_attention_math.default, (Q, Q, Q, None, 0.5), {}, False),
+        (ATEN.native_dropout.default, (Q, 0.5, True), {}, False),
+    ],
+)
+def test_what_one_kernel_for_all_of_attention_drops_is_dropped_inside(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], inside: bool
+) -> None:
+    assert drops_inside(func, args, kwargs) is inside

@@ -1,0 +1,200 @@
+"""A step of a candidate's own optimizer, beside what the spec's makes of the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fixtures.mutants.steps import ADAMW, MAIN
+from fixtures.parallel.optimizing import Lars, MainParameters, ParallelLars
+from fixtures.parallel.zero import ShardedState, data_parallel
+from properties import mlp
+from properties.language_model import language_model
+from tpcheck import Check, Training
+from tpcheck.case import Case
+from tpcheck.engines.engine import Engine
+from tpcheck.ranks import own_steps
+from tpcheck.runner.runner import Runner
+from tpcheck.verdict import CaseResult, Verdict
+from tpcheck.vocabulary import Kind
+
+SIZES = {"batch": 2, "seq": 4, "hidden": 16, "intermediate": 32}
+MLP = Case(
+    dims=SIZES | {"activation": "gelu", "norm": "none", "residual": False, "bias": True},
+    mesh={"tp": 2},
+    dtype="bfloat16",
+)
+MODEL = replace(
+    MLP,
+    dims={
+        **(MLP.dims | {"seq": 8, "norm": "layer", "layers": 1, "vocab": 32, "bias": False}),
+        **{"heads": 4, "kv_heads": 2, "head_dim": 4, "tied": False, "ignored": False},
+        **{"qk_norm": False, "rotary": False, "causal": False},
+    },
+)
+LATE = replace(MAIN, steps=5)
+MATRIX = "blocks.0.attention.q_proj.weight"
+Named = Mapping[str, nn.Parameter]
+
+
+class Late(MainParameters):
+    """In the fifth step the main copy of one matrix decays once more."""
+
+    steps = 0
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps == LATE.steps:
+            self.copies[MATRIX].mul_(1 - 1e-4)
+        super().step()
+
+
+class FarOff(MainParameters):
+    """In the fifth step a matrix is three units beside its main copy, rounded."""
+
+    steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+        super().step()
+
+    def give_back(self, copy: nn.Parameter, parameter: nn.Parameter) -> None:
+        super().give_back(copy, parameter)
+        if parameter is self.parameters[MATRIX] and self.steps == LATE.steps:
+            parameter.mul_(1 + 3 * 2.0**-7)
+
+
+def run(engine: Engine, check: Check, case: Case, training: Training, optimizer: Any) -> CaseResult:
+    """One case of a check whose optimizer is its own."""
+    spec = replace(check.spec, training=training, budget=None)
+    own = replace(check, spec=spec, optimizer=optimizer, communication=False)
+    return Runner(own, engine).run(case)
+
+
+def _model(engine: Engine, optimizer: type[MainParameters]) -> CaseResult:
+    made = lambda module, _: optimizer(module, ADAMW.optimizer)  # noqa: E731
+    return run(engine, language_model, MODEL, LATE, made)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kind", "name"),
+    [
+        (Late, Kind.OPTIMIZER_STATE, f"{MATRIX}.main@step5"),
+        (FarOff, Kind.PARAM, f"{MATRIX}@step5"),
+    ],
+)
+def test_what_rounding_of_earlier_steps_hides_is_outside_of_its_own(
+    gloo: Engine, optimizer: type[MainParameters], kind: Kind, name: str
+) -> None:
+    wrong = _model(gloo, optimizer)
+    assert {(m.kind, m.tensor) for m in wrong.mismatches} == {(kind, name)}
+    assert {m.rank for m in wrong.mismatches} == {0, 1}
+    assert not wrong.looked_again  # it is evidence by itself
+
+
+def test_right_steps_of_main_copies_are_inside(gloo: Engine) -> None:
+    right = _model(gloo, MainParameters)
+    assert right.verdict is Verdict.PASS, right.mismatches
+
+
+def _of_whole(named: Named) -> torch.optim.Optimizer:
+    assert all(parameter.shape[0] % 2 == 0 for parameter in named.values()), "a part"
+    return torch.optim.SGD(named.values(), lr=0.01)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda named: torch.optim.AdamW(named.values(), lr=0.01), True),
+        (lambda named: torch.optim.SGD(named.values(), lr=0.01, momentum=0.9), True),
+        (Lars, False),  # a rate by the norm of the whole
+        (lambda named: torch.optim.Adafactor(named.values()), False),
+        (_of_whole, False),
+    ],
+)
+def test_only_what_steps_each_element_by_itself_is_told(
+    threads: Engine, monkeypatch: pytest.MonkeyPatch, make: Callable[[Named], Any], told: bool
+) -> None:
+    held: list[str] = []
+    hold = own_steps.OwnSteps._hold
+
+    def noting(self: Any, kind: Kind, name: str, *rest: Any) -> None:
+        held.append(name)
+        hold(self, kind, name, *rest)
+
+    monkeypatch.setattr(own_steps.OwnSteps, "_hold", noting)
+    run = _Rank(make)
+    own = own_steps.OwnSteps(run, run.module, run.training)
+    for step in range(2):
+        run.backward()
+        own.begin(run.params, step)
+        run.optimizer.step()
+        own.end(run.params, run.kept(), step)
+    assert run.report.mismatches == [] and bool(held) is told
+
+
+def test_state_that_is_kept_in_pieces_is_left_to_the_reference(threads: Engine) -> None:
+    check = replace(mlp.mlp_sp, spec=data_parallel(mlp.mlp_sp.spec))
+    case = replace(MLP, mesh={"dp": 2, "tp": 2}, dtype="float32")
+    right = run(
+        threads,
+        check,
+        case,
+        ADAMW,
+        lambda module, mesh: ShardedState(module, mesh, ADAMW.optimizer),
+    )
+    assert right.verdict is Verdict.PASS, right.mismatches
+
+
+def test_an_optimizer_for_whole_parameters_is_left_to_the_reference(threads: Engine) -> None:
+    training = Training(Lars, steps=2)
+    right = run(threads, mlp.mlp, replace(MLP, dtype="float32"), training, ParallelLars)
+    assert right.verdict is Verdict.PASS, right.mismatches
+
+
+class _Rank:
+    """What `OwnSteps` asks of a rank, of one weight whose rows two ranks have."""
+
+    def __init__(self, make: Callable[[Named], Any]) -> None:
+        from tpcheck.protocol.messages import RankReport
+        from tpcheck.protocol.problem import Problem
+
+        torch.manual_seed(0)
+        whole = torch.randn(6, 4, dtype=torch.float64)
+        self.module = nn.Linear(4, 3, bias=False, dtype=torch.float64)
+        self.module.weight.data.copy_(whole[:3])
+        self.params = dict(self.module.named_parameters())
+        self.training = Training(make)
+        self.optimizer = (
+            torch.optim.AdamW(self.params.values()) if make is _of_whole else make(self.params)
+        )
+        self.case, self.rank, self.report = replace(MLP, dtype="float64"), 0, RankReport(0)
+        self.parts = {"optimizer": make}
+        self.problem = Problem(params={"weight": whole})
+        self.judge = self
+        self.decided: set[Any] = set()
+        self.targets = {(Kind.PARAM_GRAD, f"weight{at}"): _Whole() for at in ("", "@step2")}
+        self.targets |= {(Kind.PARAM, f"weight{at}"): _Whole() for at in ("", "@step2")}
+
+    def part(self, name: str, whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        return whole[:3]
+
+    def backward(self) -> None:
+        self.optimizer.zero_grad()
+        self.module(torch.randn(5, 4, dtype=torch.float64)).square().sum().backward()
+
+    def kept(self) -> dict[str, torch.Tensor]:
+        found = {}
+        for key, value in self.optimizer.state[self.module.weight].items():
+            found[f"weight.{key}"] = torch.as_tensor(value)
+        return found
+
+
+class _Whole:
+    entry = ()
