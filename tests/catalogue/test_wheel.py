@@ -178,6 +178,7 @@ def test_a_users_file_under_strict_mypy(user: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.sweep  # mypy reads all of torch, half a minute
 def test_the_types_are_the_packages_own(user: Path) -> None:
     """The twin: a call that the package's annotations refuse."""
     wrong = TYPED.replace("degrees=(2,)", "degrees=2")
@@ -188,6 +189,7 @@ def test_the_types_are_the_packages_own(user: Path) -> None:
     assert 'incompatible type "int"; expected "tuple[int, ...]"' in done.stdout
 
 
+@pytest.mark.sweep  # a third of a minute
 def test_two_runs_at_once_do_not_disturb_each_other(user: Path) -> None:
     command = [str(user / "env" / "bin" / "python"), "-m", "tpcheck", "verify", "my_checks.py"]
     runs = [

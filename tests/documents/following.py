@@ -67,8 +67,11 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-def follow(text: str, page: str, folder: Path, names: dict[str, Any]) -> Iterator[str]:
-    """Runs a page's blocks in order; yields what is not as the page says.
+def follow(
+    text: str, page: str, folder: Path, names: dict[str, Any], *, lines: bool = True
+) -> Iterator[str]:
+    """Runs a page's blocks in order; yields what is not as the page says. `lines`: its commands,
+    too, and not Python's blocks alone.
 
     Python runs in this process, in `names`; the caller has made `folder` the working folder and
     the first place to import from.
@@ -85,11 +88,11 @@ def follow(text: str, page: str, folder: Path, names: dict[str, Any]) -> Iterato
                 warnings.simplefilter("ignore")
                 exec(compile(source, page, "exec"), names)
         for command in block.commands:
-            if command.runs:
+            if command.runs and lines:
                 yield from differs(command, *run(command, folder))
 
 
-def followed(page: Path, folder: Path, patch: Any) -> list[str]:
+def followed(page: Path, folder: Path, patch: Any, *, lines: bool = True) -> list[str]:
     """Follows a page in a folder of its own; `patch` is pytest's monkeypatch.
 
     What the page's files are called stays free: another page may have files of the same names.
@@ -100,7 +103,8 @@ def followed(page: Path, folder: Path, patch: Any) -> list[str]:
     patch.syspath_prepend(folder)
     try:
         names = {"__name__": "page"}
-        return list(follow(page.read_text(), page.relative_to(ROOT).as_posix(), folder, names))
+        text, name = page.read_text(), page.relative_to(ROOT).as_posix()
+        return list(follow(text, name, folder, names, lines=lines))
     finally:
         for name in set(sys.modules) - before:
             if str(getattr(sys.modules[name], "__file__", None)).startswith(str(folder)):

@@ -32,7 +32,7 @@ def odd(case: Case) -> bool:
 
 
 FINDING = KnownFinding("torch", f"=={VERSION}", "rank-crash", CRASH, "docs/findings/x.md", odd)
-OPTIONS = Options(examples=8, degrees=(2,), corpus=None, shrink_cases=2)
+OPTIONS = Options(examples=6, degrees=(2,), corpus=None, shrink_cases=2)
 
 
 class RaisesWhereOdd(RowLinear):

@@ -9,9 +9,26 @@ import pytest
 from tests import documents
 from tests.documents.following import followed
 
+#: Their commands take a quarter of a minute and more, and run in the sweep; what Python's blocks
+#: say is in each run, and that every command is one is `tests/unit/pages`' to see.
+LONG = {"docs/cli.md", "docs/checks.md", "docs/specs.md", "docs/training.md", "docs/fuzz.md"}
 
-@pytest.mark.parametrize("page", documents.followed_in("ranks"))
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.sweep if page in LONG else ())
+        for page in documents.followed_in("ranks")
+    ],
+)
 def test_a_page_runs_as_it_stands(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert followed(documents.pages()[page], tmp_path, monkeypatch) == []
+
+
+@pytest.mark.parametrize("page", sorted(LONG))
+def test_pythons_blocks_run_as_they_stand(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert followed(documents.pages()[page], tmp_path, monkeypatch, lines=False) == []

@@ -14,7 +14,7 @@ from tpcheck import order
 from tpcheck.cleanup import end_case
 from tpcheck.comms import frames
 from tpcheck.comms.trace import Recorder
-from tpcheck.errors import CollectiveMismatch
+from tpcheck.errors import CollectiveMismatch, TpcheckError
 from tpcheck.evidence import Misheld, Raised, Scene, Stray
 from tpcheck.kernels import sanitizer
 from tpcheck.protocol.messages import RankReport, Work
@@ -46,7 +46,8 @@ def run_case(
         if compiled.met_limit(error):
             return RankReport(recorder.rank, uncompiled=Uncompiled.LIMIT)
         failed = raised(error, recorder, frames.stack(error))
-        return failed if run is None else _with_what_it_held(failed, run)
+        is_ours = isinstance(error, TpcheckError)  # of what the check gave, whatever was held
+        return failed if run is None or is_ours else _with_what_it_held(failed, run)
     finally:
         end_case()
         if recorder.dispatch or work.case.world_size == 1:  # threads share a compiler

@@ -55,6 +55,7 @@ THREE = [
 QUICKLY = Options(examples=5, corpus=None, shrink_cases=0)
 
 
+@pytest.mark.sweep  # a third of a minute; of checks it is tested in each run
 def test_two_mutants_at_a_time_come_to_what_one_does() -> None:
     told: list[Row] = []
     start = partial(open_session, "gloo", 2)
