@@ -8,12 +8,11 @@ crash. `gloo-cuda` has tensors on GPUs, which any number of ranks share, and glo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpcheck.errors import EngineUnavailable, counted
-from tpcheck.protocol.ends import SHARED_GPUS
+from tpcheck.protocol.ends import SHARED_GPUS, are_shared
 from tpcheck.vocabulary import ON_GPUS
 
 
@@ -76,11 +75,6 @@ def _why_not_on_gpu(name: str, ranks: int) -> str | None:
             f"degrees up to it, set {SHARED_GPUS}=1 to have them share, or use --engine gloo-cuda"
         )
     return None
-
-
-def are_shared() -> bool:
-    """Whether NCCL's ranks share GPUs where there are fewer."""
-    return os.environ.get(SHARED_GPUS) == "1"
 
 
 def _why_not_launched(ranks: int) -> str | None:

@@ -2,7 +2,7 @@
 
 What the language means is a release's own and stays: its sums, its reductions, its block pointers.
 Replaced is what an interpreter computes otherwise than the same release's compiler; each function
-names the release in whose interpreter it was mended.
+names the release in whose interpreter it was fixed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def of(version: str) -> Release | None:
 
 
 def install(module: Any, release: Release) -> None:
-    """Replaces, in Triton's `runtime.interpreter` of a release, what later ones mended."""
-    for mended, repair in _REPAIRS:
-        if release < mended:
+    """Replaces, in Triton's `runtime.interpreter` of a release, what later ones fixed."""
+    for fixed, repair in _REPAIRS:
+        if release < fixed:
             repair(module)
 
 
-# ---- mended in 3.7
+# ---- fixed in 3.7
 
 
 def _count_in_loops(module: Any) -> None:
@@ -45,7 +45,7 @@ def _count_in_loops(module: Any) -> None:
     module._patch_lang_tensor = patch_lang_tensor
 
 
-# ---- mended in 3.8
+# ---- fixed in 3.8
 
 
 def _leave_nan_aside(module: Any) -> None:
@@ -104,7 +104,7 @@ def _give_bools(module: Any) -> None:
     module._implicit_cvt = implicit_cvt
 
 
-# ---- mended in 3.9
+# ---- fixed in 3.9
 
 
 def _add_bits(module: Any) -> None:
@@ -209,7 +209,7 @@ def _refuse_what_is_rounded_otherwise(module: Any) -> None:
     module._implicit_cvt = implicit_cvt
 
 
-#: The release in whose interpreter it was mended, and what mends it in those before.
+#: The release in whose interpreter it was fixed, and what fixes it in those before.
 _REPAIRS: tuple[tuple[Release, Callable[[Any], None]], ...] = (
     ((3, 7), _count_in_loops),
     ((3, 8), _leave_nan_aside),

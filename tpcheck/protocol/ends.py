@@ -3,13 +3,19 @@ candidate has set: `socket.setdefaulttimeout` reaches each socket that is made a
 
 from __future__ import annotations
 
+import os
 import socket
 
 #: gloo opens no port beyond it.
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
 #: Set to 1, it has NCCL's ranks share GPUs where there are fewer: each says that it is on a host of
-#: its own, since NCCL refuses two ranks of one host on one GPU. Not tried on a GPU so far.
+#: its own, since NCCL refuses two ranks of one host on one GPU.
 SHARED_GPUS = "TPCHECK_SHARED_GPUS"
+
+
+def are_shared() -> bool:
+    """Whether NCCL's ranks share GPUs where there are fewer."""
+    return os.environ.get(SHARED_GPUS) == "1"
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

@@ -163,7 +163,7 @@ class OwnSteps:
             self._is_given_back(name, parameter, stepped, step)
         own = {n.removeprefix(prefix): t for n, t in kept.items() if n.startswith(prefix)}
         own.pop(MAIN, None)
-        found = self._bounded(name, stepped, own, parameter.grad, step)
+        found = self._bounded(name, stepped, own, parameter.grad)
         for key, (expected, bound) in found.items():
             if key:
                 self._hold(Kind.OPTIMIZER_STATE, prefix + key, own[key], expected, bound, step)
@@ -185,7 +185,6 @@ class OwnSteps:
         stepped: Tensor,
         own: Mapping[str, Tensor],
         grad: Tensor | None,
-        step: int,
     ) -> dict[str, tuple[Tensor, Tensor]]:
         """Key of the state, or nothing for what takes the step → what is due, and how far it may be
         off. Empty where the candidate keeps it otherwise than the spec's optimizer."""
@@ -218,7 +217,7 @@ class OwnSteps:
     def _stepped(
         self, name: str, before: Tensor, state: Numbers, gradient: Tensor, dtype: torch.dtype
     ) -> Numbers:
-        """What the spec's optimizer leaves of one parameter and its state, in float64."""
+        """What the spec's optimizer leaves of one parameter and its state, computed in `dtype`."""
         assert self._optimizing is not None, "asked for where there is one"
         optimizer, parameter = self._optimizing.optimizer, self._named[name]
         for other in self._named.values():

@@ -23,7 +23,7 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from tpcheck.process.aspects import Left
-from tpcheck.protocol.ends import LOOPBACK, SHARED_GPUS
+from tpcheck.protocol.ends import LOOPBACK, are_shared
 from tpcheck.ranks.recorders import record
 from tpcheck.ranks.stores import is_launched, store_of
 from tpcheck.vocabulary import ON_GPUS
@@ -42,7 +42,7 @@ class ProcessWorlds:
         self.device = "cuda" if engine in ON_GPUS else "cpu"
         if self.device == "cuda":
             torch.cuda.set_device(rank % torch.cuda.device_count())
-            if os.environ.get(SHARED_GPUS) == "1":
+            if are_shared():
                 os.environ["NCCL_HOSTID"] = f"tpcheck-{rank}"
         store = store_of(store_path, size)
         if not is_launched(store_path):

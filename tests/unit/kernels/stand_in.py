@@ -4,7 +4,7 @@ cases of `language` in it. A program:
     TRITON_INTERPRET=1 python -m tests.unit.kernels.stand_in 3.6.0
 
 Args:
-    version: what Triton says that it is; of 3.9.0 nothing is mended.
+    version: what Triton says that it is; of 3.9.0 nothing is fixed.
 """
 
 from __future__ import annotations

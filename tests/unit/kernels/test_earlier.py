@@ -53,12 +53,12 @@ def test_the_language_is_that_of_the_compiler(name: str) -> None:
 
 @needs_newest
 @pytest.mark.parametrize("name", [*language.CASES, SELECTED])
-def test_what_an_earlier_release_computes_otherwise_is_mended(name: str) -> None:
+def test_what_an_earlier_release_computes_otherwise_is_fixed(name: str) -> None:
     assert said("stand_in", "3.6.0")[name] == ""
 
 
 @needs_newest
-def test_the_twin_unmended_it_is_wrong_there() -> None:
+def test_the_twin_unfixed_it_is_wrong_there() -> None:
     found = said("stand_in", "3.9.0")
     assert {name for name in found if found[name] == ""} == RIGHT | {"scaled blocks"}
 
