@@ -28,7 +28,7 @@ from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.evidence.known import KnownAs
 from tpcheck.evidence.pictures import Boundaries, Pictures
 from tpcheck.oracle.effort import CLOSER, CONFIRM
-from tpcheck.oracle.pose import Posed, pose
+from tpcheck.oracle.pose import Posed
 from tpcheck.protocol import folders, returned
 from tpcheck.report.diagnoses import sentence
 from tpcheck.report.diagnoses.where import first_seen
@@ -116,7 +116,7 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     # hypotheses are tested within the bounds that decided: twice those of fewer runs may hold what
     # is wrong, too
     effort = CONFIRM if failed.confirmed else CLOSER
-    posed = pose(runner.check.spec, failed.case, effort, watch=at)
+    posed = runner.first.watched(runner.check.spec, failed.case, effort, at)
     again, dumps = _kept(runner, posed, follow=at is None)
     same = _kinds(again) == _kinds(failed)
     # the same, and its collectives in backward carry their module

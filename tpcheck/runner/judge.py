@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -18,6 +18,7 @@ from tpcheck.process.aspects import Left
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
+from tpcheck.report import reasons
 from tpcheck.runner.masks import uncoordinated
 from tpcheck.runner.shared_state import LeftToReplicas, left_to_replicas, of_state
 from tpcheck.tensors.names import InPass
@@ -166,6 +167,16 @@ def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:
                 found.append(Mismatch("collectives", Kind.COLLECTIVE, rank, detail=detail))
                 break
     return found
+
+
+def undecided(outcomes: Sequence[RankReport | Mismatch]) -> str | None:
+    """Why these say nothing of the candidate, where that is so."""
+    if (late := still_building(outcomes)) is not None:
+        return reasons.slow_build(late)
+    if (eager := uncompiled(outcomes)) is not None:
+        return reasons.not_compiled(eager)
+    missing = unmodelled(outcomes)
+    return reasons.not_modelled(missing) if missing else None
 
 
 def still_building(outcomes: Iterable[RankReport | Mismatch]) -> float | None:

@@ -11,6 +11,7 @@ from tpcheck.oracle.effort import CONFIRM, Effort
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.process.aspects import Left
 from tpcheck.spec import Spec
+from tpcheck.tensors.names import Pass
 
 
 @dataclass
@@ -78,7 +79,8 @@ class Posing:
 
 
 class FirstSteps:
-    """The first steps of training, of the case that was looked at last."""
+    """The first steps of training, of the case that was looked at last. The first pass of the last
+    one is watched: most failures are explained by it."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -91,12 +93,24 @@ class FirstSteps:
         if known is None or (known.case, self._steps) != (posed.case, steps):
             short = first_steps(self.spec, steps)
             self._posed, ones = None, posed.problems[0].ones
-            known = pose(short, posed.case, effort, ones=ones, limit=limit)
+            watch = Pass(0, steps - 1)
+            known = pose(short, posed.case, effort, watch=watch, ones=ones, limit=limit)
             self._posed, self._steps = known, steps
-        if known.effort is effort:
-            return known
-        assert known.closely is not None, "posed by `pose`"
-        return known.closely(effort)
+        if known.effort not in (effort, CONFIRM):
+            assert known.closely is not None, "posed by `pose`"
+            self._posed = known = known.closely(effort)
+        return known
+
+    def watched(self, spec: Spec, case: Case, effort: Effort, watch: Pass | None) -> Posed:
+        """A case of `spec`, which may end sooner, with the tensors at module boundaries of a pass:
+        as it was posed to decide it, where that will do."""
+        steps = spec.training.steps if spec.training is not None else 0
+        known = self._posed
+        if known is not None and not known.problems[0].ones:
+            has = known.case, known.effort, Pass(0, steps - 1), self._steps
+            if has == (case, effort, watch, steps):
+                return known
+        return pose(spec, case, effort, watch=watch)
 
 
 def first_steps(spec: Spec, steps: int) -> Spec:

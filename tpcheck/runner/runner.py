@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,7 @@ from tpcheck.runner.judge import (
     left_changed,
     lost_messages,
     still_building,
-    uncompiled,
-    unmodelled,
+    undecided,
 )
 from tpcheck.runner.judged import judged
 from tpcheck.runner.masks import require_masks
@@ -66,19 +65,20 @@ class Runner:
         self.asked = Asked(check, engine.kind.device)
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)
-        self._first = FirstSteps(check.spec)
+        self.first = FirstSteps(check.spec)
         #: Failing case → how its masks are to be read: in the likely way, unless another was found.
         self._read: dict[str, Mapping[str, Reading]] = {}
         self._slow: str | None = None  # why no case can be decided: `build` met its limit
 
     def until(self, failed: CaseResult) -> Runner:
-        """One that ends training with the first wrong step of a failure: what comes after follows.
-        Itself, where that is the last one."""
+        """This, or one that ends training with the first wrong step: what comes after follows."""
         training, steps = self.check.spec.training, failed.steps
         if training is None or steps is None or steps >= training.steps:
             return self
-        short = first_steps(self.check.spec, steps)
-        return Runner(replace(self.check, spec=short, overrides={}), self.engine)
+        spec = first_steps(self.check.spec, steps)
+        short = Runner(replace(self.check, spec=spec, overrides={}), self.engine)
+        short.first = self.first
+        return short
 
     def run(
         self,
@@ -146,8 +146,7 @@ class Runner:
         result = self._once(posed, then=then, dump=dump, watch=watch, readings=read, **about)
         if key in self._read or not may_be_misread(result):
             return result
-        found = _read_otherwise(self, posed, result, about)
-        if found is not None:
+        if (found := _read_otherwise(self, posed, result, about)) is not None:
             self._read[key], again = found
             return replace(again, left=result.left + again.left)
         if closely:
@@ -220,7 +219,7 @@ class Runner:
         self, posed: Posed, outcomes: list[RankReport | Mismatch], allowed: Budget | None = None
     ) -> CaseResult:
         """All ranks' evidence; the next case does not run in what they left changed."""
-        why = _undecided(outcomes)
+        why = undecided(outcomes)
         self._slow = why if still_building(outcomes) is not None else None
         if why is not None:
             return CaseResult(posed.case, self.engine.name, unknown=why)
@@ -278,7 +277,7 @@ def _confirmed(runner: Runner, posed: Posed, reports: list[RankReport], files: C
 def _closely(runner: Runner, posed: Posed, effort: Effort, steps: int) -> Posed:
     training = runner.check.spec.training
     if training is not None and steps < training.steps:
-        return runner._first.closely(posed, effort, steps, runner.limit)
+        return runner.first.closely(posed, effort, steps, runner.limit)
     if posed.problems[0].ones:  # what is kept has others
         assert posed.closely is not None, "posed by `pose`"
         return posed.closely(effort)
@@ -288,13 +287,3 @@ def _closely(runner: Runner, posed: Posed, effort: Effort, steps: int) -> Posed:
 def _closest(confirmed: Posed | None) -> bool:
     """Whether the closest bounds were needed."""
     return confirmed is not None and confirmed.effort is CONFIRM
-
-
-def _undecided(outcomes: Sequence[RankReport | Mismatch]) -> str | None:
-    """Why these say nothing of the candidate, where that is so."""
-    if (late := still_building(outcomes)) is not None:
-        return reasons.slow_build(late)
-    if (eager := uncompiled(outcomes)) is not None:
-        return reasons.not_compiled(eager)
-    missing = unmodelled(outcomes)
-    return reasons.not_modelled(missing) if missing else None

@@ -4,6 +4,7 @@ it is one tensor. An operator costs what it costs once, and not once for each ru
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from tpcheck.tensors.names import tensors_of
 
 _aten = torch.ops.aten
+#: Operators whose result does not depend on what the tensor held that they write into.
+_FILLS = frozenset({"bernoulli_", "uniform_", "normal_", "exponential_", "random_"})
 _functorch: Any = torch._C._functorch
 _Nothing = torch._C._dispatch_keys(torch.empty(0)) - torch._C._dispatch_keys(torch.empty(0))
 
@@ -63,14 +66,29 @@ class Lanes(Tensor):
         given = list(_tensors(args, kwargs))
         if how.writes and not isinstance(args[0], Lanes):
             raise Apart(f"{func} writes numbers of several runs into a tensor of all")
-        if how.draws:  # in each run other numbers, which would pass for rounding
-            raise Apart(f"{func} draws random numbers")
+        if how.draws:
+            return _drawn(func, args, kwargs, writes=how.writes)
         if how.asks:
             return _asked(func, args, kwargs, given)
         dtypes = {tensor.dtype for tensor in given}
         if how.pointwise and len(dtypes) == 1 and not kwargs.get("out"):
             return _each_number(func, args, kwargs, given, writes=how.writes)
         return _mapped(func, args, kwargs, given, writes=how.writes)
+
+
+_once = False
+
+
+@contextlib.contextmanager
+def drawn_once() -> Iterator[None]:
+    """What is drawn inside is the same in every run, as where each begins with one seed. Elsewhere
+    each run would draw numbers of its own, which would pass for rounding."""
+    global _once
+    before, _once = _once, True
+    try:
+        yield
+    finally:
+        _once = before
 
 
 class _Nature:
@@ -161,6 +179,28 @@ def _asked(func: Any, args: Any, kwargs: Any, given: list[Tensor]) -> Any:
     if any(isinstance(t, Lanes) for t in _tensors(tuple(same), named)):
         return _mapped(func, tuple(same), named, given, writes=False)
     return func(*same, **named)
+
+
+def _drawn(func: Any, args: Any, kwargs: Any, *, writes: bool) -> Any:
+    """Random numbers that all runs have: one tensor, or in place of what a tensor holds."""
+    if not _once:
+        raise Apart(f"{func} draws random numbers")
+    name = func.overloadpacket.__name__
+    filled = args[0] if writes or name.endswith("_like") else None
+    if writes and name not in _FILLS:
+        raise Apart(f"{func} draws by what is in the tensor that it writes into")
+
+    def of(tensor: Lanes) -> Tensor:
+        first = tensor.each[0]
+        if tensor is not filled and not torch.equal(tensor.each, first.expand_as(tensor.each)):
+            raise Apart(f"{func} draws by what is not the same in every run")
+        return first
+
+    out = _called(func, args, kwargs, of)
+    if not writes:
+        return out
+    args[0].each.copy_(out.clone())
+    return args[0]
 
 
 def _each_number(func: Any, args: Any, kwargs: Any, given: list[Tensor], *, writes: bool) -> Any:

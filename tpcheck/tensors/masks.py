@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from tpcheck.tensors.lanes import drawn_once
+
 #: How far apart two chances may be that are meant to be one, where both are Python's numbers; a
 #: tensor rounds its own. More would let a wrong rate pass.
 APART = 2.0**-20
@@ -96,7 +98,8 @@ class Drawing:
         if name in _BELOW | _ABOVE:
             return self._compared(func, name, args, kwargs)
         before = _state(kwargs.get("generator"), args)
-        out = func(*args, **kwargs)
+        with drawn_once():
+            out = func(*args, **kwargs)
         if (name in _UNIFORM and args[1:] in ((), (0.0, 1.0))) or name == "rand":
             self._uniform[_memory(out)] = (out, before)
         elif name in _BERNOULLI:

@@ -69,17 +69,19 @@ def adamw(parameters: Any) -> Any:
 
 
 TRAINED = replace(specs.mlp(), training=Training(adamw, steps=2, main=torch.float32))
+DROPPED = replace(specs.mlp(dropout=(0.5,)), training=TRAINED.training)
 SCALED = Training(adamw, steps=2, main=torch.float32, scaling=Scaling(initial=2.0**4))
 SUBJECTS: dict[str, tuple[Spec, dict[str, Any]]] = {
     "mlp": (specs.mlp(), DIMS),
     "attention": (specs.attention(), ATTENTION),
     "trained": (TRAINED, DIMS),
+    "trained, with dropout": (DROPPED, DIMS | {"dropout": 0.5}),
     "of a loss that is scaled": (replace(TRAINED, training=SCALED), DIMS),
 }
 
 
 #: One of each subject and of each dtype in each run; all take a minute.
-SEEN = {("mlp", "bfloat16"), ("attention", "float64"), ("trained", "float32")}
+SEEN = {("mlp", "bfloat16"), ("attention", "float64"), ("trained, with dropout", "float32")}
 SEEN |= {("of a loss that is scaled", "float64")}
 
 

@@ -8,17 +8,22 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 
 from tests.candidates import CASE
+from tpcheck import Training, specs
 from tpcheck.case import Case
 from tpcheck.cli import signals
 from tpcheck.errors import CaseError, Interrupted
 from tpcheck.oracle.effort import CLOSER, CONFIRM, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.process.aspects import Left
-from tpcheck.runner.posing import Posing
+from tpcheck.runner import posing
+from tpcheck.runner.posing import FirstSteps, Posing, first_steps
+from tpcheck.tensors.names import Pass
 
 OTHER = replace(CASE, seed=CASE.seed + 1)
+TRAINED = replace(specs.mlp(), training=Training(torch.optim.SGD, steps=4))
 CHANGED = Left("torch.get_default_dtype", restored=True)
 
 
@@ -112,3 +117,41 @@ def test_an_interrupt_of_a_signal_is_not_kept() -> None:
     fake = Fake(Interrupted())
     with signals.heard(), pytest.raises(Interrupted):
         fake.posing.prepare(CASE)
+
+
+def steps_of(spec: Any) -> int:
+    steps: int = spec.training.steps
+    return steps
+
+
+def test_the_first_steps_that_decided_are_those_that_explain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[tuple[int, Effort, Pass | None]] = []
+
+    def pose(spec: Any, case: Case, effort: Effort, *, watch: Pass | None, **_: Any) -> Posed:
+        made.append((steps_of(spec), effort, watch))
+        again = partial(pose, spec, case, watch=watch)
+        fields = {"case": case, "effort": effort, "closely": again}
+        return cast(Any, SimpleNamespace(**fields, problems=[SimpleNamespace(ones=False)]))
+
+    monkeypatch.setattr(posing, "pose", pose)
+    first = FirstSteps(TRAINED)
+    posed = cast(Any, SimpleNamespace(case=CASE, problems=[SimpleNamespace(ones=False)]))
+    closer = first.closely(posed, CLOSER, 2, 1.0)
+    last = Pass(0, 1)
+    short = first_steps(TRAINED, 2)
+    assert made == [(2, CLOSER, last)] and first.watched(short, CASE, CLOSER, last) is closer
+    for other in (
+        (short, OTHER, CLOSER, last),
+        (short, CASE, CONFIRM, last),
+        (short, CASE, CLOSER, Pass(1, 1)),
+        (short, CASE, CLOSER, None),
+        (TRAINED, CASE, CLOSER, last),
+        (first_steps(TRAINED, 1), CASE, CLOSER, Pass(0, 0)),
+    ):
+        assert first.watched(*other) is not closer
+        assert made.pop() == (steps_of(other[0]), *other[2:])
+    confirmed = first.closely(posed, CONFIRM, 2, 1.0)
+    assert first.watched(short, CASE, CONFIRM, last) is confirmed
+    assert first.closely(posed, CLOSER, 2, 1.0) is confirmed and len(made) == 2

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tpcheck.tensors.lanes import Apart, Lanes, in_run, lanes_of, spread_over
+from tpcheck.tensors.lanes import Apart, Lanes, drawn_once, in_run, lanes_of, spread_over
 
 COUNT = 3
 
@@ -182,3 +182,33 @@ def test_no_run_has_random_numbers_of_its_own(draw: Callable[[Tensor], Any]) -> 
     """They would pass for the rounding of what they decide."""
     with pytest.raises(Apart, match="draws random numbers"):
         draw(lanes_of(torch.full((4,), 0.5), COUNT))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        torch.rand_like,
+        torch.bernoulli,
+        lambda x: x.clone().uniform_(),
+        lambda x: x.clone().bernoulli_(0.5),
+        lambda x: F.dropout(x, 0.5),
+    ],
+)
+def test_where_each_begins_with_one_seed_all_draw_the_same(
+    draw: Callable[[Tensor], Tensor],
+) -> None:
+    half = torch.full((16,), 0.5)
+    with torch.random.fork_rng(), drawn_once():
+        torch.manual_seed(0)
+        found = draw(lanes_of(half, COUNT))
+        torch.manual_seed(0)
+        right = draw(half)
+    for run in range(COUNT):
+        assert torch.equal(in_run(found, run), right)
+
+
+def test_what_is_drawn_by_numbers_that_differ_is_not_the_same() -> None:
+    chances = Lanes(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    for draw in (torch.bernoulli, lambda x: torch.empty(2).bernoulli_(x)):
+        with drawn_once(), pytest.raises(Apart):
+            draw(chances)
