@@ -98,7 +98,7 @@ class Noise:
         nor on the processors."""
         dtype = self.passes.case.dtype
         few = SCREEN.runs[dtype]
-        found = [self.deviations(k) for k in singles if k < few]
+        found = self._few(range(singles.start, min(singles.stop, few)))
         ends = [few, CLOSER.runs[dtype]]  # what one effort asks for is made at once
         parts = _cut(range(max(singles.start, few), singles.stop), ends, AT_ONCE)
         batches = [Batch(part, range(0)) for part in parts]
@@ -109,6 +109,12 @@ class Noise:
             found += runs[:alone]
             strained += zip(runs[alone::2], runs[alone + 1 :: 2], strict=True)
         return found, strained
+
+    def _few(self, streams: range) -> list[Run]:
+        """Runs one after the other, the first of which finds the σ of each operation."""
+        first = [self.deviations(k) for k in streams[:1]]
+        rest = [Batch(range(k, k + 1), range(0)) for k in streams[1:]]
+        return first + [run for runs in self._in_turn(rest) for run in runs]
 
     def deviations(self, k: int, amplitude: float = 1.0) -> Run:
         """How far off a run is under the errors drawn from stream `k`."""
@@ -125,6 +131,11 @@ class Noise:
             made = [partial(self._made, batch) for batch in batches]
             # in other processes: operators may not survive tensors that are none of torch's own
             return over_cores(made, _packed, self._unpacked, least=1, instead=alone)
+        return self._in_turn(batches)
+
+    def _in_turn(self, batches: Sequence[Batch]) -> list[list[Run]]:
+        """The runs of each, one after the other: over the processors, where that is worth it."""
+        alone = [partial(self._alone, batch) for batch in batches]
         if sum(batch.count for batch in batches) * self._scales.size < WORTH:
             return [runs() for runs in alone]
         return over_cores(alone, _packed, self._unpacked, least=1)
