@@ -18,6 +18,7 @@ from properties.language_model import language_model
 from tpcheck import Check, Training
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
+from tpcheck.protocol.optimizing import Optimizing
 from tpcheck.ranks import own_steps
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import CaseResult, Verdict
@@ -108,12 +109,59 @@ def _of_whole(named: Named) -> torch.optim.Optimizer:
     return torch.optim.SGD(named.values(), lr=0.01)
 
 
+class _Counting(torch.optim.Optimizer):
+    """SGD with momentum and a warm-up, whose steps are counted in its group; of what it keeps of a
+    parameter one tensor is in a list, and one is none yet."""
+
+    def __init__(self, named: Named) -> None:
+        super().__init__(list(named.values()), {"count": 0})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        group = self.param_groups[0]
+        group["count"] += 1
+        for parameter in group["params"]:
+            grad, kept = parameter.grad, self.state[parameter]
+            kept.setdefault("moments", [torch.zeros_like(parameter)])
+            kept.setdefault("largest", None)
+            kept["moments"][0].mul_(0.9).add_(grad)
+            parameter.sub_(kept["moments"][0], alpha=0.01 * group["count"])
+
+
+class _Freeing(torch.optim.SGD):
+    """SGD with momentum that frees gradients once it has taken its step."""
+
+    def __init__(self, named: Named) -> None:
+        super().__init__(list(named.values()), lr=0.01, momentum=0.9)
+
+    def step(self) -> None:  # type: ignore[override]
+        super().step()
+        super().zero_grad()
+
+
+class _Clipping(torch.optim.SGD):
+    """SGD that itself clips by the norm of all gradients, where that is large."""
+
+    def __init__(self, named: Named) -> None:
+        super().__init__(list(named.values()), lr=0.01)
+
+    def step(self) -> None:  # type: ignore[override]
+        grads = [p.grad for p in self.param_groups[0]["params"] if p.grad is not None]
+        torch.nn.utils.clip_grads_with_norm_(
+            self.param_groups[0]["params"], 8.0, torch.nn.utils.get_total_norm(grads)
+        )
+        super().step()
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [
         (lambda named: torch.optim.AdamW(named.values(), lr=0.01), True),
         (lambda named: torch.optim.SGD(named.values(), lr=0.01, momentum=0.9), True),
+        (_Counting, True),
+        (_Freeing, True),
         (Lars, False),  # a rate by the norm of the whole
+        (_Clipping, False),  # the norm of a part may be below what that of the whole is above
         (lambda named: torch.optim.Adafactor(named.values()), False),
         (_of_whole, False),
     ],
@@ -158,6 +206,16 @@ def test_an_optimizer_for_whole_parameters_is_left_to_the_reference(threads: Eng
     assert right.verdict is Verdict.PASS, right.mismatches
 
 
+@pytest.mark.parametrize("make", [_Counting, _Clipping])
+def test_what_an_optimizer_keeps_beside_its_numbers_goes_on_as_in_the_candidates(
+    threads: Engine, make: type[torch.optim.Optimizer]
+) -> None:
+    alone = replace(MLP, mesh={"tp": 1}, dtype="float64")
+    made = lambda module, _: make(dict(module.named_parameters()))  # noqa: E731
+    right = run(threads, mlp.mlp, alone, Training(make, steps=4), made)
+    assert right.verdict is Verdict.PASS, right.mismatches
+
+
 class _Rank:
     """What `OwnSteps` asks of a rank, of one weight whose rows two ranks have."""
 
@@ -190,10 +248,7 @@ class _Rank:
         self.module(torch.randn(5, 4, dtype=torch.float64)).square().sum().backward()
 
     def kept(self) -> dict[str, torch.Tensor]:
-        found = {}
-        for key, value in self.optimizer.state[self.module.weight].items():
-            found[f"weight.{key}"] = torch.as_tensor(value)
-        return found
+        return Optimizing(self.optimizer, None, "the check's optimizer").state(self.params)
 
 
 class _Whole:

@@ -92,11 +92,14 @@ def of_own_part(facts: Facts, local: Local) -> Diagnosis | None:
     # a rank that is right has stepped by the whole, and the others by nothing
     if set(local.wrong()) != set(local.ranks) or not local.alike() or owner is None:
         return None
+    held = [local.actual[rank] for rank in local.ranks]
+    if all(torch.equal(tensor, held[0]) for tensor in held):
+        return None  # parts differ: two of what is clipped by half are together what is not
     without = unclipped(problem, training, step, without=owner)[0].get(base)
     whole = unclipped(problem, training, step)[0].get(base)
     if without is None or whole is None or not without.is_floating_point():
         return None
-    added = torch.stack([local.actual[r] - without for r in local.ranks]).sum(0)
+    added = torch.stack([tensor - without for tensor in held]).sum(0)
     for clipped, left in ((True, local.target.value), (False, whole)):
         due = left - without
         near = ((added - due) * due).sum().abs() <= ADDED * due.square().sum()

@@ -209,6 +209,21 @@ def test_gradients_of_each_rank_s_part_are_named_by_what_they_add_together(clipp
     assert not isinstance(examine(one, spec=CLIPPED, case=CASE).cause, GradientOfOwnPart)
 
 
+def without_epsilon(posed: Posed, rank: int) -> Tensor:
+    """Clipped by most / norm on all ranks, with no 1e-6 beside the norm."""
+    before = values(posed, Kind.OPTIMIZER_STATE, 0)[MEAN]
+    gradient = values(posed, Kind.PARAM_GRAD, 1)[MEAN.removesuffix(".exp_avg")]
+    share = posed.problems[0].most[1] / float(values(posed, Kind.GRAD_NORM, 1)["norm"])
+    return 0.9 * before + 0.1 * share * gradient
+
+
+def test_ranks_that_hold_the_same_have_no_parts_of_a_gradient() -> None:
+    """Twice what is clipped by half is what is not clipped."""
+    edit = on((0, 1), Kind.OPTIMIZER_STATE, f"{MEAN}@step2", without_epsilon)
+    halving = spec(adamw, norm=Norm(most=(0.5,)), schedule=halved)
+    assert examine(edit, spec=halving, case=CASE).code == "unclassified"
+
+
 def left_as_it_was(posed: Posed, rank: int) -> Tensor:
     return torch.zeros_like(values(posed, Kind.OPTIMIZER_STATE, 0)[MEAN])
 
