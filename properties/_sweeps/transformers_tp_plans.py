@@ -19,7 +19,7 @@ def _finding(
     code: str | tuple[str, ...],
     when: Callable[[Case], bool],
     page: str,
-    releases: str = "==5.23.*",
+    releases: str = ">=5.23,<5.25",
     **case: Any,
 ) -> KnownFinding:
     return KnownFinding(
@@ -68,6 +68,7 @@ _KNOWN: dict[str, Sequence[KnownFinding]] = {
     "neomme": [_crash],
     "qwen3_omni_moe_text": [_norms],
     "qwen3_vl_moe_text": [_norms],
+    "sarvam_moe": [_norms],
 }
 
 
