@@ -253,14 +253,13 @@ def overflowing() -> tuple[Case, int, int]:
         case = replace(CASE, seed=seed)
         due = draw_overflow(SCALED, case, build_reference(SCALED, case))
         if due is not None and (due.step, due.name) == (1, "up.weight"):
-            rows, columns = CASE["intermediate"], CASE["hidden"]
-            owner = int(due.element // columns >= rows // 2)
+            owner = int(due.element // CASE["hidden"] >= CASE["intermediate"] // 2)
             return case, owner, 1 - owner
     raise AssertionError("no seed")
 
 
-def moved(name: str) -> Callable[[Posed, int], Tensor]:
-    return lambda posed, rank: values(posed, Kind.PARAM, 1)[name] + 0.1
+def moved(name: str, step: int = 1) -> Callable[[Posed, int], Tensor]:
+    return lambda posed, rank: values(posed, Kind.PARAM, step)[name] + 0.1
 
 
 def test_ranks_that_do_not_know_of_an_infinite_gradient_take_the_step() -> None:
@@ -271,12 +270,7 @@ def test_ranks_that_do_not_know_of_an_infinite_gradient_take_the_step() -> None:
     assert f"ranks [{other}] take the step that ranks [{owner}] leave out" in named.message
     own = on((owner,), Kind.PARAM, "down.weight@step2", moved("down.weight"))
     assert examine(own, spec=SCALED, case=case).code != "missing-all-reduce"
-    later = on(
-        (other,),
-        Kind.PARAM,
-        "down.weight@step3",
-        lambda posed, rank: values(posed, Kind.PARAM, 2)["down.weight"] + 0.1,
-    )
+    later = on((other,), Kind.PARAM, "down.weight@step3", moved("down.weight", 2))
     assert examine(later, spec=SCALED, case=case).code != "missing-all-reduce"
 
 
