@@ -155,6 +155,7 @@ class CaseResult:
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was
     masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
     readings: list[Mapping[str, Reading]] = field(default_factory=list)  # of masks, by line
+    telling: dict[str, float] = field(default_factory=dict)  # bits of masks that are split, by line
 
     @property
     def counts(self) -> bool:

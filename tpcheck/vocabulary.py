@@ -213,6 +213,8 @@ class Statistic(StrEnum):
     LARGEST = "largest"
     SUM = "sum"
     SUM_OF_EXPONENTIALS = "sum-of-exponentials"
+    MEAN = "mean"
+    SQUARE_OF_LOG = "square-of-log"  # of the sum of exponentials, as a z-loss has it
 
 
 class Counted(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tpcheck.case import Case
@@ -37,6 +37,16 @@ def all_empty(cases: int) -> str:
     """No tensor of a check has an element in any case."""
     return (
         f"nothing was compared: no tensor had an element, in {counted(cases, 'case')}; draw other "
+        "sizes"
+    )
+
+
+def masks_too_small(lines: Mapping[str, float], telling: float) -> str:
+    """Of a check whose ranks draw masks of different parts, by the line that does."""
+    each = ", ".join(f"{line} ({bits:.0f} bits)" for line, bits in lines.items())
+    return (
+        f"masks that ranks have different parts of were too small to tell whether the ranks draw "
+        f"different ones, in every case: {each}; one case takes {telling:.0f} bits: draw larger "
         "sizes"
     )
 

@@ -19,7 +19,7 @@ from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.report import reasons
-from tpcheck.runner.masks import uncoordinated
+from tpcheck.runner.masks import telling, uncoordinated
 from tpcheck.runner.shared_state import LeftToReplicas, left_to_replicas, of_state
 from tpcheck.tensors.names import InPass
 from tpcheck.verdict import CaseResult, Mismatch
@@ -59,6 +59,7 @@ def judge(
         result.mismatches += _disagreeing_replicas(posed, reports, left)
         result.mismatches += _disagreeing_traces(reports)
         result.mismatches += uncoordinated(posed, reports)
+        result.telling = telling(posed.case, reports)
     if allowed is not None and not result.mismatches:
         # only of a candidate whose values are right: a wrong one communicates wrongly too
         for report in reports:

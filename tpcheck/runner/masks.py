@@ -53,16 +53,36 @@ def uncoordinated(posed: Posed, reports: Sequence[RankReport]) -> list[Mismatch]
     drawn = {report.rank: report.drawn for report in reports}
     names = [name for name in reports[0].drawn if _alike(name, drawn)] if reports else []
     found = [_mismatch(name, d) for name in names for d in _differ(posed, name, drawn)]
-    of_line: dict[tuple[str, str], list[str]] = {}
-    for name in names:
-        first = reports[0].drawn[name]
-        of_line.setdefault((first.where, first.module), []).append(name)
-    for of_one in of_line.values():
+    for of_one in _of_lines(names, reports):
         alone = [[name] for name in of_one]
         several = [*alone, of_one] if len(of_one) > 1 else alone
         told = (_mismatch(of[0], d) for of in several for d in _agree(posed.case, of, drawn))
         found += islice(told, 1)
     return found + list(islice(_repeated(posed.case, drawn), 1))
+
+
+def telling(case: Case, reports: Sequence[RankReport]) -> dict[str, float]:
+    """Line that draws masks of which ranks have different parts → the bits of one rank's part by
+    which that may be seen, at most."""
+    drawn = {report.rank: report.drawn for report in reports}
+    names = [name for name in reports[0].drawn if _alike(name, drawn)] if reports else []
+    found: dict[str, float] = {}
+    for of_one in _of_lines(names, reports):
+        line = reports[0].drawn[of_one[0]].where
+        for one, other in combinations(drawn, 2):
+            if apart := [n for n in of_one if _apart(case, drawn[one][n].entry, one, other)]:
+                bits = sum(drawn[one][n].tells for n in apart)
+                found[line] = max(found.get(line, 0.0), bits)
+    return found
+
+
+def _of_lines(names: Sequence[str], reports: Sequence[RankReport]) -> Sequence[list[str]]:
+    """The masks that one line of one module draws, of each."""
+    of_line: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        first = reports[0].drawn[name]
+        of_line.setdefault((first.where, first.module), []).append(name)
+    return list(of_line.values())
 
 
 def _alike(name: str, drawn: Drawn) -> bool:

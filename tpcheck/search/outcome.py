@@ -9,6 +9,7 @@ from tpcheck.evidence.judged import Tensors, over
 from tpcheck.report import reasons
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.trials import Trials
+from tpcheck.tensors.masks import TELLING
 from tpcheck.verdict import CaseResult, LeftBehind, Verdict
 
 
@@ -61,6 +62,17 @@ def left_out(trials: Trials, hunt: Hunt) -> list[str]:
     few = hunt.options.examples < len(cases)
     notes = [reasons.listed_not_run(left, len(cases), few=few)] if left else []
     return notes + ([reasons.no_case(sorted(hunt.impossible))] if hunt.impossible else [])
+
+
+def masks_too_small(trials: Trials) -> list[str]:
+    """A line for those that ranks have parts of, where no case's were large enough to show whether
+    they draw different ones."""
+    most: dict[str, float] = {}
+    for result in trials.results.values():
+        for line, bits in result.telling.items():
+            most[line] = max(most.get(line, 0.0), bits)
+    small = {line: bits for line, bits in most.items() if bits < TELLING}
+    return [reasons.masks_too_small(small, TELLING)] if small else []
 
 
 def most_used(ran: Iterable[CaseResult]) -> dict[str, float]:

@@ -29,7 +29,7 @@ from tpcheck.search.kinds import kinds
 from tpcheck.search.ledger import near
 from tpcheck.search.news import Begun, Explains
 from tpcheck.search.options import Options
-from tpcheck.search.outcome import left_behind, left_out, most_used, undecided
+from tpcheck.search.outcome import left_behind, left_out, masks_too_small, most_used, undecided
 from tpcheck.search.tally import Tally
 from tpcheck.search.trials import Anew, Onlooker, StateLeft, Trials
 from tpcheck.search.trouble import why
@@ -123,7 +123,7 @@ class Search:
             self._fail(result, found)
             result.notes += [reasons.saved_before()] * (self._saved is not None)
         else:
-            result.notes += left_out(self.trials, self.hunt)
+            result.notes += left_out(self.trials, self.hunt) + masks_too_small(self.trials)
         return result
 
     def _find(self, deadline: float | None) -> CaseResult | None:

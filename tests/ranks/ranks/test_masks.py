@@ -27,6 +27,7 @@ from tpcheck.evidence import (
     OtherRate,
 )
 from tpcheck.runner.runner import Runner
+from tpcheck.tensors.masks import TELLING
 from tpcheck.verdict import CaseResult, Verdict
 
 CASE = Case(mesh={"tp": 2}, microbatches=2, step=True, dtype="float32")
@@ -121,6 +122,7 @@ def test_however_it_is_written(gloo: Engine, name: str) -> None:
     parts = Runner(check(own_seed(drop), split=True), gloo).run(CASE)
     assert not parts.mismatches
     # the twins: the other way round
+    assert max(parts.telling.values()) >= TELLING and not whole.telling
     (apart,) = {type(d) for d in details(Runner(check(own_seed(drop)), gloo).run(CASE))}
     assert apart is MasksDiffer
     alike = Runner(check(lambda x, mesh: drop(x), split=True), gloo).run(CASE)

@@ -14,7 +14,7 @@ from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Placement
 from tpcheck.protocol.messages import DrawnMask, RankReport
 from tpcheck.protocol.problem import Problem
-from tpcheck.runner.masks import uncoordinated
+from tpcheck.runner.masks import telling, uncoordinated
 from tpcheck.tensors.masks import Chance, Mask
 
 WHOLE: Mapping[str, Placement] = {"tp": Replicate()}
@@ -26,6 +26,13 @@ def found(
     bits: str, entry: Mapping[str, Placement] = SPLIT, *, tells: float = 40.0, mesh: Any = None
 ) -> list[Any]:
     """Of ranks that drew masks of these bits, a letter each; of several masks with blanks."""
+    posed, reports = drawn(bits, entry, tells=tells, mesh=mesh)
+    return [m.detail for m in uncoordinated(posed, reports)]
+
+
+def drawn(
+    bits: str, entry: Mapping[str, Placement] = SPLIT, *, tells: float = 40.0, mesh: Any = None
+) -> tuple[Posed, list[RankReport]]:
     case = Case(mesh=mesh or {"tp": len(bits.split()[0])})
     masks = {"": [MASK] * len(bits.split())}
     posed = Posed(case, [Problem(d, masks=masks) for d in range(case.dp)], {}, {}, {})
@@ -34,7 +41,7 @@ def found(
         for report, letter in zip(reports, own, strict=True):
             mask = DrawnMask(entry, letter, tells, "f.py:3", "mlp")
             report.drawn[f"mask{number}"] = mask
-    return [m.detail for m in uncoordinated(posed, reports)]
+    return posed, reports
 
 
 def test_ranks_with_the_same_elements_must_draw_the_same() -> None:
@@ -62,6 +69,14 @@ def test_small_masks_may_be_the_same_by_chance() -> None:
     assert found("aa", tells=20.0) == []
     assert found("aa bb", tells=20.0) == [MasksAgree((0, 1), (1,), "f.py:3", "mlp")]
     assert found("aa bc", tells=20.0) == [], "they are not the same in all"
+
+
+def test_how_much_the_masks_of_a_line_tell_is_counted_where_ranks_have_parts() -> None:
+    posed, reports = drawn("aa bb", tells=10.0)
+    assert telling(posed.case, reports) == {"f.py:3": 20.0}
+    posed, reports = drawn("aa bb", WHOLE, tells=10.0)
+    assert telling(posed.case, reports) == {}
+    assert telling(posed.case, []) == {}
 
 
 def test_other_data_may_be_dropped_alike() -> None:

@@ -12,7 +12,7 @@ from tests import candidates
 from tpcheck import Case
 from tpcheck.report import reasons
 from tpcheck.search.options import Options
-from tpcheck.search.outcome import left_out, undecided
+from tpcheck.search.outcome import left_out, masks_too_small, undecided
 from tpcheck.verdict import CaseResult, Verdict
 
 CASES = [Case({"n": n}) for n in (1, 2, 3)] + [Case({"n": 1}, mesh={"tp": 4})]
@@ -63,3 +63,15 @@ def test_where_no_case_counts_the_first_one_s_reason_is_told() -> None:
     assert undecided(trials, hunt, [], {}) == (Verdict.UNKNOWN, reasons.NO_TIME)
     trials.results = {"a case": CaseResult(CASES[0], "gloo", unknown="build has no end")}
     assert undecided(trials, hunt, [], {}) == (Verdict.UNKNOWN, "build has no end")
+
+
+def test_masks_too_small_in_every_case_to_tell_the_ranks_apart_are_told() -> None:
+    trials, _, results = run_of(CASES, 4)
+    trials.results = dict(enumerate(results))
+    assert masks_too_small(trials) == []
+    for result, bits in zip(results, (4.0, 20.0, 12.0), strict=False):
+        result.telling = {"model.py:7": bits, "model.py:9": 2 * bits}
+    (line,) = masks_too_small(trials)
+    assert "model.py:7 (20 bits)" in line and "model.py:9" not in line
+    results[-1].telling = {"model.py:7": 32.0}
+    assert masks_too_small(trials) == []

@@ -30,7 +30,12 @@ STATISTICS: Mapping[Statistic, Callable[[Tensor], Tensor]] = {
     Statistic.SUM_OF_EXPONENTIALS: partial(torch.logsumexp, dim=-1),
     Statistic.SUM: partial(torch.sum, dim=-1),
     Statistic.LARGEST: partial(torch.amax, dim=-1),
+    Statistic.MEAN: partial(torch.mean, dim=-1),
+    Statistic.SQUARE_OF_LOG: lambda logits: logits.logsumexp(-1).square(),
 }
+#: Statistics that join the loss with a weight → the sign of one that is below 1, as of smoothed
+#: labels; 0 for any. Without it two ranks, of one number each, are explained too easily.
+WEIGHED = {Statistic.SUM: 0, Statistic.MEAN: -1, Statistic.SQUARE_OF_LOG: 1}
 
 
 def statistics(facts: Facts, local: Local) -> Diagnosis | None:
@@ -79,14 +84,16 @@ def _scaled(local: Local, off: Mapping[int, Tensor], statistic: Statistic) -> Ma
     them off by something else besides."""
     apart = torch.stack(list(off.values()))
     gaps = torch.stack([local.actual[r] - local.expected[r] for r in off])
+    if statistic in WEIGHED:
+        weight = (apart * gaps).sum() / (apart * apart).sum().clamp_min(1e-300)
+        sign = WEIGHED[statistic]
+        may_be = not sign or 0 < sign * weight < 1
+        return {r: weight * may_be * one for r, one in off.items()}
     match statistic:
-        case Statistic.SUM:
-            weight = (apart * gaps).sum() / (apart * apart).sum().clamp_min(1e-300)
-            return {r: weight * one for r, one in off.items()}
         case Statistic.LARGEST:
             common = (gaps - apart).mean(0)
             return {r: one + common for r, one in off.items()}
-        case Statistic.SUM_OF_EXPONENTIALS:
+        case _:
             return off
 
 

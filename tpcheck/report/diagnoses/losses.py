@@ -13,6 +13,8 @@ STATISTICS = {
     Statistic.LARGEST: "the largest logit",
     Statistic.SUM: "the sum of logits",
     Statistic.SUM_OF_EXPONENTIALS: "the sum of exponentials",
+    Statistic.MEAN: "the mean of logits, as smoothed labels have it,",
+    Statistic.SQUARE_OF_LOG: "the squared logarithm of the sum of exponentials, a z-loss,",
 }
 
 

@@ -73,12 +73,25 @@ def test_a_statistic_of_the_own_columns_is_one_that_was_not_reduced(
 
 
 @REDUCTIONS
+def test_smoothing_and_z_loss_over_the_own_columns_are_named(reduction: str) -> None:
+    spec, at = specs.cross_entropy(), case(reduction)
+    smoothed = off_by(lambda all_, own: -0.1 * (own.mean(-1) - all_.mean(-1)))
+    named = examine(smoothed, spec=spec, case=at)
+    assert (named.code, "the mean of logits" in named.message) == ("missing-all-reduce", True)
+    z_loss = off_by(lambda all_, own: 0.01 * (lse(own).square() - lse(all_).square()))
+    named = examine(z_loss, spec=spec, case=at)
+    assert (named.code, "a z-loss" in named.message) == ("missing-all-reduce", True)
+
+
+@REDUCTIONS
 def test_what_another_statistic_leaves_is_not_named(reduction: str) -> None:
     spec, at = specs.cross_entropy(), case(reduction, tp=4)
     for each in (
         lambda all_, own: own.square().sum(-1),
         lambda all_, own: own.amin(-1) + 0.3,
         lambda all_, own: 2 * (lse(own) - lse(all_)),
+        lambda all_, own: 0.1 * (own.mean(-1) - all_.mean(-1)),
+        lambda all_, own: 0.01 * (lse(all_).square() - lse(own).square()),
     ):
         assert examine(off_by(each), spec=spec, case=at).code == "unclassified"
 

@@ -183,15 +183,16 @@ def test_ranks_that_do_not_clip_are_named_through_any_optimizer(kind: Kind, name
     assert not isinstance(examine(both, spec=CLIPPED, case=CASE).cause, NotClipped)
 
 
-def of_own_part(clipped: bool) -> Callable[[Posed, int], Tensor]:
-    """After the second step, which has gradients of each rank's tokens, that add up."""
+def of_own_part(clipped: bool, *, alike: bool = False) -> Callable[[Posed, int], Tensor]:
+    """After the second step, which has gradients of each rank's tokens, that add up; or `alike`,
+    those of all tokens, by half on each."""
 
     def new(posed: Posed, rank: int) -> Tensor:
         before, left = (values(posed, Kind.OPTIMIZER_STATE, k)[MEAN] for k in (0, 1))
         gradient = values(posed, Kind.PARAM_GRAD, 1)[MEAN.removesuffix(".exp_avg")]
         due = left - 0.9 * before if clipped else 0.1 * gradient
         terms = torch.linspace(-1.0, 2.0, due.numel(), dtype=due.dtype).reshape(due.shape)
-        return 0.9 * before + due * (terms if rank else 1.0 - terms)
+        return 0.9 * before + due * (0.5 if alike else terms if rank else 1.0 - terms)
 
     return new
 
@@ -209,17 +210,9 @@ def test_gradients_of_each_rank_s_part_are_named_by_what_they_add_together(clipp
     assert not isinstance(examine(one, spec=CLIPPED, case=CASE).cause, GradientOfOwnPart)
 
 
-def without_epsilon(posed: Posed, rank: int) -> Tensor:
-    """Clipped by most / norm on all ranks, with no 1e-6 beside the norm."""
-    before = values(posed, Kind.OPTIMIZER_STATE, 0)[MEAN]
-    gradient = values(posed, Kind.PARAM_GRAD, 1)[MEAN.removesuffix(".exp_avg")]
-    share = posed.problems[0].most[1] / float(values(posed, Kind.GRAD_NORM, 1)["norm"])
-    return 0.9 * before + 0.1 * share * gradient
-
-
 def test_ranks_that_hold_the_same_have_no_parts_of_a_gradient() -> None:
-    """Twice what is clipped by half is what is not clipped."""
-    edit = on((0, 1), Kind.OPTIMIZER_STATE, f"{MEAN}@step2", without_epsilon)
+    """Twice what is clipped by half, with no 1e-6 beside the norm, is what is not clipped."""
+    edit = on((0, 1), Kind.OPTIMIZER_STATE, f"{MEAN}@step2", of_own_part(False, alike=True))
     halving = spec(adamw, norm=Norm(most=(0.5,)), schedule=halved)
     assert examine(edit, spec=halving, case=CASE).code == "unclassified"
 

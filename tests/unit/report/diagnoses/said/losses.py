@@ -31,6 +31,18 @@ SAID: list[Said] = [
         {"statistic": "sum-of-exponentials"},
     ),
     (
+        StatisticOfOwnPart(OUT, "logits", Statistic.MEAN),
+        "output: the mean of logits, as smoothed labels have it, is that of each rank's own "
+        "columns of logits: it was not reduced over the ranks",
+        {"statistic": "mean"},
+    ),
+    (
+        StatisticOfOwnPart(OUT, "logits", Statistic.SQUARE_OF_LOG),
+        "output: the squared logarithm of the sum of exponentials, a z-loss, is that of each "
+        "rank's own columns of logits: it was not reduced over the ranks",
+        {"statistic": "square-of-log"},
+    ),
+    (
         CountedOnEachRank(OUT, 4),
         "output is off by log 4: the sum of exponentials was added up over ranks that all have it "
         "whole",
