@@ -15,6 +15,7 @@ import pytest
 # the cores wait for each other's threads, twenty times as long as they compute.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from tests import commands
 from tests.spare import Nursery, install
 from tpcheck.engines.engine import Engine
 from tpcheck.plan.unknown_style import fake_mesh, quiet
@@ -44,10 +45,13 @@ HEAVY = (
 
 @pytest.fixture(scope="session", autouse=True)
 def zygotes() -> Iterator[None]:
-    """Engines of pytest's own process have zygotes that need not load torch first."""
+    """Engines of pytest's own process, and of what it forks, have zygotes that need not load torch
+    first."""
     nursery = Nursery()
-    install(nursery.zygote, once=False)
+    install(nursery.zygote, lambda: nursery.asked, once=False)
+    commands.nursery = nursery
     yield
+    commands.nursery = None
     nursery.close()
 
 

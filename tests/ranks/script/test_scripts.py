@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, commands
 from tests.ranks.cli.commands import complaint, run
 from tests.ranks.script.candidates import KERNELS, MODELS
 from tpcheck.search.corpus import Corpus
@@ -91,11 +91,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fail(file: str, *checks: str) -> None:
     """Runs checks, each of which fails."""
-    command = [sys.executable, "-m", "tpcheck", "verify", *(f"{file}::{name}" for name in checks)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    options = ["--examples", "16", "--tp", "2"]
-    done = subprocess.run([*command, *options], env=environment, capture_output=True)
-    told = done.stdout.decode()
+    words = ["verify", *(f"{file}::{name}" for name in checks), "--examples", "16", "--tp", "2"]
+    _, told = commands.tpcheck(words, Path.cwd())
     assert len(re.findall(r"^FAIL  +[a-z_]+ .* cases?  ", told, re.MULTILINE)) == len(checks), told
 
 
