@@ -43,7 +43,7 @@ def run(command: Command, folder: Path) -> tuple[int, list[str]]:
         return code, _lines(text)
     done = subprocess.run(
         [sys.executable, *words],
-        capture_output=True,  # apart: libraries warn of what is not installed, show how far they are
+        capture_output=True,  # apart: libraries warn of what is not there, show how far they are
         text=True,
         cwd=folder,
         env=commands.environment(),
