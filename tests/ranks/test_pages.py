@@ -11,7 +11,10 @@ from tests.documents.following import followed
 
 #: Their commands take a quarter of a minute and more, and run in the sweep; what Python's blocks
 #: say is in each run, and that every command is one is `tests/unit/pages`' to see.
-LONG = {"docs/cli.md", "docs/checks.md", "docs/specs.md", "docs/training.md", "docs/fuzz.md"}
+LONG = {
+    *("docs/cli.md", "docs/checks.md", "docs/specs.md", "docs/training.md", "docs/fuzz.md"),
+    *("docs/init.md", "docs/kernels.md"),
+}
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ LONG = {"megatron_cross_entropy_smoothed", "megatron_gpt_sp_norm", "megatron_sin
 def test_the_layer_passes_but_for_what_is_declared(
     engine: Engine, corpus: Corpus, name: str
 ) -> None:
-    result = Search(CHECKS[name], engine, Options(examples=6, seed=7, corpus=corpus)).run()
+    options = Options(examples=2, seed=7, corpus=corpus)  # one at each degree
+    result = Search(CHECKS[name], engine, options).run()
     assert result.verdict is Verdict.PASS, as_json.check(result)
     assert result.tp_degrees == [2, 4]
     assert all(row.state == "known" for row in result.findings)
