@@ -220,7 +220,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("state", ["idle", "busy"])
+@pytest.mark.parametrize("state", [pytest.param("idle", marks=pytest.mark.sweep), "busy"])
 def test_no_rank_outlives_a_driver_that_is_killed(state: str) -> None:
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, state], stdout=subprocess.PIPE, text=True, cwd=ROOT
