@@ -4,7 +4,6 @@ behind on ranks."""
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -38,12 +37,6 @@ CHECKS = {
     for check in collect([str(ROOT / "properties" / "_frameworks" / f"{name}.py")])
 }
 LINEAR = Case(dims=linear_dims(2, 4, bias=True), mesh={"tp": 2})
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine("gloo", 4, preload=["megatron.core.models.gpt.gpt_model"]) as ready:
-        yield ready
 
 
 #: The longest of those of which another of the kind is in each run.
