@@ -15,7 +15,7 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -47,7 +47,7 @@ def install(become: Become, nursery: Callable[[], socket.socket | None], *, once
 
         def _execute_child(self, args: list[str], *how: Any) -> None:
             env, pipes, own = how[5], how[9:15], os.getpid() == owner
-            if "tpcheck.ranks.zygote" not in args:
+            if "tpcheck.ranks.zygote" not in args or _anew:
                 return super()._execute_child(args, *how)
             if own and left:
                 if once:
@@ -81,6 +81,19 @@ def install(become: Become, nursery: Callable[[], socket.socket | None], *, once
             super().__del__(*how, **more)
 
     patch("tpcheck.engines.zygote_process.subprocess.Popen", Popen).start()
+
+
+_anew: list[bool] = []
+
+
+@contextlib.contextmanager
+def started_anew() -> Iterator[None]:
+    """In the block zygotes are started as users' are: with nothing loaded that they need not."""
+    _anew.append(True)
+    try:
+        yield
+    finally:
+        _anew.pop()
 
 
 class Spare:

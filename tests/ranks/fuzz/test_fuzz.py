@@ -38,7 +38,7 @@ def test_the_wrong_one_is_found_once_and_made_smaller_and_a_later_run_goes_on(
 def test_two_checks_of_one_name_are_told_apart(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     (folder / "more.py").write_text((folder / "kernels.py").read_text())
-    code, text, report = fuzz(folder, "more.py", "--turns", "6")
+    code, text, report = fuzz(folder, "more.py", "--turns", "4")
     assert code == 1, text
     assert {row["title"] for row in report["checks"]} >= {"wrong (more.py::wrong)"}
     for found in report["findings"]:
