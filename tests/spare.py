@@ -27,6 +27,8 @@ from tpcheck.protocol.leftovers import INSIDE
 
 #: Bytes of a message, at most: the environment and the paths that a zygote is given.
 _MOST = 1 << 20
+#: Of a process's number.
+_NUMBER = 32
 
 #: (arguments, environment, log) → the number of the process that is the zygote now.
 Become = Callable[[list[str], Mapping[str, str], int], int]
@@ -179,8 +181,8 @@ def _forked(
     reads, writes = os.pipe()  # of its own: several processes may ask
     _tell(nursery, arguments, env, log, writes, kept=kept)
     os.close(writes)
-    with open(reads, "rb") as told:
-        return int(told.read())
+    with open(reads, "rb", buffering=0) as told:
+        return int(told.read(_NUMBER))
 
 
 def _tell(
