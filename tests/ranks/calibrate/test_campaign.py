@@ -166,7 +166,7 @@ def test_two_checks_of_one_name_are_refused(gloo: Engine, corpus: Corpus, tmp_pa
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tpcheck.cli.main import main
 
-    options = ["--cases", "5", "--tp", "2", "--dtype", "float16", "--json", "out.json"]
+    options = ["--cases", str(UNIT - 1), "--tp", "2", "--dtype", "float16", "--json", "out.json"]
     check = str(Path("properties/linear.py").resolve())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as left:

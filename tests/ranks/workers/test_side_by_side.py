@@ -157,7 +157,7 @@ def test_each_check_has_its_share_of_the_time(gloo: Engine) -> None:
 
 @pytest.mark.usefixtures("clock")
 def test_when_the_time_is_up_failures_are_still_explained(gloo: Engine) -> None:
-    options = replace(OPTIONS, examples=500, time_budget=0.5)
+    options = replace(OPTIONS, examples=500, time_budget=1.25)
     found = verify_all([WRONG, RIGHT, ALSO], Session(gloo), options)
     assert [result.verdict.value for result in found] == ["FAIL", "PASS", "FAIL"]
     codes = [r.counterexample.diagnosis.code for r in found if r.counterexample is not None]
@@ -169,7 +169,7 @@ def test_a_degree_that_is_cut_goes_on_while_there_is_time(gloo: Engine) -> None:
     """The list of a degree ends, and leaves the rest of its share to the other one."""
     few = [Case(CASE.dims, mesh={"tp": 2}, seed=seed) for seed in range(2)]
     spec = replace(specs.row_linear(), cases=few)
-    options = replace(OPTIONS, examples=2, time_budget=3.0)
+    options = replace(OPTIONS, examples=2, time_budget=7.5)
     (result,) = verify_all([Check(spec, RIGHT.candidate)], Session(gloo), options)
     assert (result.verdict, result.examples, result.asked) == (Verdict.PASS, 2, None)
 
