@@ -107,7 +107,7 @@ def test_the_time_of_a_case_begins_when_all_ranks_have_built() -> None:
 
 
 def test_waiting_for_a_processor_is_not_time_of_the_case() -> None:
-    with Engine("gloo", 2, time_limit=1) as engine:
+    with Engine("gloo", 2, time_limit=1.5) as engine:
         runner = started(computes_for_half_a_second, engine)
         with crowded.processors():
             result = runner.run(candidates.CASE)

@@ -21,4 +21,4 @@ def test_each_degree_has_its_share_of_the_time(
     monkeypatch.setattr("tpcheck.search.hunt.time", clock)
     search = Search(check(Row), gloo, Options(examples=4000, corpus=None))
     result = search.run(deadline=20.0)
-    assert result.tp_degrees == [2, 4] and result.examples < 40
+    assert result.tp_degrees == [2, 4] and result.examples <= 40
