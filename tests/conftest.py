@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ import pytest
 # the cores wait for each other's threads, twenty times as long as they compute.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from tests import commands
 from tests.spare import Nursery, install
 from tpcheck.engines.engine import Engine
 from tpcheck.plan.unknown_style import fake_mesh, quiet
@@ -25,8 +27,20 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["pytester"]
 
+# What is imported stays: to look for garbage among it takes a tenth of the suite's time.
+gc.disable()
+
 # A shell that starts the suite in the background has Ctrl-C ignored, which is inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # What candidates import, loaded before ranks are forked: after each crash that a test is about,
@@ -44,10 +58,13 @@ HEAVY = (
 
 @pytest.fixture(scope="session", autouse=True)
 def zygotes() -> Iterator[None]:
-    """Engines of pytest's own process have zygotes that need not load torch first."""
+    """Engines of pytest's own process, and of what it forks, have zygotes that need not load torch
+    first."""
     nursery = Nursery()
-    install(nursery.zygote, once=False)
+    install(nursery.zygote, lambda: nursery.asked, once=False)
+    commands.nursery = nursery
     yield
+    commands.nursery = None
     nursery.close()
 
 

@@ -1,7 +1,8 @@
 """Zygotes that need not be started: forked from a process that has loaded torch already.
 
 `Spare` is one, of a command that is such a process itself, before it has done anything. `Nursery`
-is where those of an engine in pytest's own process come from.
+is where those of an engine in pytest's own process come from, and those of processes that such a
+command or pytest's own has forked (the workers of `--jobs`).
 """
 
 from __future__ import annotations
@@ -10,47 +11,91 @@ import contextlib
 import ctypes
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from tests import ROOT
 from tpcheck.process.lineage import die_with, take_orphans
+from tpcheck.process.loaded import parts_of_torch
 from tpcheck.protocol.leftovers import INSIDE
 
 #: Bytes of a message, at most: the environment and the paths that a zygote is given.
 _MOST = 1 << 20
+#: Of a process's number.
+_NUMBER = 32
 
 #: (arguments, environment, log) → the number of the process that is the zygote now.
 Become = Callable[[list[str], Mapping[str, str], int], int]
 
 
-def install(become: Become, *, once: bool) -> None:
-    """Has `ZygoteProcess` take what `become` makes for the process that it starts; in this process
-    alone, whose child that is.
+def install(become: Become, nursery: Callable[[], socket.socket | None], *, once: bool) -> None:
+    """Has `ZygoteProcess` take what `become` makes for the process that it starts, in this process,
+    whose child that is; and what a nursery has forked, in processes that this one forks.
 
     Args:
+        nursery: the socket over which it is asked; None where there is none.
         once: only the first one.
     """
     owner, left = os.getpid(), [1]
 
     class Popen(subprocess.Popen[bytes]):
+        _ended: int | None = None  # of no child: readable once it has ended
+
         def _execute_child(self, args: list[str], *how: Any) -> None:
-            own = os.getpid() == owner and "tpcheck.ranks.zygote" in args
-            if not (own and left):
+            env, pipes, own = how[5], how[9:15], os.getpid() == owner
+            if "tpcheck.ranks.zygote" not in args or _anew:
                 return super()._execute_child(args, *how)
-            if once:
-                left.clear()
-            env, pipes = how[5], how[9:15]
-            self.pid = become(args[-4:], env, pipes[-1])
+            if own and left:
+                if once:
+                    left.clear()
+                self.pid = become(args[-4:], env, pipes[-1])
+            elif (asked := nursery()) is not None:
+                self.pid = _forked(asked, args[-4:], env, pipes[-1], kept=True)
+                self._ended = os.pidfd_open(self.pid)
+            else:
+                return super()._execute_child(args, *how)
             self._child_created = True
             return self._close_pipe_fds(*pipes)
 
+        def _internal_poll(self, *how: Any, **more: Any) -> int | None:
+            if self._ended is None:
+                return super()._internal_poll(*how, **more)
+            if self.returncode is None and select.select([self._ended], [], [], 0)[0]:
+                self.returncode = 0
+            return self.returncode
+
+        def _try_wait(self, flags: int) -> tuple[int, int]:
+            if self._ended is None:
+                return super()._try_wait(flags)
+            patience = 0 if flags & os.WNOHANG else None
+            return (self.pid if select.select([self._ended], [], [], patience)[0] else 0), 0
+
+        def __del__(self, *how: Any, **more: Any) -> None:
+            if self._ended is not None:
+                os.close(self._ended)
+                self._ended, self.returncode = None, self.returncode or 0
+            super().__del__(*how, **more)
+
     patch("tpcheck.engines.zygote_process.subprocess.Popen", Popen).start()
+
+
+_anew: list[bool] = []
+
+
+@contextlib.contextmanager
+def started_anew() -> Iterator[None]:
+    """In the block zygotes are started as users' are: with nothing loaded that they need not."""
+    _anew.append(True)
+    try:
+        yield
+    finally:
+        _anew.pop()
 
 
 class Spare:
@@ -63,13 +108,14 @@ class Spare:
             with contextlib.suppress(BaseException):
                 self._mine.close()
                 if (asked := _heard(theirs)) is not None:
-                    _become(*asked)
+                    _become(asked[0], *asked[1])
             os._exit(1)
         theirs.close()
 
-    def install(self) -> None:
-        """Has it taken for the process that `ZygoteProcess` starts first."""
-        install(self._told, once=True)
+    def install(self, nursery: socket.socket | None) -> None:
+        """Has it taken for the process that `ZygoteProcess` starts first; after that, and in what
+        this process forks, one of a nursery's."""
+        install(self._told, lambda: nursery, once=True)
 
     def _told(self, arguments: list[str], env: Mapping[str, str], log: int) -> int:
         _tell(self._mine, arguments, env, log)
@@ -85,15 +131,24 @@ class Nursery:
         self._mine, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def asked(self) -> socket.socket | None:
+        """The socket over which it is asked, also by processes that are forked from here; None
+        before it was started."""
+        return None if self._process is None else self._mine
+
+    def started(self) -> socket.socket:
+        if self._process is None:
+            self._process = self._started()
+        return self._mine
+
     def zygote(self, arguments: list[str], env: Mapping[str, str], log: int) -> int:
         """Its number. It is this process's child, as if it had been started here: whoever forked it
         has ended, and this process takes orphans meanwhile."""
-        if self._process is None:
-            self._process = self._started()
+        asked = self.started()
         take_orphans()
         try:
-            _tell(self._mine, arguments, env, log)
-            return int(self._mine.recv(_MOST))
+            return _forked(asked, arguments, env, log, kept=False)
         finally:
             take_orphans(still=False)
 
@@ -115,16 +170,35 @@ class Nursery:
         )
 
 
-def _tell(to: socket.socket, arguments: list[str], env: Mapping[str, str], log: int) -> None:
-    given = {"arguments": arguments, "env": dict(env), "folder": os.getcwd()}
+def _forked(
+    nursery: socket.socket, arguments: list[str], env: Mapping[str, str], log: int, *, kept: bool
+) -> int:
+    """The number of a zygote that a nursery has forked.
+
+    Args:
+        kept: it is the nursery's own child; else whoever has forked it has ended by then.
+    """
+    reads, writes = os.pipe()  # of its own: several processes may ask
+    _tell(nursery, arguments, env, log, writes, kept=kept)
+    os.close(writes)
+    with open(reads, "rb", buffering=0) as told:
+        return int(told.read(_NUMBER))
+
+
+def _tell(
+    to: socket.socket, arguments: list[str], env: Mapping[str, str], *more: int, kept: bool = False
+) -> None:
+    """`more`: descriptors beside the one of its control socket: its log; who is to be told."""
+    given = {"arguments": arguments, "env": dict(env), "folder": os.getcwd(), "kept": kept}
+    given["parts"] = parts_of_torch()
     message = json.dumps(given).encode()
-    socket.send_fds(to, [message], [int(arguments[0]), log])
+    socket.send_fds(to, [message], [int(arguments[0]), *more])
 
 
-def _heard(asks: socket.socket) -> tuple[dict[str, Any], int, int] | None:
-    """What a zygote is to be told, and its descriptors: of its control socket and its log."""
-    message, descriptors, _, _ = socket.recv_fds(asks, _MOST, 2)
-    return (json.loads(message), *descriptors) if message else None
+def _heard(asks: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """What a zygote is to be told, and the descriptors of `_tell`."""
+    message, descriptors, _, _ = socket.recv_fds(asks, _MOST, 3)
+    return (json.loads(message), descriptors) if message else None
 
 
 def _become(given: dict[str, Any], control: int, log: int) -> None:
@@ -147,7 +221,8 @@ def _become(given: dict[str, Any], control: int, log: int) -> None:
     from tpcheck.ranks.zygote import Zygote
 
     os.set_inheritable(control, True)
-    Zygote(control, int(driver), folder).serve(imports)
+    parent = os.getppid() if given["kept"] else int(driver)
+    Zygote(control, parent, folder).serve(imports)
 
 
 def _mark(mark: str) -> None:
@@ -165,30 +240,34 @@ def _serve(asks: socket.socket) -> None:
     """A nursery: forks zygotes until nobody asks any more."""
     import gc
 
+    from tpcheck.process.guard import read_ahead
     from tpcheck.ranks.forker import preload
     from tpcheck.ranks.zygote import FIRST_USED, OF_CHECKS
 
     gc.disable()
     preload(["torch.distributed.tensor", "tpcheck.ranks.template", *OF_CHECKS, *FIRST_USED])
     while (asked := _heard(asks)) is not None:
-        reads, writes = os.pipe()
-        between = os.fork()
-        if not between:
-            own = os.fork()
-            if own:
-                os.write(writes, str(own).encode())
-                os._exit(0)
-            os.close(reads)
+        given, (control, log, told) = asked
+        preload(given["parts"])  # which each zygote would be told to load, a second of each
+        read_ahead()
+        pid = os.fork()
+        if not pid and not given["kept"] and (own := os.fork()):
+            os.write(told, str(own).encode())
+            os._exit(0)
+        if not pid:
             gc.enable()
             with contextlib.suppress(BaseException):
-                _become(*asked)
+                _become(given, control, log)
             os._exit(1)
-        os.close(writes)
-        os.waitpid(between, 0)
-        with open(reads, "rb") as told:
-            asks.send(told.read())
-        for descriptor in asked[1:]:
+        if given["kept"]:
+            os.write(told, str(pid).encode())
+        else:
+            os.waitpid(pid, 0)
+        for descriptor in (control, log, told):
             os.close(descriptor)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:  # those that it kept, and that have ended
+                pass
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ def widen(parameter: torch.Tensor) -> None:
     parameter.grad = held[: parameter.numel()].view_as(parameter)
 
 
-def test_the_twin_more_than_by_formula_is_seen(eight: Engine) -> None:
-    runner = Runner(check_of(False, Wider), eight)
+def test_the_twin_more_than_by_formula_is_seen(gloo: Engine) -> None:
+    runner = Runner(check_of(False, Wider), gloo)
     result = runner.run(Case(DIMS, dtype="bfloat16", mesh={"tp": 2}))
     wrong = {row.what for row in rows(2, False, result) if not row.same}
     assert wrong == {"gradients", "saved for backward"}

@@ -7,12 +7,10 @@ import pytest
 
 from tests.catalogue.torture import drivers
 
-#: One for each way in which it is kept apart; tests of `process/` have the rest.
+#: One for each place; tests of `process/` have each way in which it is kept apart.
 TRIED = (
-    ("a folder put on the path", "on import", False),
     ("a variable set, and a module loaded", "on import", True),
     ("a method of a class beside it", "in its reference", True),
-    ("a thread that does not end", "in its reference", True),
 )
 
 

@@ -23,12 +23,27 @@ from tpcheck.verdict import Verdict
 CHECKS = {check.title: check for check in collect([str(ROOT / "properties" / "_kernels")])}
 
 
-@pytest.mark.parametrize("name", CHECKS)
+#: Of those that differ by what is around the kernels one is in each run.
+BESIDE = {
+    "block_kernels_sp": "block_kernels",
+    "mlp_kernels_sp": "mlp_kernels",
+    "cross_entropy_kernels_upcast": "cross_entropy_kernels",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.sweep if n in BESIDE else ()) for n in CHECKS],
+)
 def test_a_kernel_passes(gloo: Engine, name: str) -> None:
     options = Options(examples=4, seed=7, dtypes=DTYPES, corpus=None)  # one in each dtype
     result = Search(CHECKS[name], gloo, options).run()
     assert result.verdict is Verdict.PASS, as_json.check(result)
     assert result.tp_degrees == ([1] if CHECKS[name].kernel else [2, 4])
+
+
+def test_what_stands_beside_another_has_one_in_each_run() -> None:
+    assert {*BESIDE} <= {*CHECKS} and {*BESIDE.values()} <= {*CHECKS} - {*BESIDE}
 
 
 # ---- compiled

@@ -155,18 +155,19 @@ def test_a_users_file_on_the_command_line(user: Path) -> None:
     assert "PASS    column" in done.stdout
 
 
-@pytest.mark.parametrize("workers", [pytest.param((), marks=pytest.mark.sweep), ("-n", "2")])
-def test_a_users_file_under_pytest(user: Path, workers: tuple[str, ...]) -> None:
-    done = run(user, "pytest", "-q", *workers, "my_checks.py")
+@pytest.mark.sweep  # each worker has an engine of its own
+def test_a_users_file_under_pytest_side_by_side(user: Path) -> None:
+    done = run(user, "pytest", "-q", "-n", "2", "my_checks.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
 
 
-def test_a_failure_is_one_section_without_a_traceback(user: Path) -> None:
+def test_under_pytest_a_failure_is_one_section_without_a_traceback(user: Path) -> None:
     broken = MY_CHECKS.replace("dist.all_reduce(g, group=ctx.group)", "pass")
-    (user / "work" / "broken_checks.py").write_text(broken)
-    done = run(user, "pytest", "-q", "broken_checks.py")
-    assert done.returncode == 1
+    (user / "work" / "broken_checks.py").write_text(broken.partition("def test_column_again")[0])
+    done = run(user, "pytest", "-q", "my_checks.py", "broken_checks.py")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 2 passed" in done.stdout
     assert "missing-all-reduce" in done.stdout
     assert "reproduce      tpcheck replay" in done.stdout
     assert "Traceback" not in done.stdout and "search.py" not in done.stdout

@@ -37,22 +37,20 @@ def lay_out(folder: Path) -> None:
 def run(command: Command, folder: Path) -> tuple[int, list[str]]:
     """A command's exit code, and what it prints."""
     program, *words = command.words
-    if program == "tpcheck":
+    if program in ("tpcheck", "pytest"):
         words = words if command.shown is not None else few(words)
-        code, text = commands.tpcheck(words, folder, patience=PATIENCE)
+        code, text = commands.tpcheck(words, folder, program=program, patience=PATIENCE)
         return code, _lines(text)
     done = subprocess.run(
-        [sys.executable, *(["-m", "pytest"] if program == "pytest" else []), *words],
-        stdout=subprocess.PIPE,
-        # libraries warn of what is not installed, and show how far they are
-        stderr=subprocess.PIPE if program == "python" else subprocess.STDOUT,
+        [sys.executable, *words],
+        capture_output=True,  # apart: libraries warn of what is not there, show how far they are
         text=True,
         cwd=folder,
         env=commands.environment(),
         timeout=PATIENCE,
     )
     printed = _lines(done.stdout)
-    if program == "python" and done.returncode:
+    if done.returncode:
         printed += done.stderr.splitlines()
     return done.returncode, printed
 

@@ -49,70 +49,66 @@ def test_float8_between_tp_and_fsdp_is_in_order(gloo: Engine) -> None:
     assert {m.kind for m in result.mismatches} == {"output", "input_grad", "param_grad"}  # rounded
 
 
-def shows(build: Any, steps: list[str]) -> Any:
-    """`build`, which fails where the model does not show these steps."""
+def shows(*each: tuple[Any, list[str]]) -> Any:
+    """A right candidate, which fails where one of the models does not show its steps."""
 
     def checked(case: Case, mesh: Any) -> nn.Module:
-        model = build(case, mesh)
-        found = order.applied(model, cut=CUT)
-        assert found == steps, found
+        for build, steps in each:
+            found = order.applied(build(case, mesh), cut=CUT)
+            assert found == steps, (build, found)
         return orders.right(case, mesh)
 
     return checked
 
 
-@pytest.mark.parametrize(
-    ("build", "steps"),
-    [
-        (orders.right, ["tp", "checkpointing", "fsdp"]),
-        (orders.right_float8, ["tp", "float8", "checkpointing", "fsdp"]),
-        (orders.fsdp1_then_tp, ["fsdp", "tp"]),
-        (orders.checkpointing_then_tp, ["checkpointing", "tp", "fsdp"]),
-        (orders.fsdp_then_checkpointing, ["tp", "fsdp", "checkpointing"]),
-        (orders.fsdp_then_float8, ["tp", "fsdp", "float8"]),
-    ],
-    ids=lambda x: getattr(x, "__name__", None),
+STEPS = (
+    (orders.right, ["tp", "checkpointing", "fsdp"]),
+    (orders.right_float8, ["tp", "float8", "checkpointing", "fsdp"]),
+    (orders.fsdp1_then_tp, ["fsdp", "tp"]),
+    (orders.checkpointing_then_tp, ["checkpointing", "tp", "fsdp"]),
+    (orders.fsdp_then_checkpointing, ["tp", "fsdp", "checkpointing"]),
+    (orders.fsdp_then_float8, ["tp", "fsdp", "float8"]),
 )
-def test_a_model_shows_the_order_of_its_steps(gloo: Engine, build: Any, steps: list[str]) -> None:
-    assert run(gloo, shows(build, steps))[1].verdict is Verdict.PASS
+
+
+def test_a_model_shows_the_order_of_its_steps(gloo: Engine) -> None:
+    found = run(gloo, shows(*STEPS))[1]
+    assert found.verdict is Verdict.PASS, found.mismatches
 
 
 def test_another_order_than_the_models_would_show(gloo: Engine) -> None:
-    wrong = shows(orders.right, ["fsdp", "checkpointing", "tp"])
+    wrong = shows((orders.right, ["fsdp", "checkpointing", "tp"]))
     assert run(gloo, wrong)[1].verdict is Verdict.FAIL
 
 
-def marks(build: Any, rows: set[str], **given: Any) -> Any:
-    """A candidate that builds a routed model, over the tp axis in place of an ep axis, and fails
-    where other rows than these are broken in it."""
+def marks(*each: tuple[Any, set[str], dict[str, Any]]) -> Any:
+    """A right candidate, which builds routed models over the tp axis in place of an ep axis, and
+    fails where other rows than these are broken in one."""
 
     def checked(case: Case, mesh: Any) -> nn.Module:
-        model = build(mesh["tp"], mesh["dp"])
-        found = {b.row for b in order.broken(model, cut=orders.CUT_BY_EP, **given)}
-        assert found == rows, found
+        for build, rows, given in each:
+            model = build(mesh["tp"], mesh["dp"])
+            found = {b.row for b in order.broken(model, cut=orders.CUT_BY_EP, **given)}
+            assert found == rows, (build, given, found)
         return orders.right(case, mesh)
 
     return checked
 
 
-@pytest.mark.parametrize(
-    ("build", "rows"),
-    [
-        (orders.experts_in_their_own_unit, set()),
-        (orders.experts_in_a_block_unit, {order.Row.EP_IN_A_BLOCK_UNIT}),
-        (orders.fsdp_then_ep, {order.Row.FSDP_BEFORE_EP}),
-    ],
-    ids=lambda x: getattr(x, "__name__", None),
-)
-def test_units_around_experts(gloo: Engine, build: Any, rows: set[str]) -> None:
-    assert run(gloo, marks(build, rows))[1].verdict is Verdict.PASS
-
-
-def test_routed_layers_on_a_mesh_with_stages_are_refused(gloo: Engine) -> None:
-    build = orders.experts_in_their_own_unit
-    staged = marks(build, {order.Row.MOE_WITH_PIPELINE}, mesh={"pp": 2, "ep": 2, "tp": 1})
-    assert run(gloo, staged)[1].verdict is Verdict.PASS
-    assert run(gloo, marks(build, set(), mesh={"pp": 1, "ep": 2}))[1].verdict is Verdict.PASS
+def test_units_around_experts_and_stages(gloo: Engine) -> None:
+    own = orders.experts_in_their_own_unit
+    staged = {"mesh": {"pp": 2, "ep": 2, "tp": 1}}
+    right = marks(
+        (own, set(), {}),
+        (orders.experts_in_a_block_unit, {order.Row.EP_IN_A_BLOCK_UNIT}, {}),
+        (orders.fsdp_then_ep, {order.Row.FSDP_BEFORE_EP}, {}),
+        (own, {order.Row.MOE_WITH_PIPELINE}, staged),
+        (own, set(), {"mesh": {"pp": 1, "ep": 2}}),
+    )
+    found = run(gloo, right)[1]
+    assert found.verdict is Verdict.PASS, found.mismatches
+    wrong = run(gloo, marks((own, set(), staged)))[1]
+    assert wrong.verdict is Verdict.FAIL, "the twin: the last rank says what it found"
 
 
 # ---- MoE + EP with per-block FSDP, end to end. The audit refuses it before anything runs; with the

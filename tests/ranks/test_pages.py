@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests import documents
+from tests.documents.blocks import blocks
 from tests.documents.following import followed
 
 #: Their commands take a quarter of a minute and more, and run in the sweep; what Python's blocks
 #: say is in each run, and that every command is one is `tests/unit/pages`' to see.
-LONG = {"docs/cli.md", "docs/checks.md", "docs/specs.md", "docs/training.md", "docs/fuzz.md"}
+LONG = {
+    *("docs/cli.md", "docs/checks.md", "docs/specs.md", "docs/training.md", "docs/fuzz.md"),
+    *("docs/init.md", "docs/kernels.md"),
+}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +31,13 @@ def test_a_page_runs_as_it_stands(
     assert followed(documents.pages()[page], tmp_path, monkeypatch) == []
 
 
-@pytest.mark.parametrize("page", sorted(LONG))
+def has_python(page: str) -> bool:
+    """Whether a block of it runs as it stands, beside those that are files."""
+    text = documents.pages()[page].read_text()
+    return any(block.language == "python" and not block.file for block in blocks(text))
+
+
+@pytest.mark.parametrize("page", filter(has_python, sorted(LONG)))
 def test_pythons_blocks_run_as_they_stand(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

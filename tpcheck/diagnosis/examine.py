@@ -220,8 +220,9 @@ def _kept(
     runner: Runner, posed: Posed, *, watch: Pass | None = None, follow: bool = False
 ) -> tuple[CaseResult, Dumps]:
     """The result of a case, and every rank's tensors."""
-    # after it the run's folder is there, whatever a candidate did to it
-    runner.engine.start(posed.case.world_size)
+    # after it the run's folder is there, whatever a candidate did to it, and new ranks have the
+    # candidate from a template: each would import its modules by itself
+    runner.engine.teach(runner.taught, posed.case.world_size)
     folder = Path(tempfile.mkdtemp(dir=runner.engine.folder))
     try:
         result = runner.execute(posed, dump=folder, watch=watch, follow=follow)

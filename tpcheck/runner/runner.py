@@ -61,7 +61,7 @@ class Runner:
                 "over nothing that can't be pickled"
             ) from None
         self._key = hashlib.sha256(blob).hexdigest()[:16]
-        self._taught = taught(self._key, blob)
+        self.taught = taught(self._key, blob)
         self.asked = Asked(check, engine.kind.device)
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)
@@ -173,7 +173,7 @@ class Runner:
         saver, posed = saving(self.check, posed, self.limit), resumed(self.check, posed)
         left = self.restore()
         ranks = max(p.case.world_size for p in (posed, saver or posed))
-        self.engine.teach(self._taught, ranks)
+        self.engine.teach(self.taught, ranks)
         allowed, plan = self.asked.of(posed.case, self.limit)
         with written(self.engine, posed.problems, own=others) as files:
             if saver is not None:
@@ -181,7 +181,7 @@ class Runner:
                 left += saved.left
                 if saved.verdict is not Verdict.PASS:
                     return replace(saved, case=posed.case, saving=saver.case, left=left)
-                self.engine.teach(self._taught, ranks)  # which may be new
+                self.engine.teach(self.taught, ranks)  # which may be new
             work = Work(
                 **of_case(posed, files),
                 checkpoint=str(files.checkpoint) if saver else "",
@@ -236,7 +236,7 @@ class Runner:
         Args:
             ranks: how many to start, where the next cases are likely to need no more.
         """
-        self.engine.renew(self._taught, ranks)
+        self.engine.renew(self.taught, ranks)
 
     def restore(self) -> list[Left]:
         """Puts back what the spec's own code has changed of this process since; returns what."""

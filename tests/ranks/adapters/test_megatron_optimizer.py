@@ -4,7 +4,6 @@ or not sent."""
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -50,15 +49,9 @@ class NotGathered(Distributed):
                     parameter.copy_(old)
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine("gloo", 4, preload=["megatron.core.models.gpt.gpt_model"]) as ready:
-        yield ready
-
-
 def searched(engine: Engine, name: str, optimizer: type[Distributed]) -> CheckResult:
     check = replace(CHECKS[name], optimizer=optimizer, overrides={})
-    options = Options(examples=6, seed=7, degrees=(1, 2), corpus=None)
+    options = Options(examples=2, seed=7, degrees=(1, 2), corpus=None)
     return Search(check, engine, options).run()
 
 

@@ -23,7 +23,7 @@ from tpcheck.vocabulary import Kind
 if importlib.util.find_spec("transformers") is None:
     pytest.skip("transformers is not installed", allow_module_level=True)
 
-OPTIONS = Options(examples=4, dtypes=("float64", "float32"), corpus=None, shrink_cases=0)
+OPTIONS = Options(examples=2, dtypes=("float64", "float32"), corpus=None, shrink_cases=0)
 CASE = Case(dims={"batch": 1, "seq": 2, "vocab": VOCAB}, mesh={"tp": 2})
 
 

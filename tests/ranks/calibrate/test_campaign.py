@@ -15,7 +15,8 @@ from properties.embedding import embedding
 from properties.linear import row_linear
 from tests import candidates
 from tpcheck import Case, Check, specs
-from tpcheck.calibrate.campaign import UNIT, Campaign
+from tpcheck.calibrate import campaign as of_campaigns
+from tpcheck.calibrate.campaign import Campaign
 from tpcheck.calibrate.state import Grid, State
 from tpcheck.cli import signals
 from tpcheck.engines.engine import Engine
@@ -25,9 +26,16 @@ from tpcheck.report import calibration
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.session import Session, open_session
 
+UNIT = 3  # cases in a row, in place of ten
+
 GRID = Grid(degrees=(1, 2), dtypes=("float32", "float16"))
 RIGHT = [row_linear.named("row_linear"), embedding.named("embedding")]
 WRONG = next(m for m in MUTANTS if m.name == "row_linear_averaged").check
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_campaigns, "UNIT", UNIT)
 
 
 def test_cases_are_spread_over_checks_degrees_and_dtypes(
@@ -158,7 +166,7 @@ def test_two_checks_of_one_name_are_refused(gloo: Engine, corpus: Corpus, tmp_pa
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tpcheck.cli.main import main
 
-    options = ["--cases", "5", "--tp", "2", "--dtype", "float16", "--json", "out.json"]
+    options = ["--cases", str(UNIT - 1), "--tp", "2", "--dtype", "float16", "--json", "out.json"]
     check = str(Path("properties/linear.py").resolve())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as left:

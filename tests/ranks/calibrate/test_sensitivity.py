@@ -118,6 +118,7 @@ def test_a_check_that_can_not_be_measured_is_told_and_the_others_are(
 
     without = Subject("without", "properties/linear.py::column_linear", ROW.dims)
     monkeypatch.setattr(sensitivity, "SUBJECTS", (without, ROW))
+    monkeypatch.setattr(sensitivity, "HIGHEST", round(math.log10(1e-16) * STEPS))
     out = tmp_path / "out.json"
     asked = ["--tp", "2", "--dtype", "float64", "--runs", "1", "--json", str(out)]
     with pytest.raises(SystemExit) as left:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, commands
 from tpcheck.engines.folder import SHARED
 
 CHECKS = """
@@ -35,26 +33,27 @@ def test_that_takes_long(tpcheck_engine):
 """
 
 
-def ended(number: int, *words: str, group: bool) -> int:
+def ended(number: int, program: str, *words: str, group: bool) -> int:
     """The exit code of a command that is sent a signal once it has printed a verdict; fails where
     it leaves something behind."""
-    command = [sys.executable, "-m", *words]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
-    while not (line := process.stdout.readline()).startswith("FAIL"):
-        assert line, "it ended by itself"
-    marks = {mark for pid in children(process.pid) if (mark := mark_of(pid))}
-    assert len(marks) == 1, marks
-    (os.killpg if group else os.kill)(process.pid, number)
-    process.communicate()
+    read, write = os.pipe()
+    process = commands.started(words, ROOT, program=program, out=write, leads=True)
+    os.close(write)
+    assert process.pid is not None
+    with open(read) as printed:
+        while not (line := printed.readline()).startswith("FAIL"):
+            assert line, "it ended by itself"
+        marks = {mark for pid in children(process.pid) if (mark := mark_of(pid))}
+        assert len(marks) == 1, marks
+        (os.killpg if group else os.kill)(process.pid, number)
+        printed.read()
+    code = commands.ended(process)
     deadline = time.monotonic() + 10
     mark = marks.pop()
     while time.monotonic() < deadline and (living(mark) or (SHARED / mark).exists()):
         time.sleep(0.05)
     assert living(mark) == [] and not (SHARED / mark).exists()
-    return process.returncode
+    return code
 
 
 def children(parent: int) -> list[int]:

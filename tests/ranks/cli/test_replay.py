@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import commands
 from tests.ranks.cli.commands import CHECKS, run
 
 
@@ -46,8 +45,7 @@ def test_a_saved_counterexample_is_replayed_first_and_forgotten_when_it_passes(
         .replace("return partial", "return super().sum_output(partial)")
     )
     (folder / "checks.py").write_text(source)
-    command = [sys.executable, "-m", "tpcheck", "verify", "checks.py::wrong", "--examples", "2"]
-    fixed = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    fixed = commands.ran(["verify", "checks.py::wrong", "--examples", "2"], folder)
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert not saved.exists()
 

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests import commands
 from tests.ranks.cli.commands import CHECKS, run
 from tpcheck.search.search import Search
 
@@ -41,8 +42,7 @@ def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixtur
     assert page == (folder / "r/again.html").read_text() and found["reproduce"] in page
 
     # a new process sees the same mismatch to the last bit
-    command = [sys.executable, "-m", "tpcheck", "replay", found["id"]]
-    again = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    again = commands.ran(["replay", found["id"]], folder)
     assert again.returncode == 1, again.stderr
     assert "identical to the saved evidence, to the last bit" in again.stdout
     assert f"  reproduce      {found['reproduce']}\n" in again.stdout
@@ -75,17 +75,21 @@ def test_github_is_told_of_what_does_not_pass_and_the_exit_code_stays(
 
 @pytest.mark.parametrize("shown", ["--json", "--junit"])
 def test_a_report_may_go_to_a_device_or_a_pipe(folder: Path, shown: str) -> None:
-    command = [sys.executable, "-m", "tpcheck", "verify", "checks.py::right", "--examples", "2"]
+    words = ["verify", "checks.py::right", "--examples", "2"]
     places = {"--json": "/dev/null", "--junit": "/dev/null", shown: "/dev/stdout"}
     options = [word for pair in places.items() for word in pair]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert ('"schema_version": 2' in done.stdout) == (shown == "--json")
-    assert ("<testsuites>" in done.stdout) == (shown == "--junit")
+    read, write = os.pipe()
+    process = commands.started([*words, *options], folder, out=write)
+    os.close(write)
+    with open(read) as pipe:
+        printed = pipe.read()
+    assert commands.ended(process) == 0
+    assert ('"schema_version": 2' in printed) == (shown == "--json")
+    assert ("<testsuites>" in printed) == (shown == "--junit")
     assert Path("/dev/null").is_char_device() and Path("/dev/stdout").is_symlink()
 
 
-WRONG = [sys.executable, "-m", "tpcheck", "verify", "checks.py::wrong", "--examples", "1"]
+WRONG = ["verify", "checks.py::wrong", "--examples", "1", "--tp", "2"]
 
 
 @pytest.mark.parametrize("stdout", ["reader gone", "/dev/full"])
@@ -97,11 +101,12 @@ def test_a_stdout_that_can_not_be_written_costs_neither_report_nor_exit_code(
     if stdout == "/dev/full":
         os.close(write)
         write = os.open(stdout, os.O_WRONLY)
-    command = [*WRONG, "--json", "r.json", "--junit", "/dev/full"]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=folder)
+    words = [*WRONG, "--json", "r.json", "--junit", "/dev/full"]
+    with open(folder / "said", "w") as err:
+        process = commands.started(words, folder, out=write, err=err.fileno())
     os.close(write)
-    said = done.stderr.splitlines()
-    assert done.returncode == 1
+    assert commands.ended(process) == 1
+    said = (folder / "said").read_text().splitlines()
     assert json.loads((folder / "r.json").read_text())["verdict"] == "FAIL"
     assert sum("can't write the report /dev/full: No space" in line for line in said) == 1
     full = [line for line in said if "can't write to stdout" in line]
@@ -183,7 +188,8 @@ def test_a_stdout_that_can_not_encode_loses_nothing(folder: Path) -> None:
     source = CHECKS.replace("return partial", "raise ValueError('\\u00dc \\x1b[31m [/x] \\udcff')")
     (folder / "checks.py").write_text(source)
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "LANG": "C"}
-    command = [*WRONG, "--json", "r.json", "--junit", "r.xml"]
+    # of its own: the interpreter makes the streams
+    command = [sys.executable, "-m", "tpcheck", *WRONG, "--json", "r.json", "--junit", "r.xml"]
     done = subprocess.run(command, capture_output=True, cwd=folder, env=environment)
     assert (done.returncode, done.stderr) == (1, b"")
     assert rb"ValueError: \xdc \x1b[31m [/x] \udcff" in done.stdout

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT, candidates
+from tests.spare import started_anew
 from tpcheck.check import Check
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import EngineUnavailable, InvalidArgument
@@ -49,7 +50,7 @@ def _loaded(mesh: object) -> set[str]:
 def test_ranks_are_forked_with_the_parts_of_torch_that_the_driver_has() -> None:
     import torch.distributed.pipelining  # noqa: F401 - as a file of candidates would
 
-    with Engine("gloo", 2) as engine:
+    with started_anew(), Engine("gloo", 2) as engine:
         loaded = engine.call(_loaded, mesh={"tp": 2})
     assert all("torch.distributed.pipelining" in modules for modules in loaded)
 
@@ -220,7 +221,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("state", ["idle", "busy"])
+@pytest.mark.parametrize("state", [pytest.param("idle", marks=pytest.mark.sweep), "busy"])
 def test_no_rank_outlives_a_driver_that_is_killed(state: str) -> None:
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, state], stdout=subprocess.PIPE, text=True, cwd=ROOT

@@ -39,9 +39,9 @@ def build_in_which_ranks_wait(case: Case, mesh: Any) -> Any:
     return RIGHT(case, mesh)
 
 
-def computes_for_a_second(case: Case, mesh: Any) -> Any:
+def computes_for_half_a_second(case: Case, mesh: Any) -> Any:
     module = RIGHT(case, mesh)
-    until = time.process_time() + 1.0
+    until = time.process_time() + 0.5
 
     def compute(*_: Any) -> None:
         while time.process_time() < until:
@@ -64,6 +64,13 @@ def computes_for_ever(case: Case, mesh: Any) -> Any:
 
 def check(build: Any) -> Check:
     return Check(candidates.check(candidates.Row).spec, build, name=build.__name__)
+
+
+def started(build: Any, engine: Engine) -> Runner:
+    """Of ranks that are up, and have the candidate: what is slow then is the case."""
+    runner = Runner(check(build), engine)
+    engine.teach(runner.taught)
+    return runner
 
 
 def counted(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -100,14 +107,18 @@ def test_the_time_of_a_case_begins_when_all_ranks_have_built() -> None:
 
 
 def test_waiting_for_a_processor_is_not_time_of_the_case() -> None:
-    with Engine("gloo", 2, time_limit=2) as engine, crowded.processors():
-        result = Runner(check(computes_for_a_second), engine).run(candidates.CASE)
+    with Engine("gloo", 2, time_limit=1.5) as engine:
+        runner = started(computes_for_half_a_second, engine)
+        with crowded.processors():
+            result = runner.run(candidates.CASE)
     assert result.verdict is Verdict.PASS, result
 
 
 def test_what_computes_for_ever_is_stopped_on_a_busy_machine() -> None:
-    with Engine("gloo", 2, time_limit=0.5) as engine, crowded.processors():
-        result = Runner(check(computes_for_ever), engine).run(candidates.CASE)
+    with Engine("gloo", 2, time_limit=0.5) as engine:
+        runner = started(computes_for_ever, engine)
+        with crowded.processors():
+            result = runner.run(candidates.CASE)
     assert {m.kind for m in result.causes} == {"hang"}
 
 

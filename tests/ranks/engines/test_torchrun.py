@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, commands
 from tests.commands import environment
+from tests.ranks.cli.test_deaths import children, mark_of
 
 CHECKS = """
 import os, signal
@@ -69,10 +71,6 @@ def port() -> int:
         return int(listening.getsockname()[1])
 
 
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "tpcheck", "verify", "checks.py", *words]
-
-
 def checks(file: Path) -> list[tuple[Any, ...]]:
     """Of each check all but its seconds and its engine."""
     found = []
@@ -90,22 +88,26 @@ def checks(file: Path) -> list[tuple[Any, ...]]:
     return found
 
 
-def test_they_say_what_gloos_do(folder: Path) -> None:
+def by_torchrun(folder: Path, words: list[str]) -> int:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    torchrun += [f"--master-port={port()}", *command(*ASKED)[1:], "--engine", "torchrun"]
-    torchrun += ["--json", "launched.json", "--corpus", "launched"]
+    torchrun += [f"--master-port={port()}", "-m", "tpcheck", *words]
     launched = subprocess.run(
         torchrun, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300
     )
-    alone = subprocess.run(
-        command(*ASKED, "--ranks", "2", "--json", "alone.json", "--corpus", "alone"),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert (launched.returncode, alone.returncode) == (1, 1), launched.stderr
+    return launched.returncode
+
+
+def as_slurm(folder: Path, words: list[str]) -> int:
+    return max(commands.ended(process, 300) for process in processes(folder, words))
+
+
+@pytest.mark.parametrize("launched", [as_slurm, pytest.param(by_torchrun, marks=pytest.mark.sweep)])
+def test_they_say_what_gloos_do(folder: Path, launched: Callable[[Path, list[str]], int]) -> None:
+    words = ["verify", "checks.py", *ASKED]
+    many = [*words, "--engine", "torchrun", "--json", "launched.json", "--corpus", "launched"]
+    assert launched(folder, many) == 1
+    one = [*words, "--ranks", "2", "--json", "alone.json", "--corpus", "alone"]
+    assert commands.ran(one, folder).returncode == 1
     found = checks(folder / "launched.json")
     assert found == checks(folder / "alone.json")
     assert [verdict for _, verdict, *_ in found] == ["PASS", "PASS", "FAIL", "FAIL", "FAIL", "PASS"]
@@ -113,21 +115,12 @@ def test_they_say_what_gloos_do(folder: Path) -> None:
     assert told["killed"][3] == [("crash", 1)] and told["gathers"][0] == "collective-mismatch"
 
 
-def processes(folder: Path, count: int) -> list[subprocess.Popen[str]]:
-    """As Slurm starts them: the store is rank 0's own."""
-    told = {"SLURM_NTASKS": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port())}
-    words = ["--engine", "torchrun", "--tp", "2", "--examples", "100000"]
-    words += ["--time-limit", "2", "--json", "report.json"]
+def processes(folder: Path, words: list[str]) -> list[ForkServerProcess]:
+    """Two, as Slurm starts them: the store is rank 0's own."""
+    told = {"SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port())}
     return [
-        subprocess.Popen(
-            [*command()[:-1], "checks.py::notes", "checks.py::right", *words],
-            cwd=folder,
-            env=environment() | told | {"SLURM_PROCID": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(count)
+        commands.started(words, folder, more=told | {"SLURM_PROCID": str(rank)})
+        for rank in range(2)
     ]
 
 
@@ -137,14 +130,17 @@ def runs_a_case(folder: Path, _: int) -> bool:
 
 def starts_a_rank(_: Path, process: int) -> bool:
     """Whether the process has asked for one: it has begun what ranks are forked from."""
-    return bool(Path(f"/proc/{process}/task/{process}/children").read_text())
+    return any(map(mark_of, children(process)))
 
 
 @pytest.mark.parametrize("moment", [runs_a_case, starts_a_rank])
 def test_a_process_that_is_gone_leaves_the_rest_unknown(
     folder: Path, moment: Callable[[Path, int], bool]
 ) -> None:
-    first, second = processes(folder, 2)
+    words = ["verify", "checks.py::notes", "checks.py::right", "--engine", "torchrun", "--tp", "2"]
+    words += ["--examples", "100000", "--time-limit", "2", "--json", "report.json"]
+    first, second = processes(folder, words)
+    assert second.pid is not None
     try:
         kept = folder / ".tpcheck"
         deadline = time.monotonic() + 300
@@ -152,8 +148,7 @@ def test_a_process_that_is_gone_leaves_the_rest_unknown(
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.kill(second.pid, signal.SIGSTOP)  # as a machine that is cut off
-        said, _ = first.communicate(timeout=300)
-        assert first.returncode == 3, said
+        assert commands.ended(first, 300) == 3
         assert not list(kept.glob("corpus/*.json"))
         report = json.loads((folder / "report.json").read_text())
         told = [(check["verdict"], check["reason"]) for check in report["checks"]]
@@ -162,27 +157,18 @@ def test_a_process_that_is_gone_leaves_the_rest_unknown(
     finally:
         for process in (first, second):
             process.kill()
-            process.communicate()
+            process.join()
 
 
 def test_a_launcher_that_is_not_told_of_is_refused(folder: Path) -> None:
     told = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "0"}
-    done = subprocess.run(
-        command(), cwd=folder, env=environment() | told, capture_output=True, text=True, timeout=60
-    )
+    done = commands.ran(["verify", "checks.py"], folder, told)
     assert done.returncode == 2
     assert "give --engine torchrun" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_without_a_launcher_it_is_refused(folder: Path) -> None:
-    done = subprocess.run(
-        command("--engine", "torchrun"),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = commands.ran(["verify", "checks.py", "--engine", "torchrun"], folder)
     assert done.returncode == 2
     assert "needs a launcher" in done.stderr and len(done.stderr.splitlines()) == 1
     assert str(ROOT) not in done.stderr

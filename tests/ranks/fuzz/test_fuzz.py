@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from tests import commands
@@ -40,7 +38,7 @@ def test_the_wrong_one_is_found_once_and_made_smaller_and_a_later_run_goes_on(
 def test_two_checks_of_one_name_are_told_apart(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     (folder / "more.py").write_text((folder / "kernels.py").read_text())
-    code, text, report = fuzz(folder, "more.py", "--turns", "6")
+    code, text, report = fuzz(folder, "more.py", "--turns", "4")
     assert code == 1, text
     assert {row["title"] for row in report["checks"]} >= {"wrong (more.py::wrong)"}
     for found in report["findings"]:
@@ -51,17 +49,11 @@ def test_what_is_found_outlives_a_kill(tmp_path: Path) -> None:
     """Killed as soon as the corpus has it: it may not be in the state yet."""
     folder = folder_of(tmp_path)
     words = ["fuzz", "kernels.py::wrong", "--jobs", "1", "--turns", "50"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tpcheck", *words],
-        cwd=folder,
-        env=commands.environment(),
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = commands.started(words, folder, leads=True)
     while not (before := ids(folder)):
-        assert process.poll() is None, "it ended by itself"
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        assert process.exitcode is None, "it ended by itself"
+    os.killpg(process.pid or 0, signal.SIGKILL)
+    assert commands.ended(process) == -signal.SIGKILL
     code, text, report = fuzz(folder, "--turns", "1")
     assert code == 1, text
     assert {found["check"] for found in report["findings"]} == {"kernels.py::wrong"}

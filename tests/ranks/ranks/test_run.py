@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +14,7 @@ from torch import Tensor, nn
 from fixtures.compositions import moe, routed
 from fixtures.mutants.exchanges import EveryExpertEverywhere
 from fixtures.parallel.linear import ColumnLinear
-from tests import ROOT
+from tests import commands
 from tests.candidates import linear
 from tpcheck import Case, Check, Layout, Replicate, Spec, specs
 from tpcheck.engines.engine import Engine
@@ -154,11 +151,7 @@ except tpcheck.CheckFailed as error:
 def test_a_script_that_verifies_when_imported_starts_no_ranks_in_ranks(tmp_path: Path) -> None:
     """Each rank imports the file; an engine in each, and so on, would never end."""
     (tmp_path / "script.py").write_text(SCRIPT)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tpcheck", "verify", "script.py", "--examples", "4"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
+    done = commands.ran(["verify", "script.py", "--examples", "4"], tmp_path)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "can't be started inside a rank" in done.stderr
     assert "Traceback" not in done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, commands
 from tests.ranks.cli.commands import complaint, run
 from tests.ranks.script.candidates import KERNELS, MODELS
 from tpcheck.search.corpus import Corpus
@@ -34,12 +34,17 @@ def nothing_is_tpchecks():
 """
 
 #: Scripts one after the other, each in a process of its own, forked from one that has loaded torch:
-#: the first before, and the others after that has loaded Triton, seconds of each else.
+#: the first before, and the others after that has loaded Triton, seconds of each else. `+FILE`:
+#: from here on the candidates of that file are right.
 EACH = """
-import os, runpy, sys, torch
+import os, pathlib, runpy, sys, torch
 
 assert "triton" not in sys.modules  # a script says first that it is to interpret
 for path in sys.argv[1:]:
+    if path[0] == "+":
+        file = pathlib.Path(path[1:])
+        file.write_text(file.read_text().replace("FIXED = False", "FIXED = True"))
+        continue
     if path != sys.argv[1] and "triton" not in sys.modules:
         os.environ["TRITON_INTERPRET"] = "1"
         import triton.language
@@ -84,6 +89,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "sitecustomize.py").write_text(ALONE)
     (tmp_path / "each.py").write_text(EACH)
+    (tmp_path / "together.py").write_text(TOGETHER)
     (tmp_path / "kernels.py").write_text(KERNELS)
     (tmp_path / "models.py").write_text(MODELS)
     monkeypatch.chdir(tmp_path)
@@ -91,11 +97,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fail(file: str, *checks: str) -> None:
     """Runs checks, each of which fails."""
-    command = [sys.executable, "-m", "tpcheck", "verify", *(f"{file}::{name}" for name in checks)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    options = ["--examples", "16", "--tp", "2"]
-    done = subprocess.run([*command, *options], env=environment, capture_output=True)
-    told = done.stdout.decode()
+    words = ["verify", *(f"{file}::{name}" for name in checks), "--examples", "16", "--tp", "2"]
+    _, told = commands.tpcheck(words, Path.cwd())
     assert len(re.findall(r"^FAIL  +[a-z_]+ .* cases?  ", told, re.MULTILINE)) == len(checks), told
 
 
@@ -147,14 +150,34 @@ def test_scripts_of_kernels_show_the_fault_until_it_is_fixed(
 ) -> None:
     fail("kernels.py", *checks)
     paths = [script("kernels.py", check, capsys) for check in checks]
-    _, told = shown("each.py", *paths)
+    _, told = shown("each.py", *paths, "+kernels.py", *paths)
     each = re.split(r"^exit (.*)\n", told, flags=re.MULTILINE)
-    assert each[1::2] == ["1"] * len(paths), told
+    assert each[1::2] == ["1"] * len(paths) + ["0"] * len(paths), told
     for said, check in zip(each[::2], checks, strict=False):
         assert "WRONG" in said and re.search(OF_KERNELS[check], said), said
-    _, told = shown_when_fixed("kernels.py", "each.py", *paths)
-    assert told.count("the fault does not show\nexit 0\n") == len(paths), told
+    fixed = each[2 * len(paths) :: 2]
+    assert all(said.endswith("the fault does not show\n") for said in fixed[:-1]), told
 
+
+#: Two ranks of one script, as torchrun has them, forked from a process that has loaded torch.
+TOGETHER = """
+import os, runpy, socket, sys, torch
+
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = str(free.getsockname()[1])
+sys.argv.pop(0)
+for rank in "01":
+    if os.fork() == 0:
+        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"}
+        os.environ.update(own, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as end:
+            os._exit(end.code)
+        os._exit(99)
+sys.exit(max(os.waitstatus_to_exitcode(os.wait()[1]) for _ in "01"))
+"""
 
 OF_MODELS = {
     "loaded": r"WRONG: output output on rank 0 \[.*\]: expected .* got",
@@ -177,10 +200,11 @@ def test_scripts_of_models_show_the_fault_until_it_is_fixed(
         path = script("models.py", check, capsys)
         status, told = shown(path)
         assert status == 1 and re.search(says, told), told
-        status, told = shown_when_fixed("models.py", path)
+        status, told = shown_when_fixed("models.py", "together.py", path)
         assert status == 0 and "the fault does not show" in told, told
 
 
+@pytest.mark.sweep  # four more processes load torch
 def test_torchrun_runs_the_script_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     fail("models.py", "row")
     path = script("models.py", "row", capsys)

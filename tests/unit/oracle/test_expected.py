@@ -134,8 +134,14 @@ def sigmas(posed: Posed) -> list[Tensor]:
     return [t.spread.sigma for problem in posed.problems for t in problem.targets]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("shared", [False, True])
+#: Each dtype, and gradients that are shared or not, once.
+SHARED = [("float32", False), ("float64", True)]
+SHARED += [
+    pytest.param(*one, marks=pytest.mark.sweep) for one in (("float64", False), ("float32", True))
+]
+
+
+@pytest.mark.parametrize(("dtype", "shared"), SHARED)
 def test_closer_bounds_are_those_of_a_case_that_was_posed_so_closely(
     dtype: str, shared: bool
 ) -> None:
