@@ -43,6 +43,10 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # what Triton's extension finds alive at the end it calls leaked
+
+
 # What candidates import, loaded before ranks are forked: after each crash that a test is about,
 # new ranks would load it again, seconds each.
 HEAVY = (
