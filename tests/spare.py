@@ -250,20 +250,21 @@ def _serve(asks: socket.socket) -> None:
         given, (control, log, told) = asked
         preload(given["parts"])  # which each zygote would be told to load, a second of each
         read_ahead()
-        pid = os.fork()
+        reads, writes = os.pipe()
+        pid = between = os.fork()
         if not pid and not given["kept"] and (own := os.fork()):
-            os.write(told, str(own).encode())
+            os.write(writes, str(own).encode())
             os._exit(0)
         if not pid:
             gc.enable()
             with contextlib.suppress(BaseException):
                 _become(given, control, log)
             os._exit(1)
-        if given["kept"]:
-            os.write(told, str(pid).encode())
-        else:
-            os.waitpid(pid, 0)
-        for descriptor in (control, log, told):
+        if not given["kept"]:
+            os.waitpid(between, 0)  # whoever asks takes orphans until it is answered
+            pid = int(os.read(reads, _NUMBER))
+        os.write(told, str(pid).encode())
+        for descriptor in (control, log, told, reads, writes):
             os.close(descriptor)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # those that it kept, and that have ended
