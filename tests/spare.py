@@ -260,11 +260,14 @@ def _serve(asks: socket.socket) -> None:
             with contextlib.suppress(BaseException):
                 _become(given, control, log)
             os._exit(1)
+        os.close(writes)
+        with open(reads, "rb") as orphan:
+            number = orphan.read()  # to its end: it has become what was asked for
         if not given["kept"]:
             os.waitpid(between, 0)  # whoever asks takes orphans until it is answered
-            pid = int(os.read(reads, _NUMBER))
+            pid = int(number)
         os.write(told, str(pid).encode())
-        for descriptor in (control, log, told, reads, writes):
+        for descriptor in (control, log, told):
             os.close(descriptor)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # those that it kept, and that have ended
