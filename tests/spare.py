@@ -250,19 +250,23 @@ def _serve(asks: socket.socket) -> None:
         given, (control, log, told) = asked
         preload(given["parts"])  # which each zygote would be told to load, a second of each
         read_ahead()
-        pid = os.fork()
+        reads, writes = os.pipe()
+        pid = between = os.fork()
         if not pid and not given["kept"] and (own := os.fork()):
-            os.write(told, str(own).encode())
+            os.write(writes, str(own).encode())
             os._exit(0)
         if not pid:
             gc.enable()
             with contextlib.suppress(BaseException):
                 _become(given, control, log)
             os._exit(1)
-        if given["kept"]:
-            os.write(told, str(pid).encode())
-        else:
-            os.waitpid(pid, 0)
+        os.close(writes)
+        with open(reads, "rb") as orphan:
+            number = orphan.read()  # to its end: it has become what was asked for
+        if not given["kept"]:
+            os.waitpid(between, 0)  # whoever asks takes orphans until it is answered
+            pid = int(number)
+        os.write(told, str(pid).encode())
         for descriptor in (control, log, told):
             os.close(descriptor)
         with contextlib.suppress(ChildProcessError):

@@ -37,7 +37,7 @@ def has_python(page: str) -> bool:
     return any(block.language == "python" and not block.file for block in blocks(text))
 
 
-@pytest.mark.parametrize("page", filter(has_python, sorted(LONG)))
+@pytest.mark.parametrize("page", [page for page in sorted(LONG) if has_python(page)])
 def test_pythons_blocks_run_as_they_stand(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
