@@ -140,6 +140,7 @@ class Nursery:
     def started(self) -> socket.socket:
         if self._process is None:
             self._process = self._started()
+            self._theirs.close()  # nobody waits for the answer of one that has died
         return self._mine
 
     def zygote(self, arguments: list[str], env: Mapping[str, str], log: int) -> int:
