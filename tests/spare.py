@@ -25,6 +25,9 @@ from tpcheck.process.lineage import die_with, take_orphans
 from tpcheck.process.loaded import parts_of_torch
 from tpcheck.protocol.leftovers import INSIDE
 
+#: What a nursery has, whatever the test has that it is started in.
+ALIKE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TRITON_INTERPRET": "1"}
+
 #: Bytes of a message, at most: the environment and the paths that a zygote is given.
 _MOST = 1 << 20
 #: Of a process's number.
@@ -167,7 +170,7 @@ class Nursery:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, **ALIKE},
         )
 
 
@@ -241,14 +244,28 @@ def _serve(asks: socket.socket) -> None:
     """A nursery: forks zygotes until nobody asks any more."""
     import gc
 
-    from tpcheck.process.guard import read_ahead
     from tpcheck.ranks.forker import preload
     from tpcheck.ranks.zygote import FIRST_USED, OF_CHECKS
 
     gc.disable()
     preload(["torch.distributed.tensor", "tpcheck.ranks.template", *OF_CHECKS, *FIRST_USED])
     while (asked := _heard(asks)) is not None:
-        given, (control, log, told) = asked
+        with contextlib.suppress(OSError, ValueError):  # whoever asked has ended meanwhile
+            _fork(*asked)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:  # those that it kept, and that have ended
+                pass
+
+
+def _fork(given: dict[str, Any], descriptors: list[int]) -> None:
+    """A nursery's zygote, whose number whoever asked is told."""
+    import gc
+
+    from tpcheck.process.guard import read_ahead
+    from tpcheck.ranks.forker import preload
+
+    control, log, told = descriptors
+    try:
         preload(given["parts"])  # which each zygote would be told to load, a second of each
         read_ahead()
         reads, writes = os.pipe()
@@ -268,11 +285,9 @@ def _serve(asks: socket.socket) -> None:
             os.waitpid(between, 0)  # whoever asks takes orphans until it is answered
             pid = int(number)
         os.write(told, str(pid).encode())
-        for descriptor in (control, log, told):
+    finally:
+        for descriptor in descriptors:
             os.close(descriptor)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:  # those that it kept, and that have ended
-                pass
 
 
 if __name__ == "__main__":

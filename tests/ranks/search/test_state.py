@@ -15,9 +15,9 @@ import torch.distributed as dist
 from fixtures.parallel.linear import RowLinear
 from tests import candidates
 from tpcheck.case import Case
-from tpcheck.diagnosis import examine
 from tpcheck.engines.engine import Engine
 from tpcheck.report import as_json, text
+from tpcheck.runner.posing import FirstSteps
 from tpcheck.runner.runner import Runner
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
@@ -92,7 +92,7 @@ def test_a_failure_that_can_not_be_examined_is_run_again_as_it_is(
     def raises(*_: object, **__: object) -> NoReturn:
         raise RuntimeError("examining")
 
-    monkeypatch.setattr(examine, "pose", raises)
+    monkeypatch.setattr(FirstSteps, "watched", raises)
     assert run(Counts, gloo).verdict is Verdict.PASS
     assert run(WrongWhereWide, gloo).verdict is Verdict.FAIL
 
