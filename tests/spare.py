@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import select
@@ -242,8 +243,6 @@ def _mark(mark: str) -> None:
 
 def _serve(asks: socket.socket) -> None:
     """A nursery: forks zygotes until nobody asks any more."""
-    import gc
-
     from tpcheck.ranks.forker import preload
     from tpcheck.ranks.zygote import FIRST_USED, OF_CHECKS
 
@@ -259,8 +258,6 @@ def _serve(asks: socket.socket) -> None:
 
 def _fork(given: dict[str, Any], descriptors: list[int]) -> None:
     """A nursery's zygote, whose number whoever asked is told."""
-    import gc
-
     from tpcheck.process.guard import read_ahead
     from tpcheck.ranks.forker import preload
 

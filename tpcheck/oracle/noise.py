@@ -126,8 +126,8 @@ class Noise:
         return self._off(self._walked(passes, self.module, noise), noise)
 
     def _each(self, batches: Sequence[Batch]) -> list[list[Run]]:
-        alone = [partial(self._alone, batch) for batch in batches]
         if batches and self._numbers * max(b.count for b in batches) <= MOST_NUMBERS:
+            alone = [partial(self._alone, batch) for batch in batches]
             made = [partial(self._made, batch) for batch in batches]
             # in other processes: operators may not survive tensors that are none of torch's own
             return over_cores(made, _packed, self._unpacked, least=1, instead=alone)

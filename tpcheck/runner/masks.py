@@ -50,8 +50,7 @@ def require_masks(check: Check, kind: engines.Kind, posed: Posed) -> None:
 def uncoordinated(posed: Posed, reports: Sequence[RankReport]) -> list[Mismatch]:
     """Of each mask: ranks with the same elements that drew different ones, and ranks with different
     elements that drew the same."""
-    drawn = {report.rank: report.drawn for report in reports}
-    names = [name for name in reports[0].drawn if _alike(name, drawn)] if reports else []
+    drawn, names = _alike_in(reports)
     found = [_mismatch(name, d) for name in names for d in _differ(posed, name, drawn)]
     for of_one in _of_lines(names, reports):
         alone = [[name] for name in of_one]
@@ -64,16 +63,19 @@ def uncoordinated(posed: Posed, reports: Sequence[RankReport]) -> list[Mismatch]
 def telling(case: Case, reports: Sequence[RankReport]) -> dict[str, float]:
     """Line that draws masks of which ranks have different parts → the bits of one rank's part by
     which that may be seen, at most."""
-    drawn = {report.rank: report.drawn for report in reports}
-    names = [name for name in reports[0].drawn if _alike(name, drawn)] if reports else []
+    drawn, names = _alike_in(reports)
     found: dict[str, float] = {}
     for of_one in _of_lines(names, reports):
         line = reports[0].drawn[of_one[0]].where
-        for one, other in combinations(drawn, 2):
-            if apart := [n for n in of_one if _apart(case, drawn[one][n].entry, one, other)]:
-                bits = sum(drawn[one][n].tells for n in apart)
-                found[line] = max(found.get(line, 0.0), bits)
+        for _, bits in _parts(case, of_one, drawn):
+            found[line] = max(found.get(line, 0.0), bits)
     return found
+
+
+def _alike_in(reports: Sequence[RankReport]) -> tuple[Drawn, list[str]]:
+    """All masks, and the names of those that can be compared."""
+    drawn = {report.rank: report.drawn for report in reports}
+    return drawn, [name for name in reports[0].drawn if _alike(name, drawn)] if reports else []
 
 
 def _of_lines(names: Sequence[str], reports: Sequence[RankReport]) -> Sequence[list[str]]:
@@ -112,14 +114,23 @@ def _differ(posed: Posed, name: str, drawn: Drawn) -> Iterator[MasksDiffer]:
 def _agree(case: Case, names: Sequence[str], drawn: Drawn) -> Iterator[MasksAgree]:
     """The first two ranks that have different parts, and drew the same masks for them: in so many
     of those that one line of one module draws that it is no chance."""
-    for one, other in combinations(drawn, 2):
-        apart = [n for n in names if _apart(case, drawn[one][n].entry, one, other)]
-        bits = sum(drawn[one][n].tells for n in apart)
+    for (one, other, apart), bits in _parts(case, names, drawn):
         same = all(drawn[one][n].bits == drawn[other][n].bits for n in apart)
         if same and bits >= TELLING:
             at = drawn[one][apart[0]]
             yield MasksAgree((one, other), _split(case, at.entry), at.where, at.module)
             return
+
+
+def _parts(
+    case: Case, names: Sequence[str], drawn: Drawn
+) -> Iterator[tuple[tuple[int, int, list[str]], float]]:
+    """Two ranks that have different parts of some of these masks, these, and how many bits of the
+    first rank's they are."""
+    for one, other in combinations(drawn, 2):
+        apart = [n for n in names if _apart(case, drawn[one][n].entry, one, other)]
+        if apart:
+            yield (one, other, apart), sum(drawn[one][n].tells for n in apart)
 
 
 def _repeated(case: Case, drawn: Drawn) -> Iterator[Mismatch]:

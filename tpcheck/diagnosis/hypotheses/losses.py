@@ -89,12 +89,10 @@ def _scaled(local: Local, off: Mapping[int, Tensor], statistic: Statistic) -> Ma
         sign = WEIGHED[statistic]
         may_be = not sign or 0 < sign * weight < 1
         return {r: weight * may_be * one for r, one in off.items()}
-    match statistic:
-        case Statistic.LARGEST:
-            common = (gaps - apart).mean(0)
-            return {r: one + common for r, one in off.items()}
-        case _:
-            return off
+    if statistic is Statistic.LARGEST:
+        common = (gaps - apart).mean(0)
+        return {r: one + common for r, one in off.items()}
+    return off
 
 
 def _explained(local: Local, off: Mapping[int, Tensor]) -> bool:
