@@ -22,7 +22,10 @@ def softmax(how: Arithmetic, op: Operation) -> Found:
     out, dim = op.out, op.args[1]
     x, y = op.args[0].double(), out.double()
     count = out.shape[dim] if out.ndim else 1
-    each = how.rounded(out) + count * (how.v(out) * y) ** 2 / 3
+    top = _finite(x.amax(dim, keepdim=True))
+    # exp(x − max) as 2^((x − max)·log₂ e), whose exponent rounds (`bounds/exponential.py`)
+    steps = count + (x - top).nan_to_num(0.0, 0.0, 0.0) ** 2
+    each = how.rounded(out) + steps * (how.v(out) * y) ** 2 / 3
     if not out.ndim:
         return each
     # flash attention stores log Σ exp, and its backward computes exp(x − log Σ exp) anew: what was

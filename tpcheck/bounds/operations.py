@@ -17,6 +17,7 @@ derivation and the measurements.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ from tpcheck.bounds.arithmetic import (
     results,
 )
 from tpcheck.bounds.derivatives import derives, lost
+from tpcheck.bounds.exponential import of_exponent
 from tpcheck.bounds.gathered import linear_in_each
 from tpcheck.bounds.measured import measured
 
@@ -125,6 +127,9 @@ def _elementwise_of(how: Arithmetic, op: Operation, out: Any) -> Found:
     if derives(op):
         variance = variance + lost(how, op, out)
         size = torch.maximum(size, op.args[0].double().abs())
+    if (exponent := of_exponent(op, out)) is not None:
+        variance = variance + (how.v(out) * exponent) ** 2 / 3
+        size = torch.maximum(size, exponent / math.sqrt(3.0))  # equal numbers have equal ones
     if op.name == "erf":  # of torch's vectorised one the error is one of 1, not of the result
         variance = variance + (2 * how.v(out)) ** 2
     if op.name not in _APPROXIMATED:

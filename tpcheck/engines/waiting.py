@@ -11,6 +11,7 @@ from tpcheck.comms.board import Board
 from tpcheck.engines.hosts import Host, stacks, watch
 from tpcheck.engines.standstill import Standstill
 from tpcheck.evidence import Died, Raised, Scene, Stuck
+from tpcheck.kernels import sanitizer
 from tpcheck.process.delays import Delay
 from tpcheck.protocol.messages import Ended, RankReport, Work
 from tpcheck.verdict import Mismatch
@@ -74,6 +75,7 @@ class Collection:
         self._since_failed: Standstill | None = None
         self._since_gone: Standstill | None = None
         self._still: tuple[tuple[int, ...], float] = ((), 0.0)
+        sanitizer.begin()
 
     def outcomes(self) -> list[RankReport | Mismatch]:
         """One per rank, whatever happened to it."""
@@ -150,7 +152,8 @@ class Collection:
                 self.dead.add(rank)
                 scene = Scene(last=self._last(rank))
                 died = Died(status, host.log_tail()[-2000:], scene, lost)
-                self.found[rank] = Mismatch("rank", Kind.CRASH, rank, detail=died)
+                crashed = Mismatch("rank", Kind.CRASH, rank, detail=died)
+                self.found[rank] = _outside_of_memory(rank, scene) or crashed
 
     def _last(self, rank: int) -> tuple[str, ...]:
         return tuple(post.text for post in self.board.last(rank, self.work.epoch))
@@ -239,6 +242,13 @@ class Collection:
             stuck = replace(impasse, absent=tuple(self._absent(rank)), scene=scene)
             self.dead.add(rank)
             self.found[rank] = Mismatch("rank", kind, rank, detail=stuck)
+
+
+def _outside_of_memory(rank: int, scene: Scene) -> Mismatch | None:
+    """What a rank that has ended was ended by, where that was seen: a watchdog of NCCL may end the
+    process before it can say so itself."""
+    found = sanitizer.stray(wait=sanitizer.SOON)
+    return None if found is None else sanitizer.told(found, rank, scene)
 
 
 def _unlike(

@@ -1,6 +1,6 @@
 """What NVIDIA's compute-sanitizer sees of compiled kernels: `TPCHECK_SANITIZER=memcheck`
 (`protocol/sanitized.py`). One case runs at a time there, so that what its log says since a case
-began is said of that case, by each of its ranks.
+began is said of that case, by each of its ranks, and by the driver of a rank that it has ended.
 
 Its lines: "Compute Sanitizer" of CUDA's documentation, "Memcheck Tool", and as 2025.3 wrote them.
 """
@@ -11,11 +11,13 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from tpcheck.evidence import Stray
+from tpcheck.evidence import Scene, Stray
 from tpcheck.protocol.sanitized import LOG
-from tpcheck.vocabulary import Access
+from tpcheck.verdict import Mismatch
+from tpcheck.vocabulary import Access, Kind
 
 #: Seconds in which the log has what ended a kernel: it is written by another process.
 SOON = 3.0
@@ -56,6 +58,11 @@ def stray(*, wait: float = 0.0) -> Stray | None:
             break
         time.sleep(0.05)
     return None
+
+
+def told(stray: Stray, rank: int, at: Scene) -> Mismatch:
+    """An access as evidence of a rank."""
+    return Mismatch(stray.kernel, Kind.MEMORY, rank, detail=replace(stray, scene=at))
 
 
 def _log() -> str:

@@ -94,7 +94,7 @@ class Discipline:
         self,
         first: Tensors,
         gradients: Tensors,
-        inputs: dict[str, Tensor],
+        fresh: Callable[[], dict[str, Tensor]],
         seeds: Callable[[], Tensors],
         *,
         others: int = 1,
@@ -104,13 +104,13 @@ class Discipline:
 
         Args:
             first, gradients: what the call gave, and what backward left.
-            inputs: fresh ones of the same numbers.
-            seeds: makes cotangents, by the outputs' names: laid out in memory as the first ones,
-                since sums may depend on that.
+            fresh: makes inputs of the same numbers.
+            seeds: makes cotangents, by the outputs' names. Both are laid out in memory as the first
+                ones, since sums may depend on that.
             others: how many calls on other numbers follow, of which none may write into the first
                 outputs.
         """
-        again = self.call(inputs)
+        again = self.call(inputs := fresh())
         self._compare(Habit.NOT_REPEATED, first, again)
         kept = Kept(first)
         with torch.no_grad(), contextlib.suppress(Exception):  # other numbers may not be allowed
@@ -121,20 +121,17 @@ class Discipline:
         if not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds):
             self._shared(gradients, inputs, seeds)
         if others > 1:
-            self._changed_in_place(inputs)
+            self._changed_in_place(inputs, fresh())
 
-    def _changed_in_place(self, inputs: Tensors) -> None:
-        """The same tensors with other numbers, as parameters are after an optimizer's step. Where
-        they are not contiguous, others could not be laid out alike."""
-        floats = [tensor for tensor in inputs.values() if tensor.is_floating_point()]
-        if not all(tensor.is_contiguous() for tensor in floats):
-            return
+    def _changed_in_place(self, inputs: Tensors, others: Tensors) -> None:
+        """The same tensors with other numbers, as parameters are after an optimizer's step, against
+        others that have these numbers, too."""
         with contextlib.suppress(Exception):  # other numbers may not be allowed
-            for tensor in floats:
-                tensor.detach().copy_(0.5 - tensor)
-            others = {
-                n: t.detach().clone().requires_grad_(t.requires_grad) for n, t in inputs.items()
-            }
+            for tensor in inputs.values():
+                if tensor.is_floating_point():
+                    tensor.detach().copy_(0.5 - tensor)
+            for name, tensor in others.items():
+                tensor.detach().copy_(inputs[name])
             given = self.call(inputs)
             self._compare(Habit.GOES_BY_ADDRESS, self.call(others), given)
 

@@ -103,7 +103,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         run.recorder.witnesses = frozenset()  # what runs again counts for nothing
         for each in kept:
             discipline.unchanged(*each)
-        fresh, upstream = _leaves(run, rules), partial(_seeds, run, function)
+        fresh, upstream = partial(_leaves, run, rules), partial(_seeds, run, function)
         others = 1 if run.case.seed % RINGS else OTHERS
         first = calls[0]
         discipline.repeated(first.outputs, first.gradients, fresh, upstream, others=others)

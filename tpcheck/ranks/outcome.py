@@ -60,12 +60,8 @@ def run_case(
 def _held(report: RankReport, stray: Stray | None) -> RankReport:
     """With what was seen of its kernels, which may have gone on."""
     if stray is not None:
-        report.mismatches.insert(0, _outside(stray, report.rank, Scene()))
+        report.mismatches.insert(0, sanitizer.told(stray, report.rank, Scene()))
     return report
-
-
-def _outside(stray: Stray, rank: int, at: Scene) -> Mismatch:
-    return Mismatch(stray.kernel, Kind.MEMORY, rank, detail=replace(stray, scene=at))
 
 
 def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:
@@ -74,7 +70,7 @@ def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:
     if (stopped := stopped_by(error, recorder.rank, at)) is not None:
         return stopped
     if isinstance(error, RuntimeError) and (found := sanitizer.stray(wait=sanitizer.SOON)):
-        return _outside(found, recorder.rank, at)
+        return sanitizer.told(found, recorder.rank, at)
     detail = Raised(
         type=frames.kind_of(error),
         text=frames.text_of(error).strip().split("\n")[0][:400],

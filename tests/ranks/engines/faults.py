@@ -51,6 +51,13 @@ def real_time_signal() -> None:
     time.sleep(FOREVER)
 
 
+def end_with_a_log(path: str, text: str) -> None:
+    """As a watchdog does, once a tool that watches kernels has written of one."""
+    with open(path, "a") as log:
+        log.write(text)
+    os.abort()
+
+
 def write_to_every_descriptor() -> None:
     for descriptor in _descriptors():
         with contextlib.suppress(OSError):

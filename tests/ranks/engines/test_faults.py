@@ -7,13 +7,16 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests import candidates
 from tests.ranks.engines import faults
+from tests.unit.kernels.test_sanitizer import READ
 from tpcheck.engines.engine import Engine
+from tpcheck.protocol.sanitized import LOG
 from tpcheck.report.as_json import detail
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import CaseResult, Verdict
@@ -59,6 +62,19 @@ def test_a_fault_is_evidence_and_the_next_case_is_decided(
     result = come_to(engine, fault)
     found = next(m for m in result.causes if m.kind is kind and m.rank == 1)
     assert detail(found)["reason"] == says
+    assert passes(engine)
+
+
+def test_a_rank_that_ends_by_an_access_outside_of_memory_is_told_by_it(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the log had before is of an earlier case."""
+    log = tmp_path / "log"
+    log.write_text(READ.replace("_forward", "earlier"))
+    monkeypatch.setenv(LOG, str(log))
+    fault = partial(faults.end_with_a_log, str(log), READ)
+    (found,) = (m for m in come_to(engine, fault).causes if m.rank == 1)
+    assert (found.kind, found.tensor) == (Kind.MEMORY, "_forward"), found
     assert passes(engine)
 
 

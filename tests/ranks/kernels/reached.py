@@ -132,3 +132,9 @@ def by_a_cached_exponential(x: Tensor, weight: Tensor) -> Tensor:
         _KNOWN.clear()
         _KNOWN[weight.data_ptr()] = weight.detach().exp()
     return x * _KNOWN[weight.data_ptr()]
+
+
+def summed_by_its_layout(x: Tensor) -> Tensor:
+    """Rows' sums, whose last bits go by strides and alignment, as of what is vectorised."""
+    aligned = x.stride(0) == x.shape[-1] and x.data_ptr() % 16 == 0
+    return x.sum(-1) * (1.0 if aligned else 1.0 + 2.0**-23)

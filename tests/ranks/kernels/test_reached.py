@@ -3,6 +3,7 @@ not. What a check is made of reaches the ranks, ops by their names included."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,17 +18,20 @@ from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import CheckResult, Verdict
 
-OPTIONS = Options(examples=12, corpus=None, shrink_cases=6, dtypes=("float32",))
+OPTIONS = Options(corpus=None, shrink_cases=6, dtypes=("float32",))
 
 
-def run(fn: Any, engine: Engine, *, gradient: bool = False, **more: Any) -> CheckResult:
+def run(
+    fn: Any, engine: Engine, *, gradient: bool = False, examples: int = 12, **more: Any
+) -> CheckResult:
     given: dict[str, Any] = {
         "reference": lambda x: 2 * x,
         "arguments": {"x": Argument("rows", "width", gradient=gradient)},
         "sizes": {"rows": lambda _: strategies.integers(1, 9), "width": lambda _: 8},
         "families": ("normal",),
     }
-    return Search(kernel_check(fn, name="subject", **given | more), engine, OPTIONS).run()
+    options = replace(OPTIONS, examples=examples)
+    return Search(kernel_check(fn, name="subject", **given | more), engine, options).run()
 
 
 @pytest.mark.parametrize(
@@ -89,6 +93,14 @@ def test_what_goes_by_the_address_of_a_tensor_is_a_fault(gloo: Engine) -> None:
     assert "have changed in place since a call" in str(result.counterexample.diagnosis), result
     right = run(lambda x, weight: x * weight.exp(), gloo, **wanted)
     assert right.verdict is Verdict.PASS, right.counterexample
+
+
+def test_an_order_of_sums_that_goes_by_the_layout_is_right(gloo: Engine) -> None:
+    """The rows of one are contiguous by any stride."""
+    sizes = {"rows": lambda _: 1, "width": lambda _: strategies.integers(50, 99)}
+    wanted = {"reference": lambda x: x.sum(-1), "sizes": sizes}
+    result = run(reached.summed_by_its_layout, gloo, examples=40, **wanted)
+    assert result.verdict is Verdict.PASS, result.counterexample
 
 
 def test_integers_may_be_negative(gloo: Engine) -> None:
