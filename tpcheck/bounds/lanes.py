@@ -11,7 +11,7 @@ from torch import Tensor
 from tpcheck.bounds.arithmetic import Arithmetic, Operation
 from tpcheck.bounds.noise import RoundingNoise
 from tpcheck.bounds.operations import of_one_number
-from tpcheck.bounds.scales import Scaled, Scales, Sigma
+from tpcheck.bounds.scales import Scaled, Scales, Sigma, normal
 from tpcheck.tensors.lanes import Apart, Lanes
 
 
@@ -38,13 +38,13 @@ class Drawn:
         each, shared = _numbers(sigma.each), [_numbers(own) for own in sigma.shared]
         drawn = self._each(sigma.each.shape, generator) * each
         for own in shared:
-            drawn.addcmul_(self._each(torch.Size(sigma.rows), generator), own)
+            drawn += self._each(torch.Size(sigma.rows), generator) * own
         return drawn
 
     def _each(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
         """[run, ...]: normal numbers."""
         count = self.singles + self.pairs
-        drawn = torch.randn((count, *shape), dtype=torch.float64, generator=generator)
+        drawn = normal((count, *shape), generator)
         alone, strained = drawn[: self.singles], drawn[self.singles :] * self.strain
         mirrored = torch.stack([strained, -strained], 1).flatten(0, 1)
         return torch.cat([drawn.new_zeros(1, *shape), alone, mirrored])

@@ -125,8 +125,9 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     place: Place | None = None
     inside: list[Local] = []
     crossed: Boundaries | None = None
+    alone: CaseResult | None = None
     if at is not None and _has_modules(posed):
-        watched, borders = _watched(runner, posed, failed, at)
+        watched, borders, alone = _watched(runner, posed, failed, at)
         place = None if borders is None else locate(failed, borders)
         if borders is not None:
             with contextlib.suppress(Exception):
@@ -139,7 +140,7 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     if runner.check.kernel is not None and same and again.compiles:
         seen = _only_compiled(runner, posed, failed)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
-    facts = Facts(posed, shown, again, dumps, *asked, resumes=runner.check.resumes)
+    facts = Facts(posed, shown, again, dumps, *asked, resumes=runner.check.resumes, alone=alone)
     own = of_kernels(facts) if runner.check.kernel is not None else None
     diagnosis = own or diagnose.diagnose(facts)
     seen = seen or outside(facts, place, diagnosis.cause, loads=runner.check.load is not None)
@@ -184,28 +185,31 @@ def _rerun_once(runner: Runner) -> Callable[[Case], CaseResult | None]:
 
 def _watched(
     runner: Runner, posed: Posed, failed: CaseResult, at: Pass
-) -> tuple[CaseResult, Borders | None]:
-    """The failing case with its boundaries watched, and these; None where it fails otherwise
-    then."""
+) -> tuple[CaseResult, Borders | None, CaseResult | None]:
+    """The failing case with its boundaries watched, these (None where it fails otherwise then), and
+    what it comes to on one rank, where that was asked."""
     first = values(failed)[0]
     watched, dumps = _kept(runner, posed, watch=at)
     if not any(m.kind is first.kind for m in watched.mismatches):
-        return watched, None
+        return watched, None, None
     d = failed.case.coordinates(first.rank).get("dp", 0)
-    return watched, Borders(posed, dumps, d, _comparable(runner, posed, at))
+    alone, comparable = _on_one_rank(runner, posed, at)
+    return watched, Borders(posed, dumps, d, comparable), alone
 
 
-def _comparable(runner: Runner, posed: Posed, at: Pass) -> set[Border] | None:
-    """The boundaries at which a candidate that shards nothing holds what the reference holds; None
-    (all of them) where it can't be asked, or is wrong itself. The numbers do not depend on the
-    mesh."""
+def _on_one_rank(
+    runner: Runner, posed: Posed, at: Pass
+) -> tuple[CaseResult | None, set[Border] | None]:
+    """What a candidate that shards nothing comes to, and the boundaries at which it holds what the
+    reference holds; None (all of them) where it can't be asked, or is wrong itself. The numbers do
+    not depend on the mesh."""
     case = replace(posed.case, mesh={**posed.case.mesh, "tp": 1})
     requires = runner.check.spec.requires
     if posed.case.tp == 1 or (requires and requires(case)):
-        return None
+        return None, None
     alone = replace(posed, case=case)
     result, dumps = _kept(runner, alone, watch=at)
-    return None if result.mismatches else Borders(alone, dumps).agreeing()
+    return result, None if result.mismatches else Borders(alone, dumps).agreeing()
 
 
 def _only_compiled(runner: Runner, posed: Posed, failed: CaseResult) -> OnlyCompiled | None:

@@ -39,6 +39,7 @@ class Facts:
         execute: runs the candidate on a case that was posed otherwise, or in another way
             (`Runner.execute`).
         resumes: whether ranks went on with training that others had saved.
+        alone: what the case came to on one rank of its tp axis, where that was asked.
         asked: what the reference has answered, of questions that several tensors share.
     """
 
@@ -51,6 +52,7 @@ class Facts:
     inside: Sequence[Local] = ()
     execute: Callable[..., CaseResult] | None = None
     resumes: bool = False
+    alone: CaseResult | None = None
     asked: dict[Any, Any] = field(default_factory=dict, init=False)  # `replace` begins anew
 
     @property

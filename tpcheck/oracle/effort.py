@@ -27,6 +27,10 @@ class Effort:
     chance: float
     patience: int = 1
 
+    def count(self, dtype: str) -> int:
+        """How many runs that is in all."""
+        return self.runs[dtype] + (0 if dtype == "float64" else 2 * self.strained)
+
 
 #: Without a noisy run: σ is what one run in the case's dtype shows (`bounds/floor`), and limits are
 #: those of a known σ. What is within them is right under any other effort.

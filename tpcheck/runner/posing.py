@@ -88,29 +88,46 @@ class FirstSteps:
         self._steps = 0
 
     def closely(self, posed: Posed, effort: Effort, steps: int, limit: float) -> Posed:
-        """That many steps of the case under CLOSER or CONFIRM."""
+        """That many steps of the case under CLOSER or CONFIRM, or more of them, which are there."""
         known = self._posed
-        if known is None or (known.case, self._steps) != (posed.case, steps):
-            short = first_steps(self.spec, steps)
-            self._posed, ones = None, posed.problems[0].ones
-            watch = Pass(0, steps - 1)
-            known = pose(short, posed.case, effort, watch=watch, ones=ones, limit=limit)
-            self._posed, self._steps = known, steps
-        if known.effort not in (effort, CONFIRM):
-            assert known.closely is not None, "posed by `pose`"
-            self._posed = known = known.closely(effort)
-        return known
+        if known is None or self._steps < steps or _numbers(known) != _numbers(posed):
+            self._posed = None  # two are not kept at once
+            known = self._posed = self._new(posed, effort, steps, limit)
+            self._steps = steps
+        if known.effort in (effort, CONFIRM):
+            return known
+        if not _fewer_runs(known, effort, self._steps, steps):
+            return self._new(posed, effort, steps, limit)
+        assert known.closely is not None, "posed by `pose`"
+        self._posed = known.closely(effort)
+        return self._posed
+
+    def _new(self, posed: Posed, effort: Effort, steps: int, limit: float) -> Posed:
+        short, ones = first_steps(self.spec, steps), posed.problems[0].ones
+        return pose(short, posed.case, effort, watch=Pass(0, steps - 1), ones=ones, limit=limit)
 
     def watched(self, spec: Spec, case: Case, effort: Effort, watch: Pass | None) -> Posed:
         """A case of `spec`, which may end sooner, with the tensors at module boundaries of a pass:
-        as it was posed to decide it, where that will do."""
+        as it was posed to decide it, or more closely, where that will do."""
         steps = spec.training.steps if spec.training is not None else 0
         known = self._posed
-        if known is not None and not known.problems[0].ones:
-            has = known.case, known.effort, Pass(0, steps - 1), self._steps
-            if has == (case, effort, watch, steps):
-                return known
-        return pose(spec, case, effort, watch=watch)
+        if known is None or (self._steps, Pass(0, steps - 1)) != (steps, watch):
+            return pose(spec, case, effort, watch=watch)
+        if _numbers(known) != (case, False) or known.effort not in (effort, CONFIRM):
+            return pose(spec, case, effort, watch=watch)
+        return known
+
+
+def _numbers(posed: Posed) -> tuple[Case, bool]:
+    """What the numbers of a case come from."""
+    return posed.case, posed.problems[0].ones
+
+
+def _fewer_runs(known: Posed, effort: Effort, known_steps: int, steps: int) -> bool:
+    """Whether the steps that are missing to `effort` of those that are known are fewer than all
+    that a shorter training takes."""
+    made, asked = (e.count(known.case.dtype) for e in (known.effort, effort))
+    return (asked - made) * known_steps <= asked * steps
 
 
 def first_steps(spec: Spec, steps: int) -> Spec:

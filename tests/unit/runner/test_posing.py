@@ -154,4 +154,32 @@ def test_the_first_steps_that_decided_are_those_that_explain(
         assert made.pop() == (steps_of(other[0]), *other[2:])
     confirmed = first.closely(posed, CONFIRM, 2, 1.0)
     assert first.watched(short, CASE, CONFIRM, last) is confirmed
+    assert first.watched(short, CASE, CLOSER, last) is confirmed, "within closer bounds, too"
     assert first.closely(posed, CLOSER, 2, 1.0) is confirmed and len(made) == 2
+
+
+def test_of_longer_training_that_is_known_closer_bounds_are_made_where_they_take_fewer_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CONFIRM in float32 takes 48 runs, 22 of them beside CLOSER's."""
+    made: list[tuple[int, Effort]] = []
+
+    def pose(spec: Any, case: Case, effort: Effort, **_: Any) -> Posed:
+        made.append((steps_of(spec), effort))
+        fields = {"case": case, "effort": effort, "closely": partial(pose, spec, case)}
+        return cast(Any, SimpleNamespace(**fields, problems=[SimpleNamespace(ones=False)]))
+
+    monkeypatch.setattr(posing, "pose", pose)
+    case = replace(CASE, dtype="float32")
+    posed = cast(Any, SimpleNamespace(case=case, problems=[SimpleNamespace(ones=False)]))
+    first = FirstSteps(TRAINED)
+    seven = first.closely(posed, CLOSER, 7, 1.0)
+    assert first.closely(posed, CLOSER, 3, 1.0) is seven, "it has these steps"
+    first.closely(posed, CONFIRM, 3, 1.0)
+    assert made == [(7, CLOSER), (3, CONFIRM)]
+    assert first.watched(first_steps(TRAINED, 7), case, CLOSER, Pass(0, 6)) is seven, "it is kept"
+    more = first.closely(posed, CONFIRM, 4, 1.0)
+    assert made == [(7, CLOSER), (3, CONFIRM), (7, CONFIRM)]
+    assert first.watched(first_steps(TRAINED, 7), case, CLOSER, Pass(0, 6)) is more
+    ones = cast(Any, SimpleNamespace(case=case, problems=[SimpleNamespace(ones=True)]))
+    assert first.closely(ones, CLOSER, 2, 1.0) is not more, "it has other cotangents"
