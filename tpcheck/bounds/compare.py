@@ -134,16 +134,21 @@ def _projection(error: Tensor, expected: Tensor, spread: Spread) -> tuple[float,
 
 def _norm_ratio(error: Tensor, sigma: Tensor, spread: Spread) -> tuple[float, float]:
     """√(Σ error² / Σ σ²) over the elements that can be judged, and its limit."""
-    judged = sigma.isfinite() & error.isfinite()
-    error, sigma = error[judged], sigma[judged]
-    scale = float(sigma.square().sum().sqrt())
-    size = float(error.square().sum().sqrt())
+    scale, size = _norm(sigma), _norm(error)
+    if not math.isfinite(scale + size):
+        judged = sigma.isfinite() & error.isfinite()
+        error, sigma = error[judged], sigma[judged]
+        scale, size = _norm(sigma), _norm(error)
     if scale == 0.0:
         return (math.inf if size > 0 else 0.0), 1.0
     # few elements dominating σ are few independent errors: the participation ratio counts them
     some = scale > 1e-60 and not spread.least
-    count = scale**4 / float(sigma.pow(4).sum()) if some else sigma.numel()
+    count = scale**4 / _norm(sigma.square()) ** 2 if some else sigma.numel()
     return size / scale, spread.norm_limit(int(max(1.0, count)))
+
+
+def _norm(numbers: Tensor) -> float:
+    return float(torch.linalg.vector_norm(numbers))
 
 
 def _usage(error: Tensor, bound: Tensor) -> float:

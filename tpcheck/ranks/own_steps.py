@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,6 +47,29 @@ ROUNDINGS = 16
 #: By how much the largest error of a step in the candidate's own dtype is enlarged, which shows
 #: what is lost where terms cancel: it is one run of one order of operations.
 ENLARGED = 4.0
+
+
+@dataclass(frozen=True)
+class _Due:
+    """What a step is to leave of a tensor.
+
+    Args:
+        value: in exact arithmetic.
+        rounded: how far it may be off by its own roundings.
+        others: what the other trials leave of it: in the candidate's dtype, of larger and of
+            smaller gradients.
+    """
+
+    value: Tensor
+    rounded: Tensor
+    others: tuple[Tensor, ...] = ()
+
+    @property
+    def apart(self) -> float:
+        """How much further it may be off: by what is lost where terms cancel, and by the gradient's
+        own rounding."""
+        each = (largest(other - self.value) for other in self.others)
+        return sum(times * one for times, one in zip((ENLARGED, 1.0, 1.0), each, strict=False))
 
 
 class OwnSteps:
@@ -158,42 +182,40 @@ class OwnSteps:
         except Exception:  # of the spec's optimizer: the candidate's has taken its step
             self._trials = []
             return
-        for (name, key), (expected, bound) in found.items():
+        for (name, key), due in found.items():
             if key:
                 own = kept[f"{name}.{key}"]
-                self._hold(Kind.OPTIMIZER_STATE, f"{name}.{key}", own, expected, bound, step)
+                self._hold(Kind.OPTIMIZER_STATE, f"{name}.{key}", own, due, step)
             elif self._held is not None:
                 where = f"{name}.{MAIN}"
-                self._hold(Kind.OPTIMIZER_STATE, where, stepped[name], expected, bound, step)
+                self._hold(Kind.OPTIMIZER_STATE, where, stepped[name], due, step)
             else:
-                self._hold(Kind.PARAM, name, stepped[name], expected, bound, step)
+                self._hold(Kind.PARAM, name, stepped[name], due, step)
 
     def _is_given_back(self, name: str, parameter: nn.Parameter, main: Tensor, step: int) -> None:
         due = numbers(main)
         if due.shape == local(parameter).shape:
             apart = 2 * UNIT_ROUNDOFF[parameter.dtype] * due.abs()  # rounding may be a random one
-            self._hold(Kind.PARAM, name, parameter.detach(), due, apart, step)
+            self._hold(Kind.PARAM, name, parameter.detach(), _Due(due, apart), step)
 
     def _bounded(
         self, stepped: Mapping[str, Tensor], kept: Mapping[str, Tensor]
-    ) -> dict[tuple[str, str], tuple[Tensor, Tensor]]:
-        """Name, and key of its state, or nothing for what takes the step → what is due, and how far
-        it may be off. Of those alone that the candidate keeps as the spec's optimizer does."""
+    ) -> dict[tuple[str, str], _Due]:
+        """Name, and key of its state, or nothing for what takes the step → what is due. Of those
+        alone that the candidate keeps as the spec's optimizer does."""
         given = {name: self._given(name) for name in self._before}
         left = [trial.step(given) for trial in self._trials]
         found = {}
         for name, tensor in stepped.items():
             if not all(name in of for of in left):
                 continue
-            exact, low, up, down = (of[name] for of in left)
+            exact, *others = (of[name] for of in left)
             if not self._is_kept_alike(name, given[name], exact, local(tensor).shape, kept):
                 continue
             size, u = given[name].state | {"": given[name].number}, UNIT_ROUNDOFF[tensor.dtype]
             for key, due in exact.items():
-                apart = ENLARGED * largest(low[key] - due)
-                apart += largest(up[key] - due) + largest(down[key] - due)
                 rounded = ROUNDINGS * u * (due.abs() + size.get(key, due).abs())
-                found[name, key] = (due, apart + rounded)
+                found[name, key] = _Due(due, rounded, tuple(of[key] for of in others))
         return found
 
     def _given(self, name: str) -> Given:
@@ -225,18 +247,18 @@ class OwnSteps:
         keeps = {key: tensor.shape for key, tensor in left.items() if key}
         return keeps == {key: local(tensor).shape for key, tensor in own.items()}
 
-    def _hold(
-        self, kind: Kind, name: str, actual: Tensor, due: Tensor, bound: Tensor, step: int
-    ) -> None:
+    def _hold(self, kind: Kind, name: str, actual: Tensor, due: _Due, step: int) -> None:
         """A difference is evidence by itself, which no closer bounds of the reference's clear."""
         where, here = str(InPass(name, Pass(0, step))), local(actual).detach().cpu()
-        if self._target(kind, name, step) is None or not bool(bound.isfinite().all()):
+        apart = (here.double() - due.value).abs()
+        if bool((apart <= due.rounded).all()) or self._target(kind, name, step) is None:
             return
-        if bool(((here.double() - due).abs() <= bound).all()):
+        bound = due.rounded + due.apart
+        if not bool(bound.isfinite().all()) or bool((apart <= bound).all()):
             return
-        sigma = bound / limits.elementwise_limit(due.numel(), KNOWN, FALSE_ALARM)
+        sigma = bound / limits.elementwise_limit(due.value.numel(), KNOWN, FALSE_ALARM)
         known = Spread(sigma, KNOWN, KNOWN)
-        found = compare.compare(here, due, known, name=where, kind=kind, rank=self.run.rank)
+        found = compare.compare(here, due.value, known, name=where, kind=kind, rank=self.run.rank)
         if found.mismatch is not None:
             self.run.report.mismatches.append(found.mismatch)
             self.run.judge.decided.add((kind, where))

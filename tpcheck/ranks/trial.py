@@ -58,7 +58,7 @@ class Trial:
 
     def __init__(self, training: Training, like: Mapping[str, Tensor], sign: int = 0) -> None:
         self._named = {name: nn.Parameter(tensor.clone()) for name, tensor in like.items()}
-        made = training.optimizer(self._named)
+        made = _in_lists(training.optimizer(self._named))
         self._optimizing = Optimizing(made, training.schedule, "training's optimizer")
         self._sign = sign
 
@@ -100,10 +100,21 @@ class Trial:
         return {key.removeprefix(f"{name}."): numbers(tensor) for key, tensor in kept.items()}
 
 
+def _in_lists(optimizer: Any) -> Any:
+    """The same, which steps all parameters by each of torch's operations on lists, where it can and
+    nobody said otherwise: its Python is most of what small parameters cost."""
+    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else ():
+        if "foreach" in group and group["foreach"] is None:
+            group["foreach"] = True
+    return optimizer
+
+
 def _same(own: Numbers, given: Numbers) -> bool:
     """Whether one is the other, rounded at most."""
     return own.keys() == given.keys() and all(
-        torch.allclose(own[key], given[key], rtol=ROUNDED, atol=0.0) for key in own
+        torch.equal(own[key], given[key])
+        or torch.allclose(own[key], given[key], rtol=ROUNDED, atol=0.0)
+        for key in own
     )
 
 
