@@ -21,6 +21,7 @@ from tpcheck.bounds.arithmetic import Arithmetic, Operation, is_number, results
 from tpcheck.bounds.operations import is_exact, parts_of, variances
 from tpcheck.bounds.scales import Scaled, Scales, Sigma
 from tpcheck.tensors.dispatch import Dispatch
+from tpcheck.tensors.lists import is_of_lists, run
 
 #: Float64 can't hold its own rounding errors, so they are made this many times as large there, and
 #: what they lead to is divided by it again. If it were smaller, the errors would themselves be
@@ -87,6 +88,8 @@ class RoundingNoise(Dispatch):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if is_of_lists(func):
+            return run(func, args, kwargs, mode=self)
         exact, name, in_place, parts = _nature(func)
         if exact:
             return func(*args, **kwargs)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck.protocol.optimizing import Optimizing
+from tpcheck.tensors.lists import in_lists
 from tpcheck.tensors.live import local
 from tpcheck.training import Training
 
@@ -58,7 +59,7 @@ class Trial:
 
     def __init__(self, training: Training, like: Mapping[str, Tensor], sign: int = 0) -> None:
         self._named = {name: nn.Parameter(tensor.clone()) for name, tensor in like.items()}
-        made = _in_lists(training.optimizer(self._named))
+        made = in_lists(training.optimizer(self._named))
         self._optimizing = Optimizing(made, training.schedule, "training's optimizer")
         self._sign = sign
 
@@ -98,15 +99,6 @@ class Trial:
     def _state(self, name: str) -> Numbers:
         kept = self._optimizing.state({name: self._named[name]})
         return {key.removeprefix(f"{name}."): numbers(tensor) for key, tensor in kept.items()}
-
-
-def _in_lists(optimizer: Any) -> Any:
-    """The same, which steps all parameters by each of torch's operations on lists, where it can and
-    nobody said otherwise: its Python is most of what small parameters cost."""
-    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else ():
-        if "foreach" in group and group["foreach"] is None:
-            group["foreach"] = True
-    return optimizer
 
 
 def _same(own: Numbers, given: Numbers) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -134,6 +134,41 @@ def spread_over(module: nn.Module, count: int) -> nn.Module:
 def in_run(tensor: Tensor, run: int) -> Tensor:
     """The numbers of one of the runs."""
     return tensor.each[run] if isinstance(tensor, Lanes) else tensor
+
+
+# ---- many tensors as one
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """All numbers of some tensors of one dtype, one after the other."""
+    count = next((len(t.each) for t in tensors if isinstance(t, Lanes)), None)
+    if count is None:
+        return torch.cat([t.reshape(-1) for t in tensors])
+    each = (t.each if isinstance(t, Lanes) else t.expand(count, *t.shape) for t in tensors)
+    return Lanes(torch.cat([own.reshape(count, -1) for own in each], 1))
+
+
+def parted(whole: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """The parts of what was joined, in the shapes that it was joined of."""
+    sizes = [t.numel() for t in like]
+    if not isinstance(whole, Lanes):
+        return [p.view(t.shape) for p, t in zip(whole.split(sizes), like, strict=True)]
+    parts = zip(whole.each.split(sizes, 1), like, strict=True)
+    return [Lanes(part.reshape(-1, *t.shape)) for part, t in parts]
+
+
+def write(tensor: Tensor, numbers: Tensor) -> None:
+    """Puts numbers into a tensor, as no mode and no graph sees.
+
+    Raises:
+        Apart: they are of several runs, and the tensor is of all.
+    """
+    if isinstance(tensor, Lanes):
+        tensor.each.copy_(numbers.each if isinstance(numbers, Lanes) else numbers)
+    elif isinstance(numbers, Lanes):
+        raise Apart("numbers of several runs are written into a tensor of all")
+    else:
+        tensor.copy_(numbers)
 
 
 # ---- how an operator is run
