@@ -33,6 +33,7 @@ from tpcheck.diagnosis import diagnose
 from tpcheck.diagnosis.facts import Facts
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.spec import Spec
+from tpcheck.verdict import CaseResult
 from tpcheck.vocabulary import Kind
 
 LOW = replace(CASE, dtype="float32")
@@ -113,3 +114,23 @@ def test_nan_that_numbers_near_one_do_not_make_are_of_arithmetic() -> None:
     assert named.code == "unclassified" and isinstance(named.cause, NaNOfArithmetic)
     for still in (far, CASE):  # wrong with any numbers: never written
         assert examine(times(OUT, torch.nan), case=still).code == "unwritten-memory"
+
+
+def test_one_rank_that_was_asked_is_not_asked_again() -> None:
+    """It was right there; another case of it, of one microbatch, would say no more."""
+    posed = pose(ROW, CASE)
+    ranks = expected(posed)
+    times(OUT, 4)(ranks, posed)
+    found = judged(posed, ranks)
+    asked: list[Case] = []
+
+    def rerun(case: Case) -> CaseResult:
+        asked.append(case)
+        return CaseResult(case, "gloo", found.mismatches)
+
+    right = CaseResult(CASE, "gloo", [])
+    for alone, code in ((None, "unclassified"), (found, "unclassified"), (right, "summed-twice")):
+        asked.clear()
+        facts = Facts(posed, found, found, dumps_of(ranks), rerun, ROW, alone=alone)
+        assert diagnose.diagnose(facts).code == code
+        assert any(case.world_size == 1 for case in asked) == (code == "unclassified")
