@@ -117,7 +117,12 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     # is wrong, too
     effort = CONFIRM if failed.confirmed else CLOSER
     posed = runner.first.watched(runner.check.spec, failed.case, effort, at)
-    again, dumps = _kept(runner, posed, follow=at is None)
+    kept = None if at is None or not _has_modules(posed) else _kept(runner, posed, watch=at)
+    # where boundaries are watched, nothing is compiled
+    if kept is None or kept[0].compiles or _kinds(kept[0]) != _kinds(failed):
+        again, dumps = _kept(runner, posed, follow=at is None)
+    else:
+        again, dumps = kept
     same = _kinds(again) == _kinds(failed)
     # the same, and its collectives in backward carry their module
     shown = again if at is None and same else failed
@@ -126,8 +131,8 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     inside: list[Local] = []
     crossed: Boundaries | None = None
     alone: CaseResult | None = None
-    if at is not None and _has_modules(posed):
-        watched, borders, alone = _watched(runner, posed, failed, at)
+    if at is not None and kept is not None:
+        watched, (borders, alone) = kept[0], _crossed(runner, posed, failed, at, *kept)
         place = None if borders is None else locate(failed, borders)
         if borders is not None:
             with contextlib.suppress(Exception):
@@ -183,18 +188,17 @@ def _rerun_once(runner: Runner) -> Callable[[Case], CaseResult | None]:
     return rerun
 
 
-def _watched(
-    runner: Runner, posed: Posed, failed: CaseResult, at: Pass
-) -> tuple[CaseResult, Borders | None, CaseResult | None]:
-    """The failing case with its boundaries watched, these (None where it fails otherwise then), and
-    what it comes to on one rank, where that was asked."""
+def _crossed(
+    runner: Runner, posed: Posed, failed: CaseResult, at: Pass, watched: CaseResult, dumps: Dumps
+) -> tuple[Borders | None, CaseResult | None]:
+    """The boundaries that were watched (None where the case failed otherwise then), and what it
+    comes to on one rank, where that was asked."""
     first = values(failed)[0]
-    watched, dumps = _kept(runner, posed, watch=at)
     if not any(m.kind is first.kind for m in watched.mismatches):
-        return watched, None, None
+        return None, None
     d = failed.case.coordinates(first.rank).get("dp", 0)
     alone, comparable = _on_one_rank(runner, posed, at)
-    return watched, Borders(posed, dumps, d, comparable), alone
+    return Borders(posed, dumps, d, comparable), alone
 
 
 def _on_one_rank(

@@ -32,6 +32,10 @@ Found = tuple[list[Mismatch], float]
 #: at first, and with how many runs. With less, right ones that few runs suspect pass for it; with
 #: more, small faults cost as much as right cases.
 FAR = 3.0
+#: The same of what a step computes, which no sign that turned in an earlier one explains. With
+#: less, steps are looked at alone in which nothing is wrong; with more, small tensors that most of
+#: a later step follow from are looked at late. Both cost time alone.
+VERY = 30.0
 
 
 def of_few_runs(posed: Posed) -> Posed:
@@ -94,8 +98,12 @@ def look_again(
 
 
 def _telling(suspected: list[Mismatch], last: int) -> int:
-    """The step in which most begin to be far off; the last one where none is. A gradient near zero
-    whose sign turned in one run has its own tensor stay off in all steps after it."""
+    """The first step in which an output or a gradient is very far off; else that in which most
+    begin to be far off; the last one where none is. A gradient near zero whose sign turned in one
+    run has its own tensor stay off in all steps after it."""
+    clear = [m for m in suspected if m.kind.is_output or m.kind.is_gradient]
+    if (step := min((m.name.at.step for m in clear if is_far(m, VERY)), default=None)) is not None:
+        return step
     begins: dict[tuple[Kind, str, int], int] = {}
     for m in sorted(filter(is_far, suspected), key=lambda m: m.name.at.step):
         begins.setdefault((m.kind, m.name.base, m.rank), m.name.at.step)
@@ -103,10 +111,10 @@ def _telling(suspected: list[Mismatch], last: int) -> int:
     return max(sorted(count), key=lambda step: count[step], default=last)
 
 
-def is_far(mismatch: Mismatch) -> bool:
+def is_far(mismatch: Mismatch, times: float = FAR) -> bool:
     """Whether a tensor is so far off that other bounds are unlikely to clear it."""
     error, bound = mismatch.error, mismatch.bound
-    return error is None or not error <= FAR * (bound or 0.0)
+    return error is None or not error <= times * (bound or 0.0)
 
 
 def _looked(

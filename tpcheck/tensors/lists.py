@@ -21,37 +21,50 @@ _OF_NUMBERS: dict[str, Callable[..., Tensor]] = {
     "add": torch.add,
     "addcdiv": lambda x, a, b, value=1: torch.addcdiv(x, a, b, value=value),
     "addcmul": lambda x, a, b, value=1: torch.addcmul(x, a, b, value=value),
+    "clamp_max": torch.clamp_max,
+    "clamp_min": torch.clamp_min,
     "div": torch.div,
+    "exp": torch.exp,
     "lerp": torch.lerp,
+    "log": torch.log,
     "maximum": torch.maximum,
     "minimum": torch.minimum,
     "mul": torch.mul,
     "neg": torch.neg,
+    "pow": torch.pow,
     "reciprocal": torch.reciprocal,
+    "rsqrt": torch.rsqrt,
     "sign": torch.sign,
     "sqrt": torch.sqrt,
     "sub": torch.sub,
 }
+#: Those that are taken tensor by tensor.
+_OF_TENSORS: dict[str, Callable[..., Tensor]] = {
+    "norm": lambda x, order=2, dtype=None: torch.linalg.vector_norm(x, order, dtype=dtype),
+}
+#: torch's optimizers whose steps by lists are the same formulas, operator by operator.
+_STEPPED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
 def in_lists(optimizer: Any) -> Any:
-    """One of torch's own, to step by operators over lists where it can and nobody said otherwise:
-    the same formulas."""
-    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else ():
-        if "foreach" in group and group["foreach"] is None:
+    """One of torch's own, to step by operators over lists where nobody said otherwise."""
+    for group in optimizer.param_groups if type(optimizer) in _STEPPED else ():
+        if group["foreach"] is None and not group["fused"]:
             group["foreach"] = True
     return optimizer
 
 
 @functools.cache
 def is_of_lists(func: Any) -> bool:
-    """Whether it is an operator of one number of each list, that is known here."""
-    return _base(func) in _OF_NUMBERS
+    """Whether it is an operator over lists that is known here; a number to the power of each is a
+    counter's."""
+    known = _base(func) in _OF_NUMBERS or _base(func) in _OF_TENSORS
+    return known and func._overloadname != "ScalarAndTensor"
 
 
-def _base(func: Any) -> str | None:
+def _base(func: Any) -> str:
     name = func.overloadpacket.__name__
-    return name.removeprefix(_PREFIX).removesuffix("_") if name.startswith(_PREFIX) else None
+    return name.removeprefix(_PREFIX).removesuffix("_") if name.startswith(_PREFIX) else ""
 
 
 def run(
@@ -66,16 +79,17 @@ def run(
     Raises:
         Apart: as `write` does.
     """
-    first, of_tensors = args[0], _OF_NUMBERS[_base(func) or ""]
+    first, base = args[0], _base(func)
+    one = {**_OF_NUMBERS, **_OF_TENSORS}[base]
     if _counts(func, args):
         return func(*args, **kwargs)
-    whole = _whole(args)
+    whole = _whole(args) if base in _OF_NUMBERS else None
     with mode:
         if whole is not None:
-            made = [of_tensors(*whole, **kwargs)]
+            made = [one(*whole, **kwargs)]
         else:
             each = ([_of_tensor(value, i) for value in args] for i in range(len(first)))
-            made = [of_tensors(*own, **kwargs) for own in each]
+            made = [one(*own, **kwargs) for own in each]
     parts = made if whole is None else parted(made[0], first)
     if not func._schema.is_mutable:
         return parts

@@ -176,5 +176,5 @@ def test_a_passing_case_is_not_watched(gloo: Engine, monkeypatch: pytest.MonkeyP
     )
     assert Runner(check(None, 0), gloo).run(SMALL).verdict is Verdict.PASS
     where(gloo, SMALL, output_averaged, 1)
-    # twice run, again with tensors, watched, and alone, where it is right
-    assert asked == [None, None, None, FIRST, FIRST]
+    # twice run, watched with its tensors, and alone, where it is right
+    assert asked == [None, None, FIRST, FIRST]

@@ -36,6 +36,8 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
     "addcmul": (given(1), given(2), 0.1),
     "addcdiv": (given(1), given(2), [0.1, 0.1, 0.1]),
     "sqrt": (),
+    "rsqrt": (),
+    "pow": (1.5,),
     "maximum": (given(1),),
     "neg": (),
 }
@@ -66,6 +68,14 @@ def test_lists_that_are_no_one_tensor_are_taken_one_by_one(others: list[Any]) ->
     for one, right in zip(found, due, strict=True):
         assert one.shape == right.shape and not torch.equal(one, right)
         torch.testing.assert_close(one, right, rtol=1e-10, atol=0.0)
+
+
+def test_a_norm_is_each_tensor_s_and_rounds_as_a_sum() -> None:
+    with noise(torch.float64):
+        found = torch._foreach_norm(given(0), 2)
+    for one, tensor in zip(found, given(0), strict=True):
+        assert one.shape == () and one != tensor.norm()
+        torch.testing.assert_close(one, tensor.norm(), rtol=1e-10, atol=0.0)
 
 
 def test_a_counter_counts() -> None:
@@ -107,6 +117,9 @@ def test_an_optimizer_steps_as_one_tensor_at_a_time_does(made: Any) -> None:
 
 
 def test_what_was_said_of_lists_holds() -> None:
+    """And of those whose steps are other formulas there."""
     parameters = [nn.Parameter(torch.ones(2))]
     kept = in_lists(torch.optim.SGD(parameters, lr=0.1, foreach=False))
     assert kept.param_groups[0]["foreach"] is False and in_lists(made := object()) is made
+    other = in_lists(torch.optim.Adafactor(parameters, lr=0.1))
+    assert other.param_groups[0]["foreach"] is None
