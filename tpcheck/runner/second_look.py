@@ -32,10 +32,6 @@ Found = tuple[list[Mismatch], float]
 #: at first, and with how many runs. With less, right ones that few runs suspect pass for it; with
 #: more, small faults cost as much as right cases.
 FAR = 3.0
-#: The same of what a step computes, which no sign that turned in an earlier one explains. With
-#: less, steps are looked at alone in which nothing is wrong; with more, small tensors that most of
-#: a later step follow from are looked at late. Both cost time alone.
-VERY = 30.0
 
 
 def of_few_runs(posed: Posed) -> Posed:
@@ -78,8 +74,8 @@ def look_again(
 ) -> Posed:
     """Judges the tensors that each rank kept for suspect once more, under the bounds of more runs,
     and, where these clear one or it is an integer, of many: in place, the mismatches of those that
-    are right after all are taken out of `reports`. In training the steps up to the one in
-    which most tensors are far off that were not before are looked at alone: where one in them stays
+    are right after all are taken out of `reports`. In training the steps up to the first one
+    that computes what is far off, or else in which most tensors begin to be, are looked at alone: where one in them stays
     wrong, what is wrong after it follows, and stays.
 
     Args:
@@ -98,23 +94,24 @@ def look_again(
 
 
 def _telling(suspected: list[Mismatch], last: int) -> int:
-    """The first step in which an output or a gradient is very far off; else that in which most
-    begin to be far off; the last one where none is. A gradient near zero whose sign turned in one
-    run has its own tensor stay off in all steps after it."""
-    clear = [m for m in suspected if m.kind.is_output or m.kind.is_gradient]
-    if (step := min((m.name.at.step for m in clear if is_far(m, VERY)), default=None)) is not None:
-        return step
+    """The first step that computes what is far off; else that in which most begin to be; the last
+    one where none is. A gradient near zero whose sign turned in one run has the parameter and its
+    state stay off in all steps after it."""
+    far = list(filter(is_far, suspected))
+    stays = Kind.PARAM, Kind.OPTIMIZER_STATE
+    if clear := [m.name.at.step for m in far if m.kind not in stays]:
+        return min(clear)
     begins: dict[tuple[Kind, str, int], int] = {}
-    for m in sorted(filter(is_far, suspected), key=lambda m: m.name.at.step):
+    for m in sorted(far, key=lambda m: m.name.at.step):
         begins.setdefault((m.kind, m.name.base, m.rank), m.name.at.step)
     count = Counter(begins.values())
     return max(sorted(count), key=lambda step: count[step], default=last)
 
 
-def is_far(mismatch: Mismatch, times: float = FAR) -> bool:
+def is_far(mismatch: Mismatch) -> bool:
     """Whether a tensor is so far off that other bounds are unlikely to clear it."""
     error, bound = mismatch.error, mismatch.bound
-    return error is None or not error <= times * (bound or 0.0)
+    return error is None or not error <= FAR * (bound or 0.0)
 
 
 def _looked(

@@ -162,25 +162,28 @@ def trained(
     folder: Path, errors: Mapping[Any, float], clears: Callable[[Effort, int], bool]
 ) -> tuple[list[Any], list[int]]:
     """What was asked of suspects in these steps of a case, this many times off their bounds, and
-    which are left. A step may be given with the name of the tensor."""
+    which are left. A step may be given with the name of the tensor, an output's, and its kind."""
     asked: list[tuple[Effort, int]] = []
     posed, report = suspected("float32", integer=False, error=5.0, bound=1.0)
     (target,), (first,) = posed.problems[0].targets, report.mismatches
-    each = [(key if isinstance(key, tuple) else (key, "y"), e) for key, e in errors.items()]
-    names = {f"{base}@step{step}": step for (step, base), _ in each}
+    keys = [key if isinstance(key, tuple) else (key,) for key in errors]
+    each = [(*key, *("y", Kind.OUTPUT)[len(key) - 1 :]) for key in keys]
+    names = {f"{base}@step{step}": (step, kind) for step, base, kind in each}
     report.mismatches = [
-        replace(first, tensor=name, error=e) for name, (_, e) in zip(names, each, strict=True)
+        replace(first, tensor=name, kind=kind, error=error)
+        for (name, (_, kind)), error in zip(names.items(), errors.values(), strict=True)
     ]
     (entry,) = report.suspects.values()
-    report.suspects = {(Kind.OUTPUT, name): entry for name in names}
-    kept = {str(Key(Kind.OUTPUT, name)): NONE.float() + 5 for name in names}
+    report.suspects = {(kind, name): entry for name, (_, kind) in names.items()}
+    kept = {str(Key(kind, name)): NONE.float() + 5 for name, (_, kind) in names.items()}
     save_file(kept, file_of(folder, report.rank))
 
     def closely(effort: Effort, steps: int) -> Posed:
         asked.append((effort, steps))
-        wide = {n: 10.0 if clears(effort, k) else 1e-9 for n, k in names.items()}
-        spreads = {n: Spread(NONE + sigma, 100, 100) for n, sigma in wide.items()}
-        known = [replace(target, name=n, spread=spreads[n]) for n, k in names.items() if k <= steps]
+        known = []
+        for name, (step, kind) in names.items():
+            wide = Spread(NONE + (10.0 if clears(effort, step) else 1e-9), 100, 100)
+            known += [replace(target, name=name, kind=kind, spread=wide)] if step <= steps else []
         return replace(posed, problems=[replace(posed.problems[0], targets=known)], effort=effort)
 
     look_again(closely, [report], folder)
@@ -204,10 +207,23 @@ def test_all_are_looked_at_where_those_are_right(tmp_path: Path) -> None:
 
 def test_what_stays_far_off_from_an_early_step_on_does_not_hide_a_later_one(tmp_path: Path) -> None:
     """As a parameter does by a gradient near zero whose sign is another one."""
-    errors = {(2, "y"): 9.0, (3, "y"): 9.0, (7, "y"): 9.0, (7, "z"): 9.0, (7, "w"): 9.0}
+    first, later = [(2, "y"), (3, "y")], [(7, "y"), (7, "z"), (7, "w")]
+    errors = {(*key, Kind.PARAM): 9.0 for key in first + later}
     asked, left = trained(tmp_path, errors, lambda effort, step: step < 7)
     assert asked == [(CLOSER, 7), (CONFIRM, 3)]
     assert left == [7, 7, 7]
+
+
+@pytest.mark.parametrize("kind", [Kind.PARAM_GRAD, Kind.GRAD_NORM, Kind.OUTPUT])
+def test_a_step_that_computes_something_wrong_is_looked_at_before_what_follows(
+    tmp_path: Path, kind: Kind
+) -> None:
+    later = [(7, "y"), (7, "z"), (7, "w")]
+    errors = {(2, "v", Kind.PARAM): 9.0, (6, "x", kind): 9.0}
+    errors |= {(*key, Kind.PARAM): 9.0 for key in later}
+    asked, left = trained(tmp_path, errors, lambda effort, step: step == 2)
+    assert asked[0] == (CLOSER, 6)
+    assert left == [6, 7, 7, 7]
 
 
 def test_what_is_cleared_before_a_step_that_stays_wrong_takes_many_runs(tmp_path: Path) -> None:
