@@ -50,10 +50,10 @@ class Judging:
         self.problem = problem
         self.rank, self.report, self.kept = report.rank, report, kept
         self.targets = {(t.kind, t.name): t for t in problem.targets}
-        self._names: dict[tuple[Kind, int], list[InPass]] = {}  # of each step
-        for kind, text in self.targets:
-            name = InPass.parse(text)
-            self._names.setdefault((kind, name.at.step), []).append(name)
+        self._steps: dict[tuple[Kind, int], list[Target]] = {}
+        for target in self.targets.values():
+            step = InPass.parse(target.name).at.step
+            self._steps.setdefault((target.kind, step), []).append(target)
         self.suspects: dict[str, Tensor] = {}
         self.decided: set[tuple[Kind, str]] = set()  # what is wrong by evidence of another kind
         self.gradients: dict[str, tuple[Entry, Tensor | None]] = {}  # of a step, for its norm
@@ -94,8 +94,12 @@ class Judging:
         """Compares gradients of parameters, or an optimizer's state, in a step. What is expected
         and not given (of a parameter that the candidate froze, or made a buffer of) is a mismatch.
         """
-        for name in self._names.get((kind, step), []):
-            self.check(kind, str(name), given.get(name.base))
+        for target in self.of_step(kind, step):
+            self.check(kind, target.name, given.get(InPass.parse(target.name).base))
+
+    def of_step(self, kind: Kind, step: int) -> list[Target]:
+        """What is expected of this kind in a step."""
+        return self._steps.get((kind, step), [])
 
     def check(
         self, kind: Kind, name: str, actual: Tensor | None, *, dtype: torch.dtype | None = None

@@ -25,7 +25,8 @@ def parts(run: Any, step: int) -> Tensor:
         run: the `RankRun`, which has compared the gradients of this step.
     """
     case, rank, ranks = run.case, run.rank, total_norm.peers(run.case, run.rank)
-    counted = [t for t in run.problem.targets if _counts(t, step, run.problem.tied)]
+    due, tied = run.judge.of_step(Kind.PARAM_GRAD, step), run.problem.tied
+    counted = [t for t in due if InPass.parse(t.name).base not in tied]  # under its first name
     table = torch.zeros(case.world_size, len(counted), 3, dtype=torch.float64)
     for i, target in enumerate(counted):
         if holds(target.entry, case=case, rank=rank):
@@ -58,12 +59,6 @@ def judge(run: Any, name: str, norm: Tensor, own: Tensor) -> None:
             return
         run.report.usage = max(run.report.usage, found.usage)
     run.judge.check(target.kind, name, norm)
-
-
-def _counts(target: Target, step: int, tied: frozenset[str]) -> bool:
-    """Whether it is a gradient of this step; of a tied parameter under the first of its names."""
-    name = InPass.parse(target.name)
-    return target.kind is Kind.PARAM_GRAD and name.at.step == step and name.base not in tied
 
 
 def _part(run: Any, target: Target, ranks: list[int]) -> Tensor:

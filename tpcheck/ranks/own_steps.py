@@ -11,8 +11,9 @@ Letters: u the unit roundoff of what takes the step, p before it and p′ after 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from tpcheck.protocol.optimizing import MAIN, main_dtype, once
 from tpcheck.protocol.problem import Target
 from tpcheck.ranks.trial import (
     Given,
+    Later,
     Numbers,
     Trial,
     largest,
@@ -56,19 +58,23 @@ class _Due:
     Args:
         value: in exact arithmetic.
         rounded: how far it may be off by its own roundings.
-        others: what the other trials leave of it: in the candidate's dtype, of larger and of
-            smaller gradients.
+        others: what other trials leave of it: in the candidate's dtype, of larger and of smaller
+            gradients.
     """
 
     value: Tensor
     rounded: Tensor
-    others: tuple[Tensor, ...] = ()
+    others: Callable[[], Sequence[Tensor]] = tuple
 
     @property
     def apart(self) -> float:
         """How much further it may be off: by what is lost where terms cancel, and by the gradient's
-        own rounding."""
-        each = (largest(other - self.value) for other in self.others)
+        own rounding.
+
+        Raises:
+            Exception: as `others` does.
+        """
+        each = (largest(other - self.value) for other in self.others())
         return sum(times * one for times, one in zip((ENLARGED, 1.0, 1.0), each, strict=False))
 
 
@@ -87,9 +93,10 @@ class OwnSteps:
         #: name → the gradient, and its unit roundoff
         self._gradients: dict[str, tuple[Tensor, float]] = {}
         self._whole: set[str] = set()
-        #: one each for the step itself, in the candidate's dtype, and of larger and smaller
-        #: gradients; none where nothing can be told
-        self._trials: list[Trial] = []
+        #: the step itself; None where nothing can be told
+        self._trial: Trial | None = None
+        #: in the candidate's dtype, and of larger and smaller gradients
+        self._others = Later([])
         self._begun = False
         if run.parts.get("optimizer") is None:
             return
@@ -97,25 +104,27 @@ class OwnSteps:
         like = {name: numbers(parameter) for name, parameter in own.items()}
         low = {name: tensor.to(self._held or own[name].dtype) for name, tensor in like.items()}
         with contextlib.suppress(Exception):  # it is made for whole parameters, and refuses a part
-            self._trials = [
+            exact, *others = (
                 Trial(training, of, sign)
                 for of, sign in zip((like, low, like, like), (0, 0, 1, -1), strict=True)
-            ]
+            )
+            self._trial, self._others = exact, Later(others)
 
     def resumed(self, kept: Mapping[str, Tensor]) -> None:
         """The state is what a checkpoint had, after a step."""
         self._kept = {name: numbers(tensor) for name, tensor in kept.items()}
+        self._others.begin(None)
         try:
-            for trial in self._trials:
-                trial.count()
+            if self._trial is not None:
+                self._trial.count()
         except Exception:
-            self._trials = []
+            self._trial = None
 
     def begin(self, params: Mapping[str, nn.Parameter], step: int) -> None:
         """A step is next: gradients are whole, and clipped."""
-        if self._trials and not self._begun and not self._can_be_told(params):
-            self._trials = []
-        if not self._trials:
+        if self._trial is not None and not self._begun and not self._can_be_told(params):
+            self._trial = None
+        if self._trial is None:
             return
         self._begun = True
         self._before = {name: numbers(params[name]) for name in once(params)}
@@ -130,11 +139,11 @@ class OwnSteps:
         self, params: Mapping[str, nn.Parameter], kept: Mapping[str, Tensor], step: int
     ) -> None:
         """Judges what the step has left, before it is compared with the reference's."""
-        if not self._trials:
+        if self._trial is None:
             return
         due = self.run.problem.overflow
         if due is None or due.step != step:
-            self._judge(params, kept, step)
+            self._judge(self._trial, params, kept, step)
         self._kept = {name: numbers(tensor) for name, tensor in kept.items()}
 
     # ---- which steps can be told
@@ -167,7 +176,11 @@ class OwnSteps:
     # ---- what is left
 
     def _judge(
-        self, params: Mapping[str, nn.Parameter], kept: Mapping[str, Tensor], step: int
+        self,
+        trial: Trial,
+        params: Mapping[str, nn.Parameter],
+        kept: Mapping[str, Tensor],
+        step: int,
     ) -> None:
         """What takes the step is the main copy where there is one: of that the parameter is what
         rounding leaves."""
@@ -178,9 +191,9 @@ class OwnSteps:
             for name, main in stepped.items():
                 self._is_given_back(name, params[name], main, step)
         try:
-            found = self._bounded(stepped, kept)
+            found = self._bounded(trial, stepped, kept)
         except Exception:  # of the spec's optimizer: the candidate's has taken its step
-            self._trials = []
+            self._trial = None
             return
         for (name, key), due in found.items():
             if key:
@@ -199,23 +212,24 @@ class OwnSteps:
             self._hold(Kind.PARAM, name, parameter.detach(), _Due(due, apart), step)
 
     def _bounded(
-        self, stepped: Mapping[str, Tensor], kept: Mapping[str, Tensor]
+        self, trial: Trial, stepped: Mapping[str, Tensor], kept: Mapping[str, Tensor]
     ) -> dict[tuple[str, str], _Due]:
         """Name, and key of its state, or nothing for what takes the step → what is due. Of those
         alone that the candidate keeps as the spec's optimizer does."""
         given = {name: self._given(name) for name in self._before}
-        left = [trial.step(given) for trial in self._trials]
-        found = {}
+        self._others.begin(given)
+        left, others, found = trial.step(given), self._others, {}
         for name, tensor in stepped.items():
-            if not all(name in of for of in left):
+            exact = left.get(name)
+            if exact is None:
                 continue
-            exact, *others = (of[name] for of in left)
             if not self._is_kept_alike(name, given[name], exact, local(tensor).shape, kept):
                 continue
             size, u = given[name].state | {"": given[name].number}, UNIT_ROUNDOFF[tensor.dtype]
             for key, due in exact.items():
                 rounded = ROUNDINGS * u * (due.abs() + size.get(key, due).abs())
-                found[name, key] = _Due(due, rounded, tuple(of[key] for of in others))
+                own = partial(_of_each, others, name, key)
+                found[name, key] = _Due(due, rounded, own)
         return found
 
     def _given(self, name: str) -> Given:
@@ -253,7 +267,11 @@ class OwnSteps:
         apart = (here.double() - due.value).abs()
         if bool((apart <= due.rounded).all()) or self._target(kind, name, step) is None:
             return
-        bound = due.rounded + due.apart
+        try:
+            bound = due.rounded + due.apart
+        except Exception:  # as of the step itself
+            self._trial = None
+            return
         if not bool(bound.isfinite().all()) or bool((apart <= bound).all()):
             return
         sigma = bound / limits.elementwise_limit(due.value.numel(), KNOWN, FALSE_ALARM)
@@ -262,6 +280,11 @@ class OwnSteps:
         if found.mismatch is not None:
             self.run.report.mismatches.append(found.mismatch)
             self.run.judge.decided.add((kind, where))
+
+
+def _of_each(trials: Later, name: str, key: str) -> list[Tensor]:
+    """What they leave of a parameter, or of its state."""
+    return [left[name][key] for left in trials.left()]
 
 
 def _of(name: str, kept: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@ what it counts for itself goes on as in the candidate's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +99,42 @@ class Trial:
     def _state(self, name: str) -> Numbers:
         kept = self._optimizing.state({name: self._named[name]})
         return {key.removeprefix(f"{name}."): numbers(tensor) for key, tensor in kept.items()}
+
+
+class Later:
+    """Trials that take a step where somebody asks what it leaves: the steps that nobody asked for
+    are counted first.
+
+    Args:
+        trials: of which no other takes steps.
+    """
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        self._trials = trials
+        self._given: Mapping[str, Given] | None = None
+        self._left: list[dict[str, Numbers]] | None = None
+        self._missed = 0
+
+    def begin(self, given: Mapping[str, Given] | None) -> None:
+        """A step is next; None: somebody else has taken it."""
+        self._missed += self._given is not None and self._left is None
+        self._missed += given is None
+        self._given, self._left = given, None
+
+    def left(self) -> list[dict[str, Numbers]]:
+        """What each leaves of the step that has begun, as `Trial.step` says it.
+
+        Raises:
+            Exception: whatever the spec's optimizer does with such numbers.
+        """
+        assert self._given is not None, "a step has begun"
+        if self._left is None:
+            for trial in self._trials:
+                for _ in range(self._missed):
+                    trial.count()
+            self._missed = 0
+            self._left = [trial.step(self._given) for trial in self._trials]
+        return self._left
 
 
 def _same(own: Numbers, given: Numbers) -> bool:

@@ -74,9 +74,9 @@ def look_again(
 ) -> Posed:
     """Judges the tensors that each rank kept for suspect once more, under the bounds of more runs,
     and, where these clear one or it is an integer, of many: in place, the mismatches of those that
-    are right after all are taken out of `reports`. In training the steps up to the first one
-    that computes what is far off, or else in which most tensors begin to be, are looked at alone: where one in them stays
-    wrong, what is wrong after it follows, and stays.
+    are right after all are taken out of `reports`. In training the steps up to the first one that
+    computes what is far off, or else in which most tensors begin to be, are looked at alone: where
+    one in them stays wrong, what is wrong after it follows, and stays.
 
     Args:
         closely: (effort, steps) → so many steps of the case posed again; 1 of a case without.

@@ -7,6 +7,7 @@ user's, and its attribute into every name below. The reference knows none of the
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -142,6 +143,7 @@ class InPass:
         return f"{self.base}{self.at.suffix}"
 
     @classmethod
+    @functools.lru_cache(1 << 16)
     def parse(cls, text: str) -> InPass:
         """The inverse of `str`; a name with another `@` in it keeps that."""
         base, found, suffix = text.rpartition("@")
