@@ -162,7 +162,7 @@ class Study:
         if self._of.formula is self._of.exact:
             with sdpa_kernel([SDPBackend.MATH]):
                 about = (self.passes, self._of.exact, self.exact, own, self.noisy)
-                check_repeats(*about, drew=self._drew)
+                check_repeats(*about, drew=self._drew, read=self.passes.random)
 
     @property
     def overflowed(self) -> frozenset[int]:
