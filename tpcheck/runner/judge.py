@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -70,6 +71,13 @@ def judge(
     result.ended = [report.rank for report in reports]
     result.code = next((report.code for report in reports if report.code), {})
     return result
+
+
+def differing(posed: Posed, reports: list[RankReport]) -> float:
+    """The first step after which replicas differ; ∞ where none do."""
+    left = left_to_replicas(posed, reports)
+    found = _disagreeing_replicas(posed, reports, left)
+    return min((m.name.at.step for m in found), default=math.inf)
 
 
 def _apart(failed: list[Mismatch]) -> tuple[list[Mismatch], list[Mismatch]]:

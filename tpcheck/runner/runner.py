@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from tpcheck.runner.asked import Asked
 from tpcheck.runner.files import CaseFiles, written
 from tpcheck.runner.judge import (
     alarms,
+    differing,
     judge,
     left_changed,
     lost_messages,
@@ -270,8 +272,15 @@ def _read_otherwise(
     return None
 
 
-def _confirmed(runner: Runner, posed: Posed, reports: list[RankReport], files: CaseFiles) -> Posed:
-    return look_again(partial(_closely, runner, posed), reports, files.suspects)
+def _confirmed(
+    runner: Runner, posed: Posed, reports: list[RankReport], files: CaseFiles
+) -> Posed | None:
+    """The case as closer bounds decided it; None where they have nothing to decide: what follows
+    from replicas that differ stays."""
+    until = math.inf if runner.check.spec.training is None else differing(posed, reports)
+    if not doubtful(posed, reports, until):
+        return None
+    return look_again(partial(_closely, runner, posed), reports, files.suspects, until)
 
 
 def _closely(runner: Runner, posed: Posed, effort: Effort, steps: int) -> Posed:

@@ -58,19 +58,26 @@ def screened(posed: Posed, reports: list[RankReport], folder: Path) -> Posed:
     return again
 
 
-def doubtful(posed: Posed, reports: list[RankReport]) -> bool:
+def doubtful(posed: Posed, reports: list[RankReport], until: float = inf) -> bool:
     """Whether closer bounds could clear a tensor: not where a float64 one is far off its own. An
-    integer may hang on a tie, which few runs may not have met."""
+    integer may hang on a tie, which few runs may not have met.
+
+    Args:
+        until: the first step with something that is wrong under any bounds.
+    """
     if posed.effort is not SCREEN:
         return False
-    found = _suspected(reports)
+    found = _suspected(reports, until)
     if posed.case.dtype != "float64" or _has_integers(posed, found):
         return bool(found)
     return any(m.error is not None and m.error <= CLEAR * (m.bound or 0.0) for m in found)
 
 
 def look_again(
-    closely: Callable[[Effort, int], Posed], reports: list[RankReport], folder: Path
+    closely: Callable[[Effort, int], Posed],
+    reports: list[RankReport],
+    folder: Path,
+    until: float = inf,
 ) -> Posed:
     """Judges the tensors that each rank kept for suspect once more, under the bounds of more runs,
     and, where these clear one or it is an integer, of many: in place, the mismatches of those that
@@ -80,15 +87,16 @@ def look_again(
 
     Args:
         closely: (effort, steps) → so many steps of the case posed again; 1 of a case without.
+        until: as of `doubtful`.
 
     Returns:
         The case as it decided.
     """
-    suspected = _suspected(reports)
+    suspected = _suspected(reports, until)
     last = max(m.name.at.step for m in suspected)
     for step in dict.fromkeys([_telling(suspected, last), last]):
         posed = _looked(closely, step, reports, folder)
-        if any(mismatch.name.at.step <= step for mismatch in _suspected(reports)):
+        if any(mismatch.name.at.step <= step for mismatch in _suspected(reports, until)):
             break
     return posed
 
@@ -153,12 +161,13 @@ def _joined(until: Found, after: Found, step: int) -> Found:
     return early + [m for m in after[0] if m.name.at.step > step], max(until[1], after[1])
 
 
-def _suspected(reports: list[RankReport]) -> list[Mismatch]:
+def _suspected(reports: list[RankReport], until: float = inf) -> list[Mismatch]:
     """Those that closer bounds may clear. After a step in which something is wrong under any bounds
-    (a mask, a NaN) they follow from it, and stay."""
+    (a mask, a NaN, replicas that differ) they follow from it, and stay."""
     found = [(m, (m.kind, m.tensor) in r.suspects) for r in reports for m in r.mismatches]
     wrong = [m.name.at.step for m, suspect in found if not suspect and m.has_step]
-    return [m for m, suspect in found if suspect and m.name.at.step <= min(wrong, default=inf)]
+    last = min([until, *wrong])
+    return [m for m, suspect in found if suspect and m.name.at.step <= last]
 
 
 def _has_integers(posed: Posed, found: list[Mismatch]) -> bool:
