@@ -111,7 +111,7 @@ class FirstSteps:
         as it was posed to decide it, or more closely, where that will do."""
         steps = spec.training.steps if spec.training is not None else 0
         known = self._posed
-        if known is None or (self._steps, Pass(0, steps - 1)) != (steps, watch):
+        if known is None or self._steps != steps or watch not in (None, Pass(0, steps - 1)):
             return pose(spec, case, effort, watch=watch)
         if _numbers(known) != (case, False) or known.effort not in (effort, CONFIRM):
             return pose(spec, case, effort, watch=watch)

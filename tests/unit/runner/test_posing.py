@@ -142,11 +142,11 @@ def test_the_first_steps_that_decided_are_those_that_explain(
     last = Pass(0, 1)
     short = first_steps(TRAINED, 2)
     assert made == [(2, CLOSER, last)] and first.watched(short, CASE, CLOSER, last) is closer
+    assert first.watched(short, CASE, CLOSER, None) is closer, "boundaries are there, too"
     for other in (
         (short, OTHER, CLOSER, last),
         (short, CASE, CONFIRM, last),
         (short, CASE, CLOSER, Pass(1, 1)),
-        (short, CASE, CLOSER, None),
         (TRAINED, CASE, CLOSER, last),
         (first_steps(TRAINED, 1), CASE, CLOSER, Pass(0, 0)),
     ):
