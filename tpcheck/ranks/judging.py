@@ -3,7 +3,7 @@ suspect tensors aside for a second look."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,10 +50,7 @@ class Judging:
         self.problem = problem
         self.rank, self.report, self.kept = report.rank, report, kept
         self.targets = {(t.kind, t.name): t for t in problem.targets}
-        self._steps: dict[tuple[Kind, int], list[Target]] = {}
-        for target in self.targets.values():
-            step = InPass.parse(target.name).at.step
-            self._steps.setdefault((target.kind, step), []).append(target)
+        self._steps = _by_step(self.targets.values())
         self.suspects: dict[str, Tensor] = {}
         self.decided: set[tuple[Kind, str]] = set()  # what is wrong by evidence of another kind
         self.gradients: dict[str, tuple[Entry, Tensor | None]] = {}  # of a step, for its norm
@@ -170,8 +167,7 @@ class Judging:
         """Only an output that this rank should not have is evidence: gradients are of its own."""
         if actual is not None and target.kind.is_output:
             detail = elsewhere(target.entry, self.case, self.rank)
-            found = Mismatch(target.name, target.kind, self.rank, detail=detail)
-            self.report.mismatches.append(found)
+            self.report.mismatches += [Mismatch(target.name, target.kind, self.rank, detail=detail)]
 
     def keep(self, target: Target, actual: Tensor | None) -> None:
         """Notes what the tensor was."""
@@ -240,6 +236,14 @@ class Judging:
         sizes = self.case.mesh  # on an axis of one rank every placement is the whole
         entry = {a: Replicate() if sizes.get(a, 1) == 1 else own for a, own in live.items()}
         return entry, local(actual)
+
+
+def _by_step(targets: Iterable[Target]) -> dict[tuple[Kind, int], list[Target]]:
+    """Those of each kind and step, in order."""
+    found: dict[tuple[Kind, int], list[Target]] = {}
+    for target in targets:
+        found.setdefault((target.kind, InPass.parse(target.name).at.step), []).append(target)
+    return found
 
 
 def _copy(tensor: Tensor) -> Tensor:
