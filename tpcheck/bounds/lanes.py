@@ -45,6 +45,8 @@ class Drawn:
         """[run, ...]: normal numbers."""
         count = self.singles + self.pairs
         drawn = normal((count, *shape), generator)
+        if not shape:  # times a σ that is one number it would stay float32
+            drawn = drawn.double()
         alone, strained = drawn[: self.singles], drawn[self.singles :] * self.strain
         mirrored = torch.stack([strained, -strained], 1).flatten(0, 1)
         return torch.cat([drawn.new_zeros(1, *shape), alone, mirrored])
