@@ -23,6 +23,11 @@ UNIT_ROUNDOFF = {
 #: element is not judged. If it were too large, a correct float16 candidate would be called wrong.
 LARGEST = {dtype: torch.finfo(dtype).max for dtype in UNIT_ROUNDOFF}
 
+#: The largest number above which it is asked what overflows beside products: what cases draw comes
+#: near that of float16 alone, and asking costs half as much as errors do. If it were smaller, right
+#: float16 candidates whose numbers just overflow would be called wrong.
+NARROW = LARGEST[torch.float16]
+
 #: The smallest number above zero. Below the normal range rounding is no longer relative, and the
 #: errors of u|y| alone would call a correct candidate wrong there.
 TINY = {
@@ -70,6 +75,11 @@ class Arithmetic:
         """The smallest number above zero where `tensor` is stored."""
         dtype = self._stored(tensor)
         return torch.finfo(dtype).smallest_normal if self.flushes else TINY[dtype]
+
+    def narrow(self, tensor: Tensor) -> float | None:
+        """The largest finite number where `tensor` is stored, if cases come near it (`NARROW`)."""
+        largest = LARGEST[self._stored(tensor)]
+        return largest if largest <= NARROW else None
 
     def rounded(self, out: Tensor) -> Tensor:
         """Variance of one rounding: of an error uniform in ±u|y|, and at least of TINY."""

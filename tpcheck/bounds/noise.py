@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tpcheck.bounds.arithmetic import Arithmetic, Operation, is_number, results
+from tpcheck.bounds.arithmetic import OVERFLOW, Arithmetic, Operation, is_number, results
 from tpcheck.bounds.operations import is_exact, parts_of, variances
 from tpcheck.bounds.scales import Scaled, Scales, Sigma
 from tpcheck.tensors.dispatch import Dispatch
@@ -161,7 +162,15 @@ class RoundingNoise(Dispatch):
         return errors
 
     def _sum(self, out: Tensor, errors: Tensor, *, in_place: bool) -> Tensor:
-        return out.add_(errors) if in_place else out + errors
+        return self._told(out.add_(errors) if in_place else out + errors)
+
+    def _told(self, noisy: Tensor) -> Tensor:
+        """In place: numbers that overflow under these errors stand out (`OVERFLOW`), and so does
+        all that they lead to; without these errors they may not."""
+        largest = self.arithmetic.narrow(noisy)
+        if largest is not None and bool((beyond := noisy.abs() > largest).any()):
+            noisy.mul_(1.0 + beyond.double() * math.sqrt(OVERFLOW))
+        return noisy
 
 
 class _Nature(NamedTuple):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tpcheck.bounds.arithmetic import Arithmetic, Found, Operation, Variance, alike
+from tpcheck.bounds.sums import or_overflows
 
 #: The σ of an error uniform in ±a is a / √3.
 _ROOT = math.sqrt(3.0)
@@ -136,7 +137,8 @@ def layer_norm_backward(how: Arithmetic, op: Operation) -> list[Found]:
     def over_rows(out: Tensor | None, rows: Tensor) -> Tensor | None:
         if out is None:
             return None
-        return how.summed(out, (rows**2).sum(leading).reshape(out.shape), count)
+        variance = how.summed(out, (rows**2).sum(leading).reshape(out.shape), count)
+        return or_overflows(how, out, variance, rows, leading)
 
     into_x = None
     if dx is not None:

@@ -118,7 +118,10 @@ def spread(
     """
     each = torch.stack([d.double() for d in deviations])
     squares = each.square().mean(0)
+    pairs = [deviation for pair in strained for deviation in pair]
     unsure = ~(squares < UNSURE)  # it may overflow, or not
+    for off in pairs:
+        unsure |= ~(off.double().square() < UNSURE)
     squares = torch.where(unsure, 0.0, squares)
     if squares.numel() == 0:
         return Spread(squares, 1, 1, chance)

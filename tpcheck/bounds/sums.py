@@ -5,7 +5,8 @@ Letters: u, v the unit roundoffs of what is stored and of what accumulates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -88,7 +89,24 @@ def total(how: Arithmetic, op: Operation) -> Tensor | None:
     if not x.ndim or count == 1:
         return how.summed(out, scale**2 * squares, count)
     equal = alike(x, dims, how.v(out)).reshape(out.shape)
-    return how.summed(out, scale**2 * squares, equal.square().clamp(min=count))
+    variance = how.summed(out, scale**2 * squares, equal.square().clamp(min=count))
+    return or_overflows(how, out, variance, x, dims)
+
+
+def or_overflows(
+    how: Arithmetic, out: Tensor, variance: Tensor, x: Tensor, dims: Sequence[int]
+) -> Tensor:
+    """`variance` of `out`, the sum of `x` over `dims`, but where parts of it may overflow though it
+    does not: those of ranks that split one of the dims, added up in some order."""
+    largest = how.narrow(out)
+    count = math.prod(x.shape[dim] for dim in dims)
+    if largest is None or not count or float(x.abs().amax()) * count <= largest:
+        return variance
+    for dim in dims:
+        parts = torch.stack([part.sum(list(dims)) for part in x.chunk(how.degree, dim)])
+        most = parts.abs().sum(0).reshape(variance.shape)
+        variance = torch.where(most > largest, OVERFLOW, variance)
+    return variance
 
 
 def running_total(how: Arithmetic, op: Operation) -> Tensor:

@@ -1,0 +1,71 @@
+"""What may overflow in float16, or not, as rounding or the order of a sum has it, is not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tests.unit.bounds.noisy import F64, noisy
+from tpcheck.bounds.arithmetic import LARGEST, OVERFLOW, Arithmetic
+from tpcheck.bounds.lanes import Drawn, NoiseInLanes
+from tpcheck.bounds.scales import Scales
+from tpcheck.bounds.spread import spread
+
+UP = torch.tensor([[3e4, 3e4, 3e4, -3e4, -3e4, -3e4], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], dtype=F64)
+
+
+def judged(function: Callable[..., Tensor], *given: Tensor, dtype: torch.dtype) -> list[bool]:
+    exact = function(*given)
+    found = spread(
+        noisy(function, *given, dtype=dtype, degree=2), torch.zeros_like(exact), dtype=dtype
+    )
+    return found.sigma.isfinite().flatten().tolist()
+
+
+@pytest.mark.parametrize(("dtype", "large"), [(torch.float16, False), (torch.float32, True)])
+@pytest.mark.parametrize("total", [torch.sum, torch.mean], ids=["sum", "mean"])
+def test_a_sum_whose_parts_overflow(
+    total: Callable[..., Tensor], dtype: torch.dtype, large: bool
+) -> None:
+    assert judged(lambda x: total(x, 1), UP, dtype=dtype) == [large, True]
+
+
+@pytest.mark.parametrize(("dtype", "large"), [(torch.float16, False), (torch.float32, True)])
+def test_the_gradients_of_a_norm_whose_parts_overflow(dtype: torch.dtype, large: bool) -> None:
+    upstream = UP.T.contiguous()
+    x = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+
+    def gradient(weight: Tensor, bias: Tensor) -> Tensor:
+        leaf = bias.detach().requires_grad_()
+        (found,) = torch.autograd.grad(F.layer_norm(x, (2,), weight, leaf), leaf, upstream)
+        return found
+
+    ones = torch.ones(2, dtype=F64), torch.zeros(2, dtype=F64)
+    assert judged(gradient, *ones, dtype=dtype) == [large, True]
+
+
+def test_a_number_that_rounding_takes_beyond_the_largest_and_what_follows_from_it() -> None:
+    near = torch.tensor([LARGEST[torch.float16] - 10, 3e4, -LARGEST[torch.float16] + 10], dtype=F64)
+    assert judged(lambda x: x * 1.0, near, dtype=torch.float16) == [False, True, False]
+    assert judged(lambda x: 1.0 + 1e-4 * (x * 1.0), near, dtype=torch.float16)[0] is False
+    assert judged(lambda x: x * 1.0, near, dtype=torch.bfloat16) == [True, True, True]
+
+
+def test_one_strained_run_is_enough() -> None:
+    still = [torch.full((2,), 1e-3, dtype=F64)] * 4
+    struck = torch.tensor([OVERFLOW**0.5, 1e-3], dtype=F64)
+    pair = (struck, torch.full((2,), -1e-3, dtype=F64))
+    for pairs in ([pair], [pair[::-1]]):
+        found = spread(still, torch.zeros(2), dtype=torch.float16, strained=pairs)
+        assert found.sigma.isfinite().tolist() == [False, True]
+
+
+def test_of_runs_at_once_the_first_has_no_errors_and_stays() -> None:
+    drawn = Drawn(1, 1, 8.0)
+    noise = NoiseInLanes(Arithmetic(torch.float16, 2), torch.Generator(), Scales(), drawn)
+    told = noise._told(torch.full((drawn.count, 2), 7e4, dtype=F64))
+    assert bool((told[0] == 7e4).all()) and bool((told[1:] > 1e100).all())
