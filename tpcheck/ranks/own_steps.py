@@ -283,8 +283,10 @@ class OwnSteps:
 
 
 def _of_each(trials: Later, name: str, key: str) -> list[Tensor]:
-    """What they leave of a parameter, or of its state."""
-    return [left[name][key] for left in trials.left()]
+    """What they leave of a parameter, or of its state: infinite where their dtype does not hold the
+    state that they were given, so that nothing is told of this one."""
+    each = (left.get(name) for left in trials.left())
+    return [torch.tensor(torch.inf) if own is None else own[key] for own in each]
 
 
 def _of(name: str, kept: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -94,7 +94,7 @@ class Trial:
             own.pop(parameter, None)
         elif parameter in own:
             own[parameter] = _filled(own[parameter], "", state)
-        return _same(self._state(name), state)
+        return _same(self._state(name), state, parameter.dtype)
 
     def _state(self, name: str) -> Numbers:
         kept = self._optimizing.state({name: self._named[name]})
@@ -137,11 +137,13 @@ class Later:
         return self._left
 
 
-def _same(own: Numbers, given: Numbers) -> bool:
-    """Whether one is the other, rounded at most."""
+def _same(own: Numbers, given: Numbers, dtype: torch.dtype) -> bool:
+    """Whether one is the other, rounded at most: below the normal range to a multiple of the
+    smallest number."""
+    least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     return own.keys() == given.keys() and all(
         torch.equal(own[key], given[key])
-        or torch.allclose(own[key], given[key], rtol=ROUNDED, atol=0.0)
+        or torch.allclose(own[key], given[key], rtol=ROUNDED, atol=least)
         for key in own
     )
 

@@ -18,6 +18,7 @@ from tpcheck.oracle.pose import Posed
 from tpcheck.protocol import returned
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
+from tpcheck.tensors.digest import NOTHING
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
@@ -165,9 +166,18 @@ def _suspected(reports: list[RankReport], until: float = inf) -> list[Mismatch]:
     """Those that closer bounds may clear. After a step in which something is wrong under any bounds
     (a mask, a NaN, replicas that differ) they follow from it, and stay."""
     found = [(m, (m.kind, m.tensor) in r.suspects) for r in reports for m in r.mismatches]
-    wrong = [m.name.at.step for m, suspect in found if not suspect and m.has_step]
+    sure = [m for m, suspect in found if not suspect and m.has_step]
+    wrong = [m.name.at.step for m in sure if not _may_be_left(m, reports)]
     last = min([until, *wrong])
     return [m for m, suspect in found if suspect and m.name.at.step <= last]
+
+
+def _may_be_left(mismatch: Mismatch, reports: list[RankReport]) -> bool:
+    """Whether it is state that another rank keeps (`shared_state`): nothing is wrong by that."""
+    if mismatch.kind is not Kind.OPTIMIZER_STATE or not isinstance(mismatch.detail, Absent):
+        return False
+    key = mismatch.kind, mismatch.tensor
+    return any(report.digests.get(key, NOTHING) != NOTHING for report in reports)
 
 
 def _has_integers(posed: Posed, found: list[Mismatch]) -> bool:

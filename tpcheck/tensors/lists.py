@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from tpcheck.tensors.lanes import joined, parted, write
 
@@ -27,8 +28,8 @@ _OF_NUMBERS: dict[str, Callable[..., Tensor]] = {
     "exp": torch.exp,
     "lerp": torch.lerp,
     "log": torch.log,
-    "maximum": torch.maximum,
-    "minimum": torch.minimum,
+    "maximum": lambda x, y: (torch.maximum if isinstance(y, Tensor) else torch.clamp_min)(x, y),
+    "minimum": lambda x, y: (torch.minimum if isinstance(y, Tensor) else torch.clamp_max)(x, y),
     "mul": torch.mul,
     "neg": torch.neg,
     "pow": torch.pow,
@@ -49,9 +50,15 @@ _STEPPED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 def in_lists(optimizer: Any) -> Any:
     """One of torch's own, to step by operators over lists where nobody said otherwise."""
     for group in optimizer.param_groups if type(optimizer) in _STEPPED else ():
-        if group["foreach"] is None and not group["fused"]:
+        if group["foreach"] is None and not group["fused"] and _steps_by_lists(group):
             group["foreach"] = True
     return optimizer
+
+
+def _steps_by_lists(group: Mapping[str, Any]) -> bool:
+    """Whether torch takes its options there: rates and betas that are tensors it refuses."""
+    options = tree_leaves({name: value for name, value in group.items() if name != "params"})
+    return not group["differentiable"] and not any(isinstance(one, Tensor) for one in options)
 
 
 @functools.cache
@@ -80,6 +87,8 @@ def run(
         Apart: as `write` does.
     """
     first, base = args[0], _base(func)
+    if func._schema.arguments[-1].name == "scalars" and isinstance(args[-1], Tensor):
+        args = [*args[:-1], args[-1].tolist()]  # a number for each
     one = {**_OF_NUMBERS, **_OF_TENSORS}[base]
     if _counts(func, args):
         return func(*args, **kwargs)
@@ -110,7 +119,9 @@ def _counts(func: Any, args: Sequence[Any]) -> bool:
 def _whole(args: Sequence[Any]) -> list[Any] | None:
     """Each list as one tensor, or as the number that all of it is; None where that can't be."""
     like, found = [_form(tensor) for tensor in args[0]], []
-    if len({dtype for dtype, _ in like}) > 1:
+    if len({dtype for dtype, *_ in like}) > 1:
+        return None
+    if any(layout is not torch.strided for *_, layout in like):  # sparse gradients
         return None
     for value in args:
         if not isinstance(value, (list, tuple)):
@@ -126,8 +137,8 @@ def _whole(args: Sequence[Any]) -> list[Any] | None:
     return found
 
 
-def _form(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
-    return tensor.dtype, tensor.shape
+def _form(tensor: Tensor) -> tuple[torch.dtype, torch.Size, torch.layout]:
+    return tensor.dtype, tensor.shape, tensor.layout
 
 
 def _of_tensor(value: Any, index: int) -> Any:

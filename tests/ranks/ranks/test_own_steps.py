@@ -187,6 +187,46 @@ def test_only_what_steps_each_element_by_itself_is_told(
     assert run.report.mismatches == [] and bool(held) is told
 
 
+class _Wide(torch.optim.Optimizer):
+    """SGD with momentum that is kept in float32, beside parameters in float16; in the second step
+    an element of the weight is a tenth too large."""
+
+    def __init__(self, named: Named, first: float) -> None:
+        super().__init__(list(named.values()), {"count": 0})
+        self.first = first
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        group = self.param_groups[0]
+        group["count"] += 1
+        for parameter in group["params"]:
+            grad, kept = parameter.grad.float(), self.state[parameter]
+            kept.setdefault("momentum_buffer", torch.zeros_like(grad)).mul_(0.9).add_(grad)
+            parameter.copy_(parameter.float() - 0.01 * kept["momentum_buffer"])
+            if group["count"] == 1:
+                kept["momentum_buffer"][0, 0] = self.first
+            if group["count"] == 2:
+                parameter[1, 1] *= 1.1
+
+
+@pytest.mark.parametrize(("first", "told"), [(1.3e-6, True), (1e-9, True), (1e6, False)])
+def test_a_state_that_holds_more_than_parameters_do_is_told_where_these_hold_it(
+    threads: Engine, first: float, told: bool
+) -> None:
+    run = _Rank(lambda named: torch.optim.SGD(named.values(), lr=0.01, momentum=0.9))
+    run.case, run.module = replace(MLP, dtype="float16"), run.module.half()
+    run.optimizer = _Wide(run.params, first)
+    del run.targets[Kind.PARAM, "weight"]
+    own = own_steps.OwnSteps(run, run.module, run.training)
+    for step in range(2):
+        run.module.weight.grad = torch.randn(3, 4).half()
+        own.begin(run.params, step)
+        run.optimizer.step()
+        own.end(run.params, run.kept(), step)
+    assert [m.tensor for m in run.report.mismatches] == ["weight@step2"] * told
+    assert own._trial is not None, "of others it is told"
+
+
 def test_state_that_is_kept_in_pieces_is_left_to_the_reference(threads: Engine) -> None:
     check = replace(mlp.mlp_sp, spec=data_parallel(mlp.mlp_sp.spec))
     case = replace(MLP, mesh={"dp": 2, "tp": 2}, dtype="float32")

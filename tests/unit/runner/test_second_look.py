@@ -23,6 +23,7 @@ from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.returned import file_of
 from tpcheck.runner.second_look import CLEAR, doubtful, look_again, screened
+from tpcheck.tensors.digest import NOTHING
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
@@ -60,6 +61,22 @@ def test_what_was_looked_at_closely_is_not_looked_at_again() -> None:
     posed, report = suspected("float64", integer=True, error=1.0, bound=0.0)
     for effort in (CLOSER, CONFIRM):
         assert not doubtful(replace(posed, effort=effort), [report])
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(True, True), (False, False)])
+def test_state_that_another_rank_keeps_is_not_what_later_steps_follow_from(
+    kept: bool, expected: bool
+) -> None:
+    posed, report = suspected("bfloat16", integer=False, error=1.0, bound=0.1)
+    (first,) = report.mismatches
+    report.mismatches = [
+        Mismatch("w.exp_avg", Kind.OPTIMIZER_STATE, 0, detail=Absent()),
+        replace(first, tensor="y@step2"),
+    ]
+    report.suspects = {(Kind.OUTPUT, "y@step2"): Replicate()}
+    other = RankReport(1)
+    other.digests = {(Kind.OPTIMIZER_STATE, "w.exp_avg"): "7" if kept else NOTHING}
+    assert doubtful(posed, [report, other]) is expected
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda file: None])

@@ -70,6 +70,31 @@ def test_lists_that_are_no_one_tensor_are_taken_one_by_one(others: list[Any]) ->
         torch.testing.assert_close(one, right, rtol=1e-10, atol=0.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("addcdiv", (given(1), given(2), torch.tensor([0.5, 0.25, 2.0]))),
+        ("addcmul", (given(1), given(2), torch.tensor([0.5, 0.25, 2.0]))),
+        ("maximum", (0.75,)),
+        ("minimum", ([0.75, 1.0, 0.5],)),
+    ],
+)
+def test_other_forms_of_an_operator_are_taken_too(name: str, others: tuple[Any, ...]) -> None:
+    of_lists = getattr(torch, f"_foreach_{name}")
+    with noise(torch.float64):
+        found = of_lists(given(0), *others)
+    for one, right in zip(found, of_lists(given(0), *others), strict=True):
+        torch.testing.assert_close(one, right, rtol=1e-10, atol=0.0)
+
+
+def test_gradients_that_are_sparse_are_taken_one_by_one() -> None:
+    sparse = [torch.tensor([1.0, 0.0, 3.0], dtype=F64).to_sparse(), given(0)[1]]
+    with noise():
+        found = torch._foreach_neg(sparse)
+    assert torch.equal(found[0].to_dense(), -sparse[0].to_dense())
+    assert torch.equal(found[1], -sparse[1])
+
+
 def test_a_norm_is_each_tensor_s_and_rounds_as_a_sum() -> None:
     with noise(torch.float64):
         found = torch._foreach_norm(given(0), 2)
@@ -114,6 +139,25 @@ def test_an_optimizer_steps_as_one_tensor_at_a_time_does(made: Any) -> None:
         left.append(parameters)
     for one, other in zip(*left, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-14, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": torch.tensor(0.1)},
+        {"betas": (torch.tensor(0.9), torch.tensor(0.99))},
+        {"differentiable": True},
+    ],
+    ids=["rate", "betas", "differentiable"],
+)
+def test_options_that_torch_refuses_of_lists_have_none(options: dict[str, Any]) -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = in_lists(torch.optim.AdamW([parameter], **options))
+    assert optimizer.param_groups[0]["foreach"] is None
+    if "differentiable" not in options:  # torch takes no step of a leaf then
+        parameter.grad = torch.ones(2)
+        optimizer.step()
+        assert bool((parameter < 1).all())
 
 
 def test_what_was_said_of_lists_holds() -> None:
