@@ -20,8 +20,11 @@ def of_exponent(op: Operation, out: Tensor) -> Tensor | None:
     exponent = _EXPONENTS.get(op.name)
     if exponent is None:
         return None
-    x = op.args[1 if op.name.endswith("_backward") else 0]
-    lost = out.double().abs() * exponent(x.double())
+    at = 1 if op.name.endswith("_backward") else 0
+    x = op.args[at].double()
+    if op.name in _SHARPENED:
+        x = x * (op.args[at + 1] if len(op.args) > at + 1 else op.kwargs.get("beta", 1.0))
+    lost = out.double().abs() * exponent(x)
     return lost.nan_to_num(nan=0.0, posinf=math.inf)  # e to the power of minus infinity
 
 
@@ -34,6 +37,9 @@ def _above(x: Tensor) -> Tensor:
     """The same of e⁻ˣ, where x is far above zero."""
     return x.clamp(min=0.0)
 
+
+#: Of x times a number that is given, β.
+_SHARPENED = ("softplus", "softplus_backward")
 
 #: Operation → from its input: the exponent of what its result is proportional to.
 _EXPONENTS: Mapping[str, Callable[[Tensor], Tensor]] = {

@@ -78,3 +78,16 @@ def test_no_more_than_that(name: str) -> None:
     found = spread(deviations, reference(x).double() - due, dtype=torch.float32)
     compared = compare(value, due, found, name="output", kind=Kind.OUTPUT, rank=0)
     assert compared.mismatch is not None
+
+
+def test_the_sharpness_of_softplus_is_in_the_exponent() -> None:
+    x = torch.linspace(-80.0, -20.0, 4096).reshape(1, -1) / 64
+    due, value = F.softplus(x.double(), 64.0), torch.log1p(_exp(64 * x)) / 64
+
+    def reference(x: Tensor) -> Tensor:
+        return F.softplus(x, 64.0)
+
+    deviations = noisy(reference, x.double(), dtype=torch.float32, degree=1)
+    found = spread(deviations, reference(x).double() - due, dtype=torch.float32)
+    compared = compare(value, due, found, name="output", kind=Kind.OUTPUT, rank=0)
+    assert compared.mismatch is None, compared.mismatch
