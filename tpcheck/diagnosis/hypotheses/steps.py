@@ -21,7 +21,7 @@ from tpcheck.diagnosis.replay import by_one_step, share_of, unclipped, value_of
 from tpcheck.placement import is_sharded, take
 from tpcheck.protocol.optimizing import MAIN, parameter_of
 from tpcheck.protocol.scaling import SCALE
-from tpcheck.tensors.names import InPass
+from tpcheck.tensors.names import InPass, Key, Pass
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code, Kind
 
@@ -40,10 +40,10 @@ _LEFT = (Kind.PARAM, Kind.OPTIMIZER_STATE)
 def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
     """Wrong ranks hold what was there before the step, or before an earlier one: of what rounds
     more than a step changes, that shows after several."""
-    wrong = local.wrong()
-    steps = range(local.at.step, -1, -1)
-    found = (before for step in steps if (before := _before(facts, local, step)) is not None)
-    if not wrong or not any(all(local.holds(b, rank) for rank in wrong) for b in found):
+    wrong, steps = local.wrong(), range(local.at.step, -1, -1)
+    if not wrong or not any(
+        all(_has(facts, local, rank, step) for rank in wrong) for step in steps
+    ):
         return None
     others, buffer = len(wrong) < len(local.ranks), is_buffer(facts, local.kind, local.target.name)
     code = Code.STALE_BUFFER if buffer else Code.GRADIENT_DROPPED
@@ -192,6 +192,20 @@ def _factor(local: Local, before: Tensor, rank: int) -> float | None:
     factor = float((update * changed).sum()) / size
     fits = local.fits(local.actual[rank], rank, expected=before + factor * update)
     return factor if fits else None
+
+
+def _has(facts: Facts, local: Local, rank: int, step: int) -> bool:
+    """Whether a rank has what was there before a step: to the bit, since bounds may be wider than
+    what a step changes."""
+    base = InPass.parse(local.target.name).base
+    if step:
+        earlier = Key(local.kind, str(InPass(base, Pass(0, step - 1))))
+        own = facts.dumps.get(rank, {}).get(earlier)
+        return own is not None and torch.equal(own.double(), local.actual[rank])
+    if (given := _before(facts, local, 0)) is None:
+        return False
+    part = local.part_of(given, rank).to(local.target.dtype)
+    return torch.equal(part.double(), local.actual[rank])
 
 
 def _before(facts: Facts, local: Local, step: int) -> Tensor | None:
