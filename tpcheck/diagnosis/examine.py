@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tpcheck.case import Case
 from tpcheck.causes.structure import DiagnosisFailed, NothingKnown
@@ -19,6 +20,7 @@ from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled, Subject
 from tpcheck.diagnosis import diagnose, pictures
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, values
 from tpcheck.diagnosis.hypotheses.kernels import of_kernels
+from tpcheck.diagnosis.hypotheses.reruns import changed
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
 from tpcheck.diagnosis.outside import outside
 from tpcheck.diagnosis.released import recognised
@@ -118,8 +120,8 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     effort = CONFIRM if failed.confirmed else CLOSER
     posed = runner.first.watched(runner.check.spec, failed.case, effort, at)
     kept = None if at is None or not _has_modules(posed) else _kept(runner, posed, watch=at)
-    # where boundaries are watched, nothing is compiled
-    if kept is None or kept[0].compiles or _kinds(kept[0]) != _kinds(failed):
+    # where boundaries are watched, nothing is compiled, and what has hooks may round otherwise
+    if plain := kept is None or kept[0].compiles or _differs(failed, *kept):
         again, dumps = _kept(runner, posed, follow=at is None)
     else:
         again, dumps = kept
@@ -145,7 +147,8 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     if runner.check.kernel is not None and same and again.compiles:
         seen = _only_compiled(runner, posed, failed)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
-    facts = Facts(posed, shown, again, dumps, *asked, resumes=runner.check.resumes, alone=alone)
+    ran: dict[str, Any] = {"resumes": runner.check.resumes, "alone": alone, "plain": plain}
+    facts = Facts(posed, shown, again, dumps, *asked, **ran)
     own = of_kernels(facts) if runner.check.kernel is not None else None
     diagnosis = own or diagnose.diagnose(facts)
     seen = seen or outside(facts, place, diagnosis.cause, loads=runner.check.load is not None)
@@ -242,6 +245,12 @@ def _kept(
         rank: {Key.parse(name): tensor for name, tensor in kept.items()}
         for rank, kept in found.items()
     }
+
+
+def _differs(failed: CaseResult, watched: CaseResult, dumps: Dumps) -> bool:
+    """Whether the case came to something else, by more than rounding, where its boundaries were
+    watched."""
+    return _kinds(watched) != _kinds(failed) or changed(failed, dumps, rounds=True) is not None
 
 
 def _kinds(result: CaseResult) -> set[Kind]:

@@ -40,6 +40,8 @@ class Facts:
             (`Runner.execute`).
         resumes: whether ranks went on with training that others had saved.
         alone: what the case came to on one rank of its tp axis, where that was asked.
+        plain: whether that run was as the first: not one whose boundaries were watched, which may
+            round otherwise.
         asked: what the reference has answered, of questions that several tensors share.
     """
 
@@ -53,6 +55,7 @@ class Facts:
     execute: Callable[..., CaseResult] | None = None
     resumes: bool = False
     alone: CaseResult | None = None
+    plain: bool = True
     asked: dict[Any, Any] = field(default_factory=dict, init=False)  # `replace` begins anew
 
     @property

@@ -18,6 +18,7 @@ from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
 from tpcheck.tensors.names import FIRST
 from tpcheck.verdict import Verdict
+from tpcheck.vocabulary import Code
 
 LAYERS = 8
 
@@ -178,3 +179,21 @@ def test_a_passing_case_is_not_watched(gloo: Engine, monkeypatch: pytest.MonkeyP
     where(gloo, SMALL, output_averaged, 1)
     # twice run, watched with its tensors, and alone, where it is right
     assert asked == [None, None, FIRST, FIRST]
+
+
+def norm_rounds_otherwise_where_it_is_watched(block: Any) -> None:
+    """Correct: so does what is cast on the way into a module."""
+    norm = block.mlp.norm
+
+    def normalise(x: Any, weight: Any) -> Any:
+        hooked = norm._forward_hooks or norm._forward_pre_hooks
+        return type(norm).normalise(norm, x, weight) * (1 + (2.0**-50 if hooked else 0.0))
+
+    norm.normalise = normalise
+
+
+def test_what_rounds_otherwise_where_it_is_watched_did_not_change(gloo: Engine) -> None:
+    runner = Runner(check(output_averaged, 1, norm_rounds_otherwise_where_it_is_watched), gloo)
+    failed = runner.run(SMALL)
+    told = examine_failure(runner, failed)
+    assert told.diagnosis.code is Code.AVERAGED_NOT_SUMMED, told.diagnosis.message

@@ -28,13 +28,13 @@ from tpcheck.causes.reruns import (
     RoundingOnly,
     WrongOnOneRank,
 )
-from tpcheck.diagnosis.facts import Facts, Local, gather, subject_of, values
+from tpcheck.diagnosis.facts import Dumps, Facts, Local, gather, subject_of, values
 from tpcheck.evidence import Values
 from tpcheck.oracle.pose import pose
 from tpcheck.placement import Heads, by_axis
 from tpcheck.tensors.draw import Draw, state
 from tpcheck.tensors.names import Key
-from tpcheck.verdict import Diagnosis, Mismatch, Verdict
+from tpcheck.verdict import CaseResult, Diagnosis, Mismatch, Verdict
 from tpcheck.vocabulary import Code, Kind
 
 #: A value that passes through bfloat16, the coarsest dtype in which sums are sent, is off by at
@@ -177,15 +177,27 @@ def when_saved_so(facts: Facts, named: Diagnosis) -> Diagnosis:
 
 
 def changes(facts: Facts) -> Diagnosis | None:
-    """The same case gave other values the second time."""
-    for mismatch in facts.result.mismatches:
-        again = facts.dumps.get(mismatch.rank, {}).get(Key(mismatch.kind, mismatch.tensor))
+    """The same case gave other values the second time; one that is watched may round otherwise."""
+    cause = changed(facts.result, facts.dumps) if facts.plain else None
+    return None if cause is None else Diagnosis(Code.STALE_BUFFER, cause)
+
+
+def changed(result: CaseResult, dumps: Dumps, *, rounds: bool = False) -> ChangesOnRerun | None:
+    """What of a result's evidence has another value among the tensors of another run.
+
+    Args:
+        rounds: whether the other run may round otherwise: then what is within bounds of the first
+            value has not changed.
+    """
+    for mismatch in result.mismatches:
+        again = dumps.get(mismatch.rank, {}).get(Key(mismatch.kind, mismatch.tensor))
         if again is None or mismatch.index is None or mismatch.actual is None:
             continue
         first, second = mismatch.actual, float(again[mismatch.index].double())
-        if first != second and not (math.isnan(first) and math.isnan(second)):
-            cause = ChangesOnRerun(subject_of(mismatch), mismatch.index, first, second)
-            return Diagnosis(Code.STALE_BUFFER, cause)
+        slack = (mismatch.bound or 0.0) if rounds else 0.0
+        same = first == second or (math.isnan(first) and math.isnan(second))
+        if not same and not abs(first - second) <= slack:
+            return ChangesOnRerun(subject_of(mismatch), mismatch.index, first, second)
     return None
 
 
