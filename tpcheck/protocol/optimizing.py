@@ -78,11 +78,15 @@ class Optimizing:
         *,
         scales: bool = False,
     ) -> None:
-        absent = [name for name in METHODS if not callable(getattr(optimizer, name, None))]
-        if absent or not isinstance(getattr(optimizer, "state", None), Mapping):
+        methods = (name for name in METHODS if not callable(getattr(optimizer, name, None)))
+        absent = [f"{name}()" for name in methods]
+        if not isinstance(getattr(optimizer, "state", None), Mapping):
+            absent.append("state")
+        if absent:
             raise InvalidArgument(
-                f"{whose} returned {shown(optimizer)}; return a torch.optim.Optimizer, or an "
-                "object with its step(), zero_grad() and state"
+                f"{whose} returned {shown(optimizer)}, which has no {', no '.join(absent)}; return "
+                "a torch.optim.Optimizer, or an object with step(), zero_grad() and state, a dict: "
+                "parameter → name → tensor"
             )
         own = scales and scaler is None
         if own and (not callable(getattr(optimizer, "unscale", None)) or _scale(optimizer) is None):

@@ -22,7 +22,7 @@ from tpcheck.report.numbers import numbers
 from tpcheck.report.traces import side_by_side
 from tpcheck.report.visible import name, one_line, visible
 from tpcheck.verdict import CheckResult, Counterexample, FindingResult, Mismatch, Verdict
-from tpcheck.vocabulary import Kind
+from tpcheck.vocabulary import Fault, Kind
 
 _SHOWN = 4
 
@@ -242,6 +242,8 @@ def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
             return f"{where}: shape {list(shape)}, expected {list(expected)}"
         case Misheld(placement=placement, expected_placement=expected_placement) if placement:
             return f"{where}: {placement}, the layout says {expected_placement}"
+        case Misheld(fault=Fault.READ, storage=storage, expected=own) if storage:
+            return f"{where}: {counted(storage, 'byte')} read, the rank's part is {own}"
         case Misheld(storage=storage, expected=own) if storage:
             kept = f"the {detail.what}" if detail.what else "a view that"
             due = f", its own are {own}" if own else ""

@@ -28,12 +28,28 @@ class Own:
         self.taken.append("step")
 
 
-@pytest.mark.parametrize("given", [None, 3, torch.optim.SGD, object()])
-def test_what_takes_no_steps_is_refused_in_one_line(given: Any) -> None:
+class WithoutState:
+    def zero_grad(self) -> None: ...
+
+    def step(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("given", "lacks"),
+    [
+        (None, "no step(), no zero_grad(), no state"),
+        (3, "no step(), no zero_grad(), no state"),
+        (torch.optim.SGD, "no state"),
+        (object(), "no step(), no zero_grad(), no state"),
+        (WithoutState(), "no state"),
+    ],
+    ids=["None", "int", "class", "object", "without state"],
+)
+def test_what_takes_no_steps_is_refused_in_one_line(given: Any, lacks: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         Optimizing(given, None, "the check's optimizer")
     assert str(caught.value).startswith("the check's optimizer returned ")
-    assert "return a torch.optim.Optimizer" in str(caught.value)
+    assert f"which has {lacks}; return a torch.optim.Optimizer" in str(caught.value)
 
 
 def test_another_s_tensors_and_numbers_are_its_state() -> None:

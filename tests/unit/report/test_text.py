@@ -200,6 +200,15 @@ def test_a_wrong_placement_is_told_in_words() -> None:
     assert text == "rank 0 sharding up.weight: A, the layout says B"
 
 
+def test_bytes_that_are_read_and_bytes_that_are_kept_are_two_things() -> None:
+    read = Misheld(Fault.READ, storage=80, expected=48)
+    text = describe(Mismatch("checkpoint", Kind.SHARDING, 0, detail=read))
+    assert text == "rank 0 sharding checkpoint: 80 bytes read, the rank's part is 48"
+    kept = Misheld(Fault.STORAGE, storage=80, expected=48)
+    text = describe(Mismatch("up.weight", Kind.SHARDING, 0, detail=kept))
+    assert text == "rank 0 sharding up.weight: a view that keeps 80 bytes alive, its own are 48"
+
+
 def test_the_first_that_can_not_run_stands_for_all() -> None:
     assert together({"a": "raised X"}) == "a: raised X"
     assert together({"a": "raised X", "b": "y"}) == "a: raised X (and 1 more)"

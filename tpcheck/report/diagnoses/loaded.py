@@ -45,7 +45,7 @@ def _(cause: causes.LoadedRounded) -> str:
 def _(cause: causes.LoadedRows) -> str:
     rows = list(cause.rows[:ROWS_SHOWN])
     repeated = ", some of them more than once" if cause.repeated else ""
-    return f"{_what(cause)} holds the rows {rows} of dim {cause.dim}{repeated}"
+    return f"{_what(cause)} holds the indices {rows} of dim {cause.dim}{repeated}"
 
 
 @sentence.register
@@ -79,5 +79,5 @@ def _(cause: causes.ComputedOtherwise) -> str:
     if cause.factor is not None:
         return f"{said}: it is {cause.factor:.4g} times that"
     if cause.rows is not None:
-        return f"{said}: it has the rows {list(cause.rows[:ROWS_SHOWN])} of dim {cause.dim}"
+        return f"{said}: it has the indices {list(cause.rows[:ROWS_SHOWN])} of dim {cause.dim}"
     return f"{said}, nor what other ranks have" if cause.apart else said

@@ -32,7 +32,7 @@ SAID: list[Said] = [
     (LoadedRounded("w", 0), "w as loaded on rank 0 was rounded to a lower precision", {}),
     (
         LoadedRows("w", 0, 1, (2, 2), repeated=True),
-        "w as loaded on rank 0 holds the rows [2, 2] of dim 1, some of them more than once",
+        "w as loaded on rank 0 holds the indices [2, 2] of dim 1, some of them more than once",
         {"dim": 1, "rows": [2, 2]},
     ),
     (
@@ -76,7 +76,7 @@ SAID: list[Said] = [
     (
         ComputedOtherwise("b", 1, dim=0, rows=(1, 0)),
         "the buffer b, which no checkpoint holds, on rank 1 is not what the reference computes: it "
-        "has the rows [1, 0] of dim 0",
+        "has the indices [1, 0] of dim 0",
         {"rows": [1, 0]},
     ),
     (
