@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from tests.catalogue.long_run.bounds import table
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--begins", type=int, default=7, help="the first wrong step, from 1")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--otherwise", action="store_true", help="faults under SP, where else not")
     parser.add_argument("--tp", type=int, nargs="*", default=DEGREES)
     parser.add_argument("--dtype", nargs="*", default=DTYPES)
     given = parser.parse_args()
@@ -71,6 +73,10 @@ def _found(engine: Engine, given: argparse.Namespace) -> Iterator[tuple[str, boo
     for fault in FAULTS:
         if given.names and fault.name not in given.names:
             continue
+        if given.otherwise:
+            if fault.sequence_parallel:
+                continue
+            fault = replace(fault, sequence_parallel=True)
         for tp, dtype in product(given.tp, given.dtype):
             begun = time.monotonic()
             case = case_of(tp, dtype, given.seed)
