@@ -23,10 +23,12 @@ UNIT_ROUNDOFF = {
 #: element is not judged. If it were too large, a correct float16 candidate would be called wrong.
 LARGEST = {dtype: torch.finfo(dtype).max for dtype in UNIT_ROUNDOFF}
 
-#: The largest number above which it is asked what overflows beside products: what cases draw comes
-#: near that of float16 alone, and asking costs half as much as errors do. If it were smaller, right
-#: float16 candidates whose numbers just overflow would be called wrong.
-NARROW = LARGEST[torch.float16]
+#: Where it is asked what may overflow beside products: of float16 alone, whose largest number is
+#: near what cases draw; asking costs half as much as errors do. From a quarter of that on, since in
+#: another order a sum of a few such numbers is larger than it is. If it were smaller, float16 would
+#: be judged less than it could; if larger, right candidates that just overflow would be called
+#: wrong.
+NARROW = LARGEST[torch.float16] / 4
 
 #: The smallest number above zero. Below the normal range rounding is no longer relative, and the
 #: errors of u|y| alone would call a correct candidate wrong there.
@@ -77,9 +79,9 @@ class Arithmetic:
         return torch.finfo(dtype).smallest_normal if self.flushes else TINY[dtype]
 
     def narrow(self, tensor: Tensor) -> float | None:
-        """The largest finite number where `tensor` is stored, if cases come near it (`NARROW`)."""
-        largest = LARGEST[self._stored(tensor)]
-        return largest if largest <= NARROW else None
+        """From which number on what is stored as `tensor` is may overflow (`NARROW`); None where
+        cases do not come near."""
+        return NARROW if self._stored(tensor) == torch.float16 else None
 
     def rounded(self, out: Tensor) -> Tensor:
         """Variance of one rounding: of an error uniform in ±u|y|, and at least of TINY."""

@@ -29,6 +29,11 @@ from tpcheck.tensors.lists import is_of_lists, run
 #: rounded away; if much larger, the reference would no longer be linear in them.
 ENLARGED = 2.0**12
 
+#: How many times as large as what may overflow a number is that does in any order, as the reference
+#: itself shows in the case's dtype: such a one is meant to, as what masks scores. If it were
+#: smaller, a large sum that just does not overflow there would be missed.
+FAR = 64.0
+
 
 def _rounds(out: Any) -> bool:
     """Whether a result has rounding errors that are modelled: a sparse gradient gathers rows."""
@@ -167,8 +172,11 @@ class RoundingNoise(Dispatch):
     def _told(self, noisy: Tensor) -> Tensor:
         """In place: numbers that overflow under these errors stand out (`OVERFLOW`), and so does
         all that they lead to; without these errors they may not."""
-        largest = self.arithmetic.narrow(noisy)
-        if largest is not None and bool((beyond := noisy.abs() > largest).any()):
+        if (largest := self.arithmetic.narrow(noisy)) is None:
+            return noisy
+        size = noisy.abs()
+        beyond = (size > largest) & (size < FAR * largest)
+        if bool(beyond.any()):
             noisy.mul_(1.0 + beyond.double() * math.sqrt(OVERFLOW))
         return noisy
 

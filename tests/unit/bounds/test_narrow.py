@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.unit.bounds.noisy import F64, noisy
-from tpcheck.bounds.arithmetic import LARGEST, OVERFLOW, Arithmetic
+from tpcheck.bounds.arithmetic import NARROW, OVERFLOW, Arithmetic
 from tpcheck.bounds.lanes import Drawn, NoiseInLanes
 from tpcheck.bounds.scales import Scales
 from tpcheck.bounds.spread import spread
 
-UP = torch.tensor([[3e4, 3e4, 3e4, -3e4, -3e4, -3e4], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], dtype=F64)
+UP = torch.tensor([[8e3, 8e3, 8e3, -8e3, -8e3, -8e3], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], dtype=F64)
 
 
 def judged(function: Callable[..., Tensor], *given: Tensor, dtype: torch.dtype) -> list[bool]:
@@ -49,10 +49,22 @@ def test_the_gradients_of_a_norm_whose_parts_overflow(dtype: torch.dtype, large:
 
 
 def test_a_number_that_rounding_takes_beyond_the_largest_and_what_follows_from_it() -> None:
-    near = torch.tensor([LARGEST[torch.float16] - 10, 3e4, -LARGEST[torch.float16] + 10], dtype=F64)
+    near = torch.tensor([NARROW - 2, 8e3, -NARROW + 2], dtype=F64)
     assert judged(lambda x: x * 1.0, near, dtype=torch.float16) == [False, True, False]
     assert judged(lambda x: 1.0 + 1e-4 * (x * 1.0), near, dtype=torch.float16)[0] is False
     assert judged(lambda x: x * 1.0, near, dtype=torch.bfloat16) == [True, True, True]
+
+
+def test_what_is_far_beyond_is_meant_to_be() -> None:
+    """As what masks scores: a row of which nothing is left is not infinite, or NaN."""
+    scores = torch.tensor([[0.5, -1e200, 0.25], [-1e200] * 3], dtype=F64)
+
+    def masked(x: Tensor) -> Tensor:
+        return (x + scores).softmax(-1)
+
+    assert judged(masked, torch.zeros(2, 3, dtype=F64), dtype=torch.float16)[:3] == [True] * 3
+    off = torch.stack(noisy(masked, torch.zeros(2, 3, dtype=F64), dtype=torch.float16, degree=2))
+    assert bool(off.isfinite().all())
 
 
 def test_one_strained_run_is_enough() -> None:
