@@ -86,7 +86,10 @@ def _exits(named: Any) -> Any:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (spec(lambda named: None), "training's optimizer returned None; return a torch.optim"),
+        (
+            spec(lambda named: None),
+            "training's optimizer returned None, which has no step(), no zero_grad(), no state; ",
+        ),
         (spec(lambda named: named["no such"]), "training's optimizer raised KeyError"),
         (spec(_exits), "training's optimizer raised SystemExit: 3"),
         (spec(schedule=lambda optimizer: 1 / 0), "training's schedule raised ZeroDivisionError"),

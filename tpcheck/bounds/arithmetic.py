@@ -117,6 +117,11 @@ class Arithmetic:
         return self.dtype if dtype == torch.float64 else dtype
 
 
+def rounding(sizes: Tensor, dtype: torch.dtype) -> Tensor:
+    """How far off one rounding of numbers of these sizes may be, below the normal range, too."""
+    return (UNIT_ROUNDOFF[dtype] * sizes).clamp(min=TINY[dtype] / 2) * (sizes != 0)
+
+
 def steps(total: Tensor, squares: Tensor, count: int | Tensor) -> Tensor:
     """By how many independent errors a sum of `count` terms grows: K, and K² where all terms are
     equal, as their errors then are."""

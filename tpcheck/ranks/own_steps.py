@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck.bounds import compare, limits
-from tpcheck.bounds.arithmetic import TINY, UNIT_ROUNDOFF
+from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF, rounding
 from tpcheck.bounds.floor import KNOWN
 from tpcheck.bounds.limits import FALSE_ALARM
 from tpcheck.bounds.spread import Spread
@@ -208,7 +208,7 @@ class OwnSteps:
     def _is_given_back(self, name: str, parameter: nn.Parameter, main: Tensor, step: int) -> None:
         due = numbers(main)
         if due.shape == local(parameter).shape:
-            apart = 2 * _rounding(due.abs(), parameter.dtype)  # it may be a random one
+            apart = 2 * rounding(due.abs(), parameter.dtype)  # it may be a random one
             self._hold(Kind.PARAM, name, parameter.detach(), _Due(due, apart), step)
 
     def _bounded(
@@ -228,7 +228,7 @@ class OwnSteps:
             size = given[name].state | {"": given[name].number}
             for key, due in exact.items():
                 sizes = due.abs() + size.get(key, due).abs()
-                rounded = ROUNDINGS * _rounding(sizes, tensor.dtype)
+                rounded = ROUNDINGS * rounding(sizes, tensor.dtype)
                 own = partial(_of_each, others, name, key)
                 found[name, key] = _Due(due, rounded, own)
         return found
@@ -281,11 +281,6 @@ class OwnSteps:
         if found.mismatch is not None:
             self.run.report.mismatches.append(found.mismatch)
             self.run.judge.decided.add((kind, where))
-
-
-def _rounding(sizes: Tensor, dtype: torch.dtype) -> Tensor:
-    """How far off one rounding of numbers of these sizes may be, below the normal range, too."""
-    return (UNIT_ROUNDOFF[dtype] * sizes).clamp(min=TINY[dtype] / 2) * (sizes != 0)
 
 
 def _of_each(trials: Later, name: str, key: str) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tpcheck.ranks.own_steps import _rounding
+from tpcheck.bounds.arithmetic import rounding
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
@@ -16,9 +16,9 @@ def test_numbers_that_are_rounded_to_nearest_are_inside(dtype: torch.dtype) -> N
     for size in (1.0, smallest, smallest / 100):
         numbers = each * size
         off = (numbers.to(dtype).double() - numbers).abs()
-        assert bool((off <= _rounding(numbers, dtype)).all()), size
-        assert bool((off > 0.9 * _rounding(numbers, dtype)).any()), "and no wider"
+        assert bool((off <= rounding(numbers, dtype)).all()), size
+        assert bool((off > 0.9 * rounding(numbers, dtype)).any()), "and no wider"
 
 
 def test_zero_is_exact() -> None:
-    assert not _rounding(torch.zeros(3), torch.float16).any()
+    assert not rounding(torch.zeros(3), torch.float16).any()
