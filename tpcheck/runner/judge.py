@@ -74,9 +74,10 @@ def judge(
 
 
 def differing(posed: Posed, reports: list[RankReport]) -> float:
-    """The first step after which replicas differ; ∞ where none do."""
+    """The first step after which replicas differ, or whose masks ranks have not drawn as they must;
+    ∞ where there is none."""
     left = left_to_replicas(posed, reports)
-    found = _disagreeing_replicas(posed, reports, left)
+    found = _disagreeing_replicas(posed, reports, left) + uncoordinated(posed, reports)
     return min((m.name.at.step for m in found), default=math.inf)
 
 

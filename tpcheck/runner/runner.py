@@ -276,7 +276,7 @@ def _confirmed(
     runner: Runner, posed: Posed, reports: list[RankReport], files: CaseFiles
 ) -> Posed | None:
     """The case as closer bounds decided it; None where they have nothing to decide: what follows
-    from replicas that differ stays."""
+    from replicas that differ, or from masks that are not coordinated, stays."""
     until = math.inf if runner.check.spec.training is None else differing(posed, reports)
     if not doubtful(posed, reports, until):
         return None

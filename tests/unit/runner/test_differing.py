@@ -13,10 +13,11 @@ import torch
 from tpcheck import Case, Replicate, specs
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.protocol.messages import RankReport
-from tpcheck.runner import runner
+from tpcheck.runner import judge, runner
 from tpcheck.runner.judge import differing
-from tpcheck.tensors.names import InPass
+from tpcheck.tensors.names import InPass, Pass
 from tpcheck.training import Training
+from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
 STEPS = 3
@@ -54,6 +55,16 @@ def reports(posed: Posed, *, step: int | None) -> list[RankReport]:
 @pytest.mark.parametrize("step", [0, 2, None])
 def test_it_is_the_first_of_them(posed: Posed, step: int | None) -> None:
     assert differing(posed, reports(posed, step=step)) == (math.inf if step is None else step)
+
+
+def test_masks_that_are_not_coordinated_count_as_much(
+    posed: Posed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask = Mismatch(str(InPass("mask0", Pass(0, 1))), Kind.MASK, 0)
+    monkeypatch.setattr(judge, "uncoordinated", lambda posed, reports: [mask])
+    assert differing(posed, reports(posed, step=None)) == 1
+    assert differing(posed, reports(posed, step=2)) == 1
+    assert differing(posed, reports(posed, step=0)) == 0
 
 
 @pytest.mark.parametrize("trains", [True, False])
