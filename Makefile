@@ -8,14 +8,17 @@ STAMP := $(VENV)/.installed
 # the suite starts a thousand processes: modules are compiled once, and not in each of them
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup verify verify-frameworks verify-gpu adapters test test-fast sweep torture lint format bench site wheel clean
+.PHONY: setup verify verify-frameworks verify-gpu adapters test suite test-fast sweep torture lint format bench site wheel clean
 
 setup: $(STAMP)
 
+# modules are compiled when they are first imported: most of the 12,000 never are
+PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt "setuptools>=77" torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[transformers,megatron,kernels,bench,test,docs,dev]"
+	$(PIP) "setuptools>=77" torch
+	$(PIP) --editable ".[transformers,megatron,kernels,bench,test,docs,dev]"
 	touch $(STAMP)
 
 verify: setup
@@ -25,7 +28,11 @@ verify: setup
 verify-frameworks: setup
 	$(BIN)/tpcheck verify properties/_frameworks --examples 6
 
-test: setup lint
+# beside each other: mypy takes one core
+test: setup
+	$(MAKE) --jobs 2 lint suite
+
+suite: setup
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 # what is too long for every run: every mutant and its name, the pages of findings, all scripts
