@@ -17,6 +17,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import torch
+
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.facts import Dumps, Local, kind_of, values
 from tpcheck.diagnosis.fitting import Fit, Locals, cuts, fit
@@ -186,6 +188,13 @@ class Borders:
             around = around.rpartition(".")[0] if around else None
         return True
 
+    def telling(self, place: Place) -> list[Local]:
+        """What hypotheses are tested on where a phase goes wrong: the terms of a sum just before,
+        too, unless that was taken. Terms are always such that their sum is right."""
+        found = [self.local(b) for b in (place.border, place.fed) if b is not None]
+        known = [local for local in found if local is not None]
+        return known[:1] if len(known) > 1 and _is_one_result(known[0]) else known
+
     def local(self, border: Border) -> Local | None:
         """The tensor at a boundary as the hypotheses take it, laid out as its shapes say."""
         target, held = self.targets[border], self.locals(border)
@@ -202,6 +211,17 @@ class Borders:
             sigma={r: how.cut(target.spread.sigma, r) for r in self.ranks},
             inside=Subject(kind, border.module, border.side),
         )
+
+
+def _is_one_result(local: Local) -> bool:
+    """Whether the ranks hold the same, and some of it is right: it was made of the whole sum."""
+    first, rank = local.actual[local.ranks[0]], local.ranks[0]
+    others = (local.actual[r].nan_to_num() for r in local.ranks)
+    if not all(torch.equal(first.nan_to_num(), other) for other in others):
+        return False
+    due, limit = local.expected[rank], local.target.spread.elementwise_limit(first.numel())
+    right = (first - due).abs() <= limit * local.sigma[rank]
+    return bool((right & (due != 0)).any())
 
 
 def _key(border: Border) -> Key:

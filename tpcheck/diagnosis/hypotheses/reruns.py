@@ -59,8 +59,10 @@ def not_between_ranks(
     """The same tensor is wrong where one rank computes all of it, in one microbatch: what `named`
     says is done between ranks is not the cause. A factor of 2 at tp=2 may be just a factor of 2.
     None where that is not so, or where `named` says what no other number explains: the sum of what
-    the ranks hold is the reference by no accident."""
-    if named is not None and not isinstance(named.cause, Coincidence):
+    the ranks hold is the reference by no accident, unless it is one that the parent takes."""
+    subject = getattr(named.cause, "subject", None) if named else None
+    before = any(one.subject == subject for one in facts.inside[1:])  # of where it goes wrong
+    if named is not None and not (before or isinstance(named.cause, Coincidence)):
         return None
     if not _wrong_on_one_rank(facts, first):
         return None

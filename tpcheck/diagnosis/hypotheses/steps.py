@@ -38,12 +38,10 @@ _LEFT = (Kind.PARAM, Kind.OPTIMIZER_STATE)
 
 
 def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
-    """Wrong ranks hold what was there before the step, or before an earlier one: of what rounds
-    more than a step changes, that shows after several."""
-    wrong, steps = local.wrong(), range(local.at.step, -1, -1)
-    if not wrong or not any(
-        all(_has(facts, local, rank, step) for rank in wrong) for step in steps
-    ):
+    """Wrong ranks hold what they had before the step: what rounds more than a step changes shows
+    that after several."""
+    wrong = local.wrong()
+    if not wrong or not all(_stays(facts, local, rank) for rank in wrong):
         return None
     others, buffer = len(wrong) < len(local.ranks), is_buffer(facts, local.kind, local.target.name)
     code = Code.STALE_BUFFER if buffer else Code.GRADIENT_DROPPED
@@ -194,14 +192,14 @@ def _factor(local: Local, before: Tensor, rank: int) -> float | None:
     return factor if fits else None
 
 
-def _has(facts: Facts, local: Local, rank: int, step: int) -> bool:
-    """Whether a rank has what was there before a step: to the bit, since bounds may be wider than
-    what a step changes."""
+def _stays(facts: Facts, local: Local, rank: int) -> bool:
+    """Whether a rank has what it had last before the step, which may be another's to keep in
+    between: to the bit, since bounds may be wider than what a step changes."""
     base = InPass.parse(local.target.name).base
-    if step:
-        earlier = Key(local.kind, str(InPass(base, Pass(0, step - 1))))
-        own = facts.dumps.get(rank, {}).get(earlier)
-        return own is not None and torch.equal(own.double(), local.actual[rank])
+    for step in reversed(range(local.at.step)):
+        own = facts.dumps.get(rank, {}).get(Key(local.kind, str(InPass(base, Pass(0, step)))))
+        if own is not None:
+            return torch.equal(own.double(), local.actual[rank])
     if (given := _before(facts, local, 0)) is None:
         return False
     part = local.part_of(given, rank).to(local.target.dtype)

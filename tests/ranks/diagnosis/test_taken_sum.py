@@ -1,0 +1,71 @@
+"""Terms of a sum that a module leaves to the one around it, which goes wrong after it took them, or
+does not take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fixtures.parallel.collectives import copy_to_tp, reduce_from_tp
+from tests.ranks.diagnosis.test_examine import examined
+from tpcheck import Case, Check, Layout, Shard, Spec
+from tpcheck.engines.engine import Engine
+
+#: (terms, group) → what is made of them.
+Sum = Callable[[Tensor, Any], Tensor]
+
+HIDDEN, INNER = 4, 6
+CASE = Case(dims={"tokens": 3}, mesh={"tp": 2}, dtype="float32")
+
+
+class MLP(nn.Module):
+    """Two plain linear layers."""
+
+    def __init__(self, inner: int, group: Any = None, total: Sum | None = None) -> None:
+        super().__init__()
+        self.group, self.total = group, total
+        self.up = nn.Linear(HIDDEN, inner, bias=False)
+        self.down = nn.Linear(inner, HIDDEN, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.up(x if self.total is None else copy_to_tp(x, self.group))
+        y = self.down(h)
+        return y if self.total is None else self.total(y, self.group)
+
+
+def code(engine: Engine, total: Sum) -> str:
+    spec = Spec(
+        name="mlp",
+        cases=[CASE],
+        reference=lambda case: MLP(INNER),
+        inputs=lambda case, draw: {"x": draw("x", case["tokens"], HIDDEN)},
+        layout=lambda case: Layout(params={"up.weight": Shard(0), "down.weight": Shard(1)}),
+    )
+
+    def build(case: Case, mesh: Any) -> nn.Module:
+        return MLP(INNER // case.tp, mesh["tp"].get_group(), total)
+
+    return examined(Check(spec, build), CASE, engine).diagnosis.code
+
+
+def overflowing(terms: Tensor, group: Any) -> Tensor:
+    """On several ranks: on one it is right."""
+    y = reduce_from_tp(terms, group)
+    return torch.where(y == y.max(), torch.inf, y) if group.size() > 1 else y
+
+
+def bent(terms: Tensor, group: Any) -> Tensor:
+    return reduce_from_tp(terms, group).sin()
+
+
+@pytest.mark.parametrize("wrong", [overflowing, bent])
+def test_a_sum_that_was_taken_is_not_missing(gloo: Engine, wrong: Sum) -> None:
+    assert code(gloo, wrong) == "unclassified"
+
+
+def test_one_that_was_not_is(gloo: Engine) -> None:
+    assert code(gloo, lambda terms, group: terms) == "missing-all-reduce"
