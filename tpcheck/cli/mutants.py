@@ -13,10 +13,12 @@ from tpcheck.cli import signals
 from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import Engine, Examples, Jobs, JsonFile, Ranks, Seed, TimeLimit, at_once
 from tpcheck.cli.reports import Reports
-from tpcheck.errors import TROUBLE, InvalidArgument
+from tpcheck.errors import TROUBLE, InvalidArgument, did_you_mean
 from tpcheck.search import files
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from tpcheck.figures.kills import Matrix
     from tpcheck.figures.rules import Against
     from tpcheck.mutant import Mutant
@@ -85,10 +87,16 @@ def _collect(targets: Sequence[str]) -> tuple[list[Mutant], set[str]]:
     from tpcheck.report import text
     from tpcheck.search.collect import modules, runnable
 
-    names = {name for target in targets if (name := target.partition("::")[2])}
-    homes = modules([target.partition("::")[0] for target in targets])
-    chosen = collect(homes)
-    chosen = [mutant for mutant in chosen if not names or mutant.name in names]
+    homes: list[ModuleType] = []
+    asked: dict[str, Mutant] = {}
+    for target in targets:
+        path, _, name = target.partition("::")
+        homes += (here := modules([path]))
+        found = {mutant.name: mutant for mutant in collect(here)}
+        if name and name not in found:
+            raise InvalidArgument(f"{path} has no mutant {name!r}{did_you_mean(name, found)}")
+        asked |= {name: found[name]} if name else found
+    chosen = list(asked.values())
     absent = runnable(mutant.check for mutant in chosen)[1]
     for name, reason in absent.items():
         console.print(text.skipped(name, reason))

@@ -72,6 +72,19 @@ class Facts:
         """What the ranks that hold the tensor were given."""
         return self.posed.problems[self.case.coordinates(local.ranks[0]).get("dp", 0)]
 
+    def right_over_dp(self, local: Local) -> Mismatch | None:
+        """Of what a step leaves, which is the same whatever data a rank has: the evidence that
+        ranks with other data hold another value of the same part, where theirs is right."""
+        own = set(local.ranks)
+        wrong = {m.rank for m in self.result.mismatches if Key(m.kind, m.tensor) == local.key}
+        if local.kind.is_reduced or not wrong <= own:
+            return None
+        for m in self.result.mismatches:
+            of = m.detail if isinstance(m.detail, ReplicasDiffer) else None
+            if of and Key(of.of, m.tensor) == local.key and not own.issuperset(of.ranks):
+                return m
+        return None
+
     def data_of(self, mismatch: Mismatch) -> int:
         """The dp coordinate of the rank that saw it."""
         return self.case.coordinates(mismatch.rank).get("dp", 0)

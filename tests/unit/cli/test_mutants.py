@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
-from fixtures.mutants import MUTANTS
+from fixtures.mutants import MUTANTS, zero
+from tests import ROOT
 from tests.ranks.cli.commands import run
 from tpcheck.cli import mutants
 from tpcheck.errors import InvalidArgument
 from tpcheck.figures.kills import Matrix, Row
 from tpcheck.figures.rules import Against
 
+HOME = ROOT / "fixtures" / "mutants"
+ZERO = [mutant.name for mutant in zero.MUTANTS]
 ODD = {"odd": "the reference raised X"}
 
 
@@ -58,3 +61,27 @@ def test_what_can_not_run_is_said_unless_a_mutant_survived(
     assert said in capsys.readouterr().err
     data = json.loads((tmp_path / "r.json").read_text())
     assert compare is refuse or "troubled" in data["against"]
+
+
+@pytest.mark.parametrize(
+    ("targets", "chosen"),
+    [
+        (
+            ["zero.py", "steps.py::optimizer_without_the_replicas_on_one_rank"],
+            [*ZERO, "optimizer_without_the_replicas_on_one_rank"],
+        ),
+        (
+            ["steps.py::optimizer_without_the_replicas_on_one_rank", "zero.py"],
+            ["optimizer_without_the_replicas_on_one_rank", *ZERO],
+        ),
+        ([f"zero.py::{ZERO[0]}", "zero.py"], ZERO),
+    ],
+)
+def test_a_name_chooses_of_its_own_file_alone(targets: list[str], chosen: list[str]) -> None:
+    found, _ = mutants._collect([str(HOME / target) for target in targets])
+    assert [mutant.name for mutant in found] == chosen
+
+
+def test_a_name_that_is_not_there_is_told_beside_one_that_is() -> None:
+    with pytest.raises(InvalidArgument, match=rf"no mutant .*did you mean '{ZERO[0]}'\?"):
+        mutants._collect([str(HOME / "steps.py"), str(HOME / f"zero.py::{ZERO[0]}s")])

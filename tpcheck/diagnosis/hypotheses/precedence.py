@@ -147,6 +147,8 @@ def by_values(facts: Facts) -> Diagnosis | None:
     if at_once is not None:
         return reruns.made_by_arithmetic(facts, at_once) or at_once
     exact = reruns.right_in_float64(facts)
+    if exact and (kept := _first(steps.not_given_back(facts, m) for m in first)) is not None:
+        return kept
     if exact and reruns.rounding_only(facts, first):
         return reruns.precision_loss(facts, first)
     named = _named(facts, first) or evident.replicas(wrong)

@@ -29,6 +29,7 @@ from tpcheck.causes.reruns import (
     WrongOnOneRank,
 )
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, gather, subject_of, values
+from tpcheck.diagnosis.hypotheses import evident
 from tpcheck.evidence import Values
 from tpcheck.oracle.pose import pose
 from tpcheck.placement import Heads, by_axis
@@ -44,9 +45,12 @@ ROUNDINGS = 2 * UNIT_ROUNDOFF[torch.bfloat16]
 
 
 def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
-    """The same case without the dp axis is right."""
+    """The same case without the dp axis is right: by a collective, but where the step itself goes
+    otherwise on ranks that have other data."""
     if facts.case.dp < 2:
         return None
+    if (differ := facts.right_over_dp(local)) is not None:
+        return evident.replicas([differ])
     alone = facts.rerun(replace(facts.case, mesh={"tp": facts.case.tp}))
     if alone is None or alone.mismatches:
         return None

@@ -5,6 +5,8 @@ Letters: R degree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -16,13 +18,13 @@ from tpcheck.causes.steps import (
     OverflowNotShared,
     UpdateScaled,
 )
-from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.facts import Facts, Local, gather
 from tpcheck.diagnosis.replay import by_one_step, share_of, unclipped, value_of
 from tpcheck.placement import is_sharded, take
 from tpcheck.protocol.optimizing import MAIN, parameter_of
 from tpcheck.protocol.scaling import SCALE
 from tpcheck.tensors.names import InPass, Key, Pass
-from tpcheck.verdict import Diagnosis
+from tpcheck.verdict import Diagnosis, Mismatch
 from tpcheck.vocabulary import Code, Kind
 
 #: Numbers of each rank that must agree on a factor: one always does, and those of few bits by
@@ -40,14 +42,34 @@ _LEFT = (Kind.PARAM, Kind.OPTIMIZER_STATE)
 def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
     """Wrong ranks hold what they had before the step: what rounds more than a step changes shows
     that after several."""
-    wrong = local.wrong()
+    return _left(facts, local, local.wrong())
+
+
+def _left(facts: Facts, local: Local, wrong: Sequence[int]) -> Diagnosis | None:
     if not wrong or not all(_stays(facts, local, rank) for rank in wrong):
         return None
-    others, buffer = len(wrong) < len(local.ranks), is_buffer(facts, local.kind, local.target.name)
+    over_dp, buffer = facts.right_over_dp(local), is_buffer(facts, local.kind, local.target.name)
+    others = len(wrong) < len(local.ranks) or over_dp is not None
     code = Code.STALE_BUFFER if buffer else Code.GRADIENT_DROPPED
-    if others and local.alike():
+    if others and (over_dp is not None or local.alike()):
         code = Code.REPLICAS_DIFFER
     return Diagnosis(code, NotStepped(local.subject, tuple(wrong), others, buffer))
+
+
+def not_given_back(facts: Facts, mismatch: Mismatch) -> Diagnosis | None:
+    """The copy by which a parameter steps has stepped, and the parameter is what it was. A case in
+    float64 has no such copies, so that it is right there for that alone."""
+    name = InPass.parse(mismatch.tensor)
+    copy = str(InPass(f"{name.base}.{MAIN}", name.at))
+    targets = facts.posed.problems[facts.data_of(mismatch)].targets
+    if mismatch.kind is not Kind.PARAM or copy not in {t.name for t in targets}:
+        return None
+    found = facts.result.mismatches
+    if any(m.tensor == copy for m in found) or (local := gather(facts, mismatch)) is None:
+        return None
+    # by less than twice the bound, which is what `Local.wrong` asks for
+    wrong = {m.rank for m in found if Key(m.kind, m.tensor) == local.key}
+    return _left(facts, local, sorted(wrong & set(local.ranks)))
 
 
 def is_buffer(facts: Facts, kind: Kind, tensor: str) -> bool:

@@ -46,6 +46,7 @@ def named(posed: Posed, kind: Kind, step: int, actual: Tensor, *, had: int | Non
     }
     graded = SimpleNamespace(problems=[problem], frozen=frozenset())
     facts = SimpleNamespace(posed=graded, dumps={0: held}, problem_of=lambda local: problem)
+    facts.right_over_dp = lambda local: None
     each = {0: actual}, {0: target.value}, {0: torch.full_like(target.value, 1e-9)}
     return not_taken(cast("Facts", facts), Local(target, CASE, [0], *each)) is not None
 
