@@ -31,12 +31,20 @@ BESIDE = {
 }
 
 
+#: The two that models train in; the sweep has all.
+EACH_RUN = ("float32", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    "dtypes", [EACH_RUN, pytest.param(DTYPES, marks=pytest.mark.sweep)], ids=["two", "all"]
+)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.sweep if n in BESIDE else ()) for n in CHECKS],
 )
-def test_a_kernel_passes(gloo: Engine, name: str) -> None:
-    options = Options(examples=4, seed=7, dtypes=DTYPES, corpus=None)  # one in each dtype
+def test_a_kernel_passes(gloo: Engine, name: str, dtypes: tuple[str, ...]) -> None:
+    # one in each dtype, and at each degree
+    options = Options(examples=len(dtypes), seed=7, dtypes=dtypes, corpus=None)
     result = Search(CHECKS[name], gloo, options).run()
     assert result.verdict is Verdict.PASS, as_json.check(result)
     assert result.tp_degrees == ([1] if CHECKS[name].kernel else [2, 4])

@@ -80,19 +80,27 @@ def evidence(result: CaseResult) -> list[dict[str, object]]:
     return [{k: v for k, v in as_json.mismatch(m).items() if k in kept} for m in result.mismatches]
 
 
-@pytest.mark.parametrize("name", [name for name in OWN if not CHECKS[name].processes])
-def test_both_engines_see_the_same(gloo: Engine, threads: Engine, name: str) -> None:
+ON_BOTH = [name for name in OWN if not CHECKS[name].processes]
+
+
+@pytest.mark.parametrize(
+    ("name", "tp"),
+    [
+        pytest.param(name, tp, marks=() if at % 2 == (tp == 4) else pytest.mark.sweep)
+        for at, name in enumerate(ON_BOTH)
+        for tp in (2, 4)
+    ],
+)
+def test_both_engines_see_the_same(gloo: Engine, threads: Engine, name: str, tp: int) -> None:
     can = [case for case in draw(CHECKS[name], 12) if case.dp == 1 or dp_can_be(CHECKS[name])]
-    cases = [next(case for case in can if case.tp == tp) for tp in (2, 4)]
-    for case in cases:
-        posed = pose(CHECKS[name].spec, case, None)
-        results = [Runner(CHECKS[name], engine).execute(posed) for engine in (gloo, threads)]
-        assert [r.verdict for r in results] == [Verdict.PASS] * 2, case.describe()
-        traces = [
-            [[(e.op, e.reduce_op, e.group, e.shape) for e in rank] for rank in r.trace]
-            for r in results
-        ]
-        assert traces[0] == traces[1]
+    case = next(case for case in can if case.tp == tp)
+    posed = pose(CHECKS[name].spec, case, None)
+    results = [Runner(CHECKS[name], engine).execute(posed) for engine in (gloo, threads)]
+    assert [r.verdict for r in results] == [Verdict.PASS] * 2, case.describe()
+    traces = [
+        [[(e.op, e.reduce_op, e.group, e.shape) for e in rank] for rank in r.trace] for r in results
+    ]
+    assert traces[0] == traces[1]
 
 
 def test_both_engines_see_the_same_mismatch_to_the_last_bit(gloo: Engine, threads: Engine) -> None:
