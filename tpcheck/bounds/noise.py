@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tpcheck.bounds.arithmetic import OVERFLOW, Arithmetic, Operation, is_number, results
-from tpcheck.bounds.operations import has_order, is_exact, parts_of, variances
+from tpcheck.bounds.operations import ADDS, is_exact, of_one_number, parts_of, variances
 from tpcheck.bounds.scales import Scaled, Scales, Sigma
 from tpcheck.tensors.dispatch import Dispatch
 from tpcheck.tensors.lists import is_of_lists, run
@@ -175,7 +175,7 @@ class RoundingNoise(Dispatch):
         (`OVERFLOW`), and so does all that they lead to; without these errors they may not.
 
         Args:
-            adds: whether they are sums, or products of many, which have one.
+            adds: whether they are sums, which have an order.
         """
         if (largest := self.arithmetic.narrow(noisy, adds=adds)) is None:
             return noisy
@@ -193,7 +193,7 @@ class _Nature(NamedTuple):
     name: str  # without its overload
     in_place: bool  # whether it is that form (`add_`)
     parts: Callable[..., Any] | None  # see `parts_of`
-    adds: bool  # whether its result has an order (`has_order`)
+    adds: bool  # whether its result is a sum
 
 
 @functools.cache
@@ -202,7 +202,7 @@ def _nature(func: Any) -> _Nature:
     base = name if name.startswith("_") else name.removesuffix("_")
     exact = is_exact(func)
     parts = None if exact else parts_of(func)
-    return _Nature(exact, base, name == f"{base}_", parts, has_order(func))
+    return _Nature(exact, base, name == f"{base}_", parts, base in ADDS or not of_one_number(func))
 
 
 def _same_shapes(known: Scaled, outs: list[Any]) -> bool:
