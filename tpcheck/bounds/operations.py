@@ -86,9 +86,6 @@ def of_one_number(func: Any) -> bool:
     return torch.Tag.pointwise in func.tags
 
 
-#: Those of them that add up several.
-ADDS = frozenset({"add", "sub", "rsub", "addcmul", "addcdiv", "lerp"})
-
 # Operations without arithmetic, or whose arithmetic is exact.
 _EXACT = frozenset(
     """
