@@ -166,7 +166,8 @@ class Study:
 
     @property
     def overflowed(self) -> frozenset[int]:
-        """The steps in which the case's dtype may overflow under a loss that is scaled."""
+        """The steps in which the case's dtype may overflow, under a loss that is scaled, or in the
+        norm of gradients."""
         return frozenset[int]().union(*(one.overflowed for one in self.own))
 
     def expected(self, effort: Effort, overflowed: frozenset[int] = frozenset()) -> list[Expected]:

@@ -184,7 +184,10 @@ class Noise:
     def _arithmetic(self) -> Arithmetic:
         case = self.passes.case
         flushes = case.family == "subnormal" and self.dtype != torch.float64
-        return Arithmetic(self.dtype, case.tp, flushes)
+        degree = case.tp
+        if self.passes.spec.training is not None:  # a step of those that save, of other sums
+            degree = max(degree, case.saved_at)
+        return Arithmetic(self.dtype, degree, flushes)
 
     def _main(self) -> torch.dtype | None:
         """What an optimizer's step rounds in, where its parameters are copies in another dtype."""

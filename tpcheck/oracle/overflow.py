@@ -14,7 +14,7 @@ from tpcheck.protocol.problem import Problem, Values
 from tpcheck.protocol.scaling import Overflow
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import generator
-from tpcheck.tensors.names import InPass
+from tpcheck.tensors.names import STEP, InPass
 from tpcheck.vocabulary import Kind
 
 #: How many times as large as what must not overflow the largest number of a dtype is: in another
@@ -61,9 +61,16 @@ def near(params: Mapping[str, nn.Parameter], step: int) -> frozenset[int]:
     return frozenset() if held else frozenset({step})
 
 
+def by_norm(norm: Values, step: int) -> frozenset[int]:
+    """This step, where the norm of gradients by which they are clipped is not finite: to nothing
+    then, and where it is added up in another dtype or order to what it says."""
+    held = all(bool(value.isfinite().all()) for value in norm.values())
+    return frozenset() if held else frozenset({step})
+
+
 def up_to(overflowed: frozenset[int], values: Values) -> Values:
-    """What can be compared where a step may be left out, or not, as rounding has it: neither what
-    that leaves nor anything after it.
+    """What can be compared where a step may be left out or clipped to nothing, or not, as rounding
+    has it: neither what that leaves nor anything after it.
 
     Args:
         overflowed: such steps.
@@ -75,6 +82,6 @@ def up_to(overflowed: frozenset[int], values: Values) -> Values:
     def is_sure(key: tuple[str, str]) -> bool:
         kind, at = key[0], InPass.parse(key[1]).at
         left = kind in (Kind.PARAM, Kind.OPTIMIZER_STATE, Kind.GRAD_NORM)
-        return at.step < first or (at.step == first and not left)
+        return at.step < first or (at.step == first and at != STEP and not left)
 
     return {key: value for key, value in values.items() if is_sure(key)}

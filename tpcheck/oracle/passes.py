@@ -172,6 +172,7 @@ class Passes:
             overflow.put(self.problems[0], params, step)
             optimizing.unscale()
         norm, most = self._clip(params, step)
+        near |= overflow.by_norm(norm, step)
         after = Walked(shared | norm, [], unused, most, overflowed=near)
         return [one.then(after) for one in walked]
 
