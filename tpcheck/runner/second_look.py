@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 
 from torch import Tensor
@@ -60,8 +60,8 @@ def screened(posed: Posed, reports: list[RankReport], folder: Path) -> Posed:
 
 
 def doubtful(posed: Posed, reports: list[RankReport], until: float = inf) -> bool:
-    """Whether closer bounds could clear a tensor: not where a float64 one is far off its own. An
-    integer may hang on a tie, which few runs may not have met.
+    """Whether closer bounds could clear a tensor: not where a float64 one is far off its own, and
+    no integer.
 
     Args:
         until: the first step with something that is wrong under any bounds.
@@ -69,7 +69,7 @@ def doubtful(posed: Posed, reports: list[RankReport], until: float = inf) -> boo
     if posed.effort is not SCREEN:
         return False
     found = _suspected(reports, until)
-    if posed.case.dtype != "float64" or _has_integers(posed, found):
+    if posed.case.dtype != "float64" or _is_rare(posed, found):
         return bool(found)
     return any(m.error is not None and m.error <= CLEAR * (m.bound or 0.0) for m in found)
 
@@ -81,10 +81,10 @@ def look_again(
     until: float = inf,
 ) -> Posed:
     """Judges the tensors that each rank kept for suspect once more, under the bounds of more runs,
-    and, where these clear one or it is an integer, of many: in place, the mismatches of those that
-    are right after all are taken out of `reports`. In training the steps up to the first one that
-    computes what is far off, or else in which most tensors begin to be, are looked at alone: where
-    one in them stays wrong, what is wrong after it follows, and stays.
+    and, where these clear one or may not have met what it hangs on, of many: in place, the
+    mismatches of those that are right after all are taken out of `reports`. In training the steps
+    up to the first one that computes what is far off, or else in which most tensors begin to be,
+    are looked at alone: where one in them stays wrong, what is wrong after it follows, and stays.
 
     Args:
         closely: (effort, steps) → so many steps of the case posed again; 1 of a case without.
@@ -130,7 +130,7 @@ def _looked(
     suspected = [m for m in _suspected(reports) if m.name.at.step <= step]
     posed = closely(CLOSER, step + 1)
     found = [_looked_at(posed, report, folder) for report in reports]
-    until = step if _has_integers(posed, suspected) else _unsettled(suspected, found)
+    until = step if _is_rare(posed, suspected) else _unsettled(suspected, found)
     if until is not None:
         confirmed = closely(CONFIRM, until + 1)
         again = [_looked_at(confirmed, report, folder) for report in reports]
@@ -180,7 +180,12 @@ def _may_be_left(mismatch: Mismatch, reports: list[RankReport]) -> bool:
     return any(report.digests.get(key, NOTHING) != NOTHING for report in reports)
 
 
-def _has_integers(posed: Posed, found: list[Mismatch]) -> bool:
+def _is_rare(posed: Posed, found: list[Mismatch]) -> bool:
+    """Whether what few runs may not have met can be behind one: an integer hangs on a tie, and a
+    number of float16 that is not finite on what overflows, or is rounded to zero."""
+    infinite = any(m.error is not None and not isfinite(m.error) for m in found)
+    if infinite and posed.case.dtype == "float16":
+        return True
     integers = {(t.kind, t.name) for t in posed.problems[0].targets if t.exact is not None}
     return any((m.kind, m.tensor) in integers for m in found)
 

@@ -91,16 +91,22 @@ def test_without_the_tensors_that_a_rank_kept_its_evidence_stands(
 
 
 def looked_at(
-    folder: Path, clears: Callable[[Effort], bool], *, integer: bool = False
+    folder: Path,
+    clears: Callable[[Effort], bool],
+    *,
+    integer: bool = False,
+    dtype: str = "float32",
+    off: float = 5.0,
 ) -> tuple[list[Effort], RankReport]:
-    """The efforts that were made over one suspect, 5 off, and what has become of the report.
+    """The efforts that were made over one suspect, and what has become of the report.
 
     Args:
         clears: whether the suspect is within the bound of one.
+        off: how far off the suspect is.
     """
     made: list[Effort] = []
-    posed, report = suspected("float32", integer=integer, error=5.0, bound=1.0)
-    actual = NONE.long() + 5 if integer else NONE.float() + 5
+    posed, report = suspected(dtype, integer=integer, error=off, bound=1.0)
+    actual = NONE.long() + 5 if integer else NONE.to(getattr(torch, dtype)) + off
     save_file({str(Key(Kind.OUTPUT, "y")): actual}, file_of(folder, report.rank))
 
     def closely(effort: Effort, steps: int) -> Posed:
@@ -136,6 +142,16 @@ def test_many_runs_are_made_only_where_fewer_clear_one(
     right = made[-1] is CONFIRM and confirm
     assert [m.tensor for m in report.mismatches] == ([] if right else ["y"])
     assert (report.usage > 0) is right
+
+
+@pytest.mark.parametrize("off", [math.inf, math.nan])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_few_runs_may_not_have_met_what_overflows_in_float16(
+    tmp_path: Path, dtype: str, off: float
+) -> None:
+    efforts, report = looked_at(tmp_path, lambda effort: False, dtype=dtype, off=off)
+    assert efforts == ([CLOSER, CONFIRM] if dtype == "float16" else [CLOSER])
+    assert [m.tensor for m in report.mismatches] == ["y"]
 
 
 @pytest.mark.parametrize(("bound", "left"), [(10.0, []), (1e-9, ["y"])])
