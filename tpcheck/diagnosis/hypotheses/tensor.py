@@ -85,7 +85,10 @@ def summed(facts: Facts, local: Local) -> Diagnosis | None:
     for ranks in groups:
         if not set(ranks) <= set(local.ranks) or not wrong & set(ranks):
             continue
-        total = torch.stack([local.actual[r] for r in ranks]).sum(0)
+        held = [local.actual[r] for r in ranks]
+        if any(tensor.shape != held[0].shape for tensor in held):
+            continue  # inside a module, where parts are uneven, or none
+        total = torch.stack(held).sum(0)
         code = Code.PARTIAL_NOT_REDUCED if local.kind in _OF_PARAMETER else Code.MISSING_ALL_REDUCE
         if local.fits(total, ranks[0]):
             return Diagnosis(code, Unsummed(local.subject, tuple(ranks)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import torch
 from torch import Tensor
 
 from tests.unit.diagnosis.edits import (
@@ -25,12 +26,15 @@ from tests.unit.diagnosis.edits import (
     terms,
     times,
 )
-from tpcheck import specs
+from tpcheck import Case, Replicate, specs
+from tpcheck.bounds.spread import Spread
 from tpcheck.causes.tensor import PartsExchanged, Scaled
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis import diagnose
-from tpcheck.diagnosis.facts import Facts
+from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.hypotheses.tensor import summed
 from tpcheck.oracle.pose import pose
+from tpcheck.protocol.problem import Target
 from tpcheck.vocabulary import Kind
 
 
@@ -55,6 +59,15 @@ def test_terms_as_large_as_each_other_are_no_average(ulps: int, code: str) -> No
 def test_parts_of_different_sizes_may_have_a_common_factor() -> None:
     uneven = replace(CASE, dims={**DIMS, "in_features": 10})  # 3, 3, 3 and 1 columns
     assert examine(times(DW, 0.25), case=uneven).code == "averaged-not-summed"
+
+
+def test_parts_of_different_sizes_are_no_terms() -> None:
+    """As inside a module, of sizes that there are fewer of than ranks."""
+    whole = torch.ones(2, 2, dtype=torch.float64)
+    target = Target(Kind.OUTPUT, "y", Replicate(), whole.dtype, whole, Spread(0 * whole, 1, 1))
+    parts, right = {0: 3 * whole, 1: whole[:, :0]}, {0: whole, 1: whole[:, :0]}
+    local = Local(target, Case(), [0, 1], parts, right, {r: 0 * p for r, p in parts.items()})
+    assert local.wrong() == [0] and summed(cast("Facts", None), local) is None
 
 
 def test_a_factor_on_one_rank_must_hold_for_other_numbers() -> None:
