@@ -76,14 +76,18 @@ class Facts:
         """Of what a step leaves, which is the same whatever data a rank has: the evidence that
         ranks with other data hold another value of the same part, where theirs is right."""
         own = set(local.ranks)
-        wrong = {m.rank for m in self.result.mismatches if Key(m.kind, m.tensor) == local.key}
-        if local.kind.is_reduced or not wrong <= own:
+        if local.kind.is_reduced or not self.seen_wrong(local) <= own:
             return None
         for m in self.result.mismatches:
             of = m.detail if isinstance(m.detail, ReplicasDiffer) else None
             if of and Key(of.of, m.tensor) == local.key and not own.issuperset(of.ranks):
                 return m
         return None
+
+    def seen_wrong(self, local: Local) -> set[int]:
+        """The ranks, of any data, that saw the tensor outside of its bound; `Local.wrong` asks
+        for twice that."""
+        return {m.rank for m in self.result.mismatches if Key(m.kind, m.tensor) == local.key}
 
     def data_of(self, mismatch: Mismatch) -> int:
         """The dp coordinate of the rank that saw it."""

@@ -24,7 +24,7 @@ class Walked:
         masks: those that its forwards drew.
         unread: the operators that drew what is not a mask.
         overflowed: the steps in which a gradient of a loss that is scaled comes near the largest
-            number of the dtype, where none was made infinite.
+            number of the dtype, where none was made infinite, or the norm is not finite.
     """
 
     values: Values

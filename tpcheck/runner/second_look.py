@@ -60,8 +60,8 @@ def screened(posed: Posed, reports: list[RankReport], folder: Path) -> Posed:
 
 
 def doubtful(posed: Posed, reports: list[RankReport], until: float = inf) -> bool:
-    """Whether closer bounds could clear a tensor: not where a float64 one is far off its own, and
-    no integer.
+    """Whether closer bounds could clear a tensor: not where a float64 one is far off its own,
+    unless few runs may not have met what it hangs on.
 
     Args:
         until: the first step with something that is wrong under any bounds.

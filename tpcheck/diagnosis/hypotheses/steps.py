@@ -42,10 +42,11 @@ _LEFT = (Kind.PARAM, Kind.OPTIMIZER_STATE)
 def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
     """Wrong ranks hold what they had before the step: what rounds more than a step changes shows
     that after several."""
-    return _left(facts, local, local.wrong())
+    return _kept_by(facts, local, local.wrong())
 
 
-def _left(facts: Facts, local: Local, wrong: Sequence[int]) -> Diagnosis | None:
+def _kept_by(facts: Facts, local: Local, wrong: Sequence[int]) -> Diagnosis | None:
+    """As `not_taken`, of these ranks."""
     if not wrong or not all(_stays(facts, local, rank) for rank in wrong):
         return None
     over_dp, buffer = facts.right_over_dp(local), is_buffer(facts, local.kind, local.target.name)
@@ -64,12 +65,11 @@ def not_given_back(facts: Facts, mismatch: Mismatch) -> Diagnosis | None:
     targets = facts.posed.problems[facts.data_of(mismatch)].targets
     if mismatch.kind is not Kind.PARAM or copy not in {t.name for t in targets}:
         return None
-    found = facts.result.mismatches
-    if any(m.tensor == copy for m in found) or (local := gather(facts, mismatch)) is None:
+    if any(m.tensor == copy for m in facts.result.mismatches):
         return None
-    # by less than twice the bound, which is what `Local.wrong` asks for
-    wrong = {m.rank for m in found if Key(m.kind, m.tensor) == local.key}
-    return _left(facts, local, sorted(wrong & set(local.ranks)))
+    if (local := gather(facts, mismatch)) is None:
+        return None
+    return _kept_by(facts, local, sorted(facts.seen_wrong(local) & set(local.ranks)))
 
 
 def is_buffer(facts: Facts, kind: Kind, tensor: str) -> bool:
