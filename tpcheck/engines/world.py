@@ -139,7 +139,8 @@ class World:
         self._store = self.folder.path / f"store{self.starts}"
         self.board, self._memory = _board(self.kind, self.size)
         # parts of torch ask CUDA when they are imported: what is forked afterwards can't use it
-        needed = sorted({*parts_of_torch(), *self.loaded}) if self.kind.device == "cpu" else []
+        known = {*parts_of_torch(), *self.loaded, *(candidate.loads if candidate else ())}
+        needed = sorted(known) if self.kind.device == "cpu" else []
         try:
             if self.agents is not None:
                 self.agents.meet()

@@ -10,6 +10,9 @@ import sysconfig
 from pathlib import Path
 from types import ModuleType
 
+#: What torch imports when the first of its optimizers is made, which takes a second.
+OF_OPTIMIZERS = ("torch._dynamo",)
+
 #: How many modules it was forked with. It does not look at those: it would write to each name's
 #: count of references, and so copy that memory.
 _inherited = 0

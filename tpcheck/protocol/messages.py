@@ -118,6 +118,7 @@ class Teach:
         paths: the driver's `sys.path`.
         files: modules of the driver that no path leads to, name → file.
         modules: those that are imported when it is unpickled.
+        loads: parts of torch that its ranks will import, as far as is known.
     """
 
     key: str
@@ -125,6 +126,7 @@ class Teach:
     paths: list[str]
     files: dict[str, str]
     modules: tuple[str, ...] = ()
+    loads: tuple[str, ...] = ()
 
     @property
     def imports(self) -> str:

@@ -63,7 +63,7 @@ class Runner:
                 "over nothing that can't be pickled"
             ) from None
         self._key = hashlib.sha256(blob).hexdigest()[:16]
-        self.taught = taught(self._key, blob)
+        self.taught = taught(self._key, blob, trains=check.spec.training is not None)
         self.asked = Asked(check, engine.kind.device)
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)

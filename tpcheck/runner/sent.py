@@ -8,7 +8,7 @@ from typing import Any
 from tpcheck.budget import Budget
 from tpcheck.check import Check
 from tpcheck.oracle.pose import Posed
-from tpcheck.process.loaded import is_installed
+from tpcheck.process.loaded import OF_OPTIMIZERS, is_installed
 from tpcheck.protocol.messages import Teach
 from tpcheck.protocol.pickled import modules_of
 from tpcheck.runner.files import CaseFiles
@@ -37,8 +37,13 @@ def noted(allowed: Budget | None) -> dict[str, Any]:
     return {"saved": allowed.saved is not None, "witnesses": allowed.witnesses}
 
 
-def taught(key: str, blob: bytes) -> Teach:
-    return Teach(key, blob, list(sys.path), _own_modules(), modules_of(blob))
+def taught(key: str, blob: bytes, *, trains: bool) -> Teach:
+    """
+    Args:
+        trains: whether its ranks make optimizers.
+    """
+    loads = OF_OPTIMIZERS if trains else ()
+    return Teach(key, blob, list(sys.path), _own_modules(), modules_of(blob), loads)
 
 
 def _own_modules() -> dict[str, str]:

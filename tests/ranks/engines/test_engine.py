@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests import ROOT, candidates
-from tests.spare import started_anew
 from tpcheck.check import Check
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import EngineUnavailable, InvalidArgument
@@ -41,18 +40,6 @@ def test_a_correct_candidate_passes_and_its_all_reduce_is_traced(gloo: Engine) -
     events = [(e.op, e.reduce_op, e.group, e.phase) for e in result.trace[1]]
     assert events == [("all_reduce", "sum", (0, 1), "forward")]
     assert result.trace[0][0].where.startswith("collectives.py:")
-
-
-def _loaded(mesh: object) -> set[str]:
-    return set(sys.modules)
-
-
-def test_ranks_are_forked_with_the_parts_of_torch_that_the_driver_has() -> None:
-    import torch.distributed.pipelining  # noqa: F401 - as a file of candidates would
-
-    with started_anew(), Engine("gloo", 2) as engine:
-        loaded = engine.call(_loaded, mesh={"tp": 2})
-    assert all("torch.distributed.pipelining" in modules for modules in loaded)
 
 
 def _policy(mesh: object) -> list[int]:
