@@ -138,9 +138,7 @@ class World:
         self.starts += 1
         self._store = self.folder.path / f"store{self.starts}"
         self.board, self._memory = _board(self.kind, self.size)
-        # parts of torch ask CUDA when they are imported: what is forked afterwards can't use it
-        known = {*parts_of_torch(), *self.loaded, *(candidate.loads if candidate else ())}
-        needed = sorted(known) if self.kind.device == "cpu" else []
+        needed = _needed(self.kind, self.loaded, candidate)
         try:
             if self.agents is not None:
                 self.agents.meet()
@@ -240,6 +238,14 @@ class World:
     def agents(self) -> Launched | None:
         """Of a launch, what asks its processes."""
         return self._zygote if isinstance(self._zygote, Launched) else None
+
+
+def _needed(kind: Kind, loaded: set[str], candidate: Teach | None) -> list[str]:
+    """Parts of torch that ranks are forked with: what is loaded here, what other ranks have, and
+    what the candidate's will. None on a GPU: some ask CUDA, which a fork then can't use."""
+    if kind.device != "cpu":
+        return []
+    return sorted({*parts_of_torch(), *loaded, *(candidate.loads if candidate else ())})
 
 
 def _board(kind: Kind, size: int) -> tuple[Board, int]:
