@@ -24,10 +24,10 @@ UNIT_ROUNDOFF = {
 LARGEST = {dtype: torch.finfo(dtype).max for dtype in UNIT_ROUNDOFF}
 
 #: Where it is asked what may overflow beside products: of float16 alone, whose largest number is
-#: near what cases draw; asking costs half as much as errors do. From a quarter of that on, since in
-#: another order a sum of a few such numbers is larger than it is. If it were smaller, float16 would
-#: be judged less than it could; if larger, right candidates that just overflow would be called
-#: wrong.
+#: near what cases draw; asking costs half as much as errors do. Of sums from a quarter of that on,
+#: since in another order a sum of a few such numbers is larger than it is. If it were smaller,
+#: float16 would be judged less than it could; if larger, right candidates that just overflow would
+#: be called wrong.
 NARROW = LARGEST[torch.float16] / 4
 
 #: The smallest number above zero. Below the normal range rounding is no longer relative, and the
@@ -78,10 +78,16 @@ class Arithmetic:
         dtype = self._stored(tensor)
         return torch.finfo(dtype).smallest_normal if self.flushes else TINY[dtype]
 
-    def narrow(self, tensor: Tensor) -> float | None:
+    def narrow(self, tensor: Tensor, *, adds: bool = True) -> float | None:
         """From which number on what is stored as `tensor` is may overflow (`NARROW`); None where
-        cases do not come near."""
-        return NARROW if self._stored(tensor) == torch.float16 else None
+        cases do not come near.
+
+        Args:
+            adds: whether it is of sums; else rounding alone decides.
+        """
+        if self._stored(tensor) != torch.float16:
+            return None
+        return NARROW if adds else LARGEST[torch.float16]
 
     def rounded(self, out: Tensor) -> Tensor:
         """Variance of one rounding: of an error uniform in ±u|y|, and at least of TINY."""

@@ -96,14 +96,15 @@ class NoiseInLanes(RoundingNoise):
         if not isinstance(out, Lanes):
             if in_place:
                 raise Apart("runs are written into one tensor")
-            return Lanes(self._told(out + errors))
+            return Lanes(out + errors)
         if in_place:
-            self._told(out.each.add_(errors))
+            out.each.add_(errors)
             return out
-        return Lanes(self._told(out.each + errors))
+        return Lanes(out.each + errors)
 
-    def _told(self, noisy: Tensor) -> Tensor:
-        super()._told(noisy[1:])  # the first run is the one without errors
+    def _told(self, noisy: Tensor, *, adds: bool) -> Tensor:
+        each = noisy.each if isinstance(noisy, Lanes) else noisy
+        super()._told(each[1:], adds=adds)  # the first run is the one without errors
         return noisy
 
 

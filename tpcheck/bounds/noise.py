@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tpcheck.bounds.arithmetic import OVERFLOW, Arithmetic, Operation, is_number, results
-from tpcheck.bounds.operations import is_exact, parts_of, variances
+from tpcheck.bounds.operations import has_order, is_exact, parts_of, variances
 from tpcheck.bounds.scales import Scaled, Scales, Sigma
 from tpcheck.tensors.dispatch import Dispatch
 from tpcheck.tensors.lists import is_of_lists, run
@@ -96,7 +96,7 @@ class RoundingNoise(Dispatch):
         kwargs = kwargs or {}
         if is_of_lists(func):
             return run(func, args, kwargs, mode=self)
-        exact, name, in_place, parts = _nature(func)
+        exact, name, in_place, parts, adds = _nature(func)
         if exact:
             return func(*args, **kwargs)
         if func in self._apart:
@@ -118,7 +118,7 @@ class RoundingNoise(Dispatch):
             known = self._scaled(Operation(name, inputs, kwargs, out), func)
         self._at += not self._anew
         each = zip(outs, known.sigmas, known.errors, strict=True)
-        noisy = [self._perturbed(*one, in_place) for one in each]
+        noisy = [self._perturbed(*one, in_place=in_place, adds=adds) for one in each]
         if isinstance(out, Tensor):
             return noisy[0]
         return noisy if isinstance(out, list) else tuple(noisy)
@@ -145,11 +145,12 @@ class RoundingNoise(Dispatch):
         return [None if v is None else Sigma.of(v, self.enlarged) for v in found]
 
     def _perturbed(
-        self, out: Any, sigma: Sigma | None, errors: Tensor | None, in_place: bool
+        self, out: Any, sigma: Sigma | None, errors: Tensor | None, *, in_place: bool, adds: bool
     ) -> Any:
         """
         Args:
             errors: those that were drawn with others'; None if they are still to be drawn.
+            adds: as of `_told`.
         """
         if sigma is None or not _rounds(out):
             return out
@@ -157,7 +158,7 @@ class RoundingNoise(Dispatch):
         errors = self._errors(out, sigma, errors)
         if errors.dtype != out.dtype:
             errors = errors.to(out.dtype)
-        return self._sum(out, errors, in_place=in_place)
+        return self._told(self._sum(out, errors, in_place=in_place), adds=adds)
 
     def _errors(self, out: Tensor, sigma: Sigma, errors: Tensor | None) -> Tensor:
         if errors is None:
@@ -167,12 +168,16 @@ class RoundingNoise(Dispatch):
         return errors
 
     def _sum(self, out: Tensor, errors: Tensor, *, in_place: bool) -> Tensor:
-        return self._told(out.add_(errors) if in_place else out + errors)
+        return out.add_(errors) if in_place else out + errors
 
-    def _told(self, noisy: Tensor) -> Tensor:
-        """In place: numbers that overflow under these errors stand out (`OVERFLOW`), and so does
-        all that they lead to; without these errors they may not."""
-        if (largest := self.arithmetic.narrow(noisy)) is None:
+    def _told(self, noisy: Tensor, *, adds: bool) -> Tensor:
+        """In place: numbers that overflow under these errors, or in another order, stand out
+        (`OVERFLOW`), and so does all that they lead to; without these errors they may not.
+
+        Args:
+            adds: whether they are sums, or products of many, which have one.
+        """
+        if (largest := self.arithmetic.narrow(noisy, adds=adds)) is None:
             return noisy
         size = noisy.abs()
         beyond = (size > largest) & (size < FAR * largest)
@@ -188,6 +193,7 @@ class _Nature(NamedTuple):
     name: str  # without its overload
     in_place: bool  # whether it is that form (`add_`)
     parts: Callable[..., Any] | None  # see `parts_of`
+    adds: bool  # whether its result has an order (`has_order`)
 
 
 @functools.cache
@@ -195,7 +201,8 @@ def _nature(func: Any) -> _Nature:
     name = func.overloadpacket.__name__
     base = name if name.startswith("_") else name.removesuffix("_")
     exact = is_exact(func)
-    return _Nature(exact, base, name == f"{base}_", None if exact else parts_of(func))
+    parts = None if exact else parts_of(func)
+    return _Nature(exact, base, name == f"{base}_", parts, has_order(func))
 
 
 def _same_shapes(known: Scaled, outs: list[Any]) -> bool:

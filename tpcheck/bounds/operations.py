@@ -86,6 +86,15 @@ def of_one_number(func: Any) -> bool:
     return torch.Tag.pointwise in func.tags
 
 
+def has_order(func: Any) -> bool:
+    """Whether each number of the result is made of several that may come in another order: what is
+    added to a sum, too. A product of two numbers has no order, and no cast has."""
+    name = func.overloadpacket.__name__.removesuffix("_")
+    return name in _SUMS_OF_TWO or not (of_one_number(func) or name == "_to_copy")
+
+
+_SUMS_OF_TWO = frozenset({"add", "sub", "rsub", "addcmul", "addcdiv", "lerp"})
+
 # Operations without arithmetic, or whose arithmetic is exact.
 _EXACT = frozenset(
     """

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.unit.bounds.noisy import F64, noisy
-from tpcheck.bounds.arithmetic import NARROW, OVERFLOW, Arithmetic
-from tpcheck.bounds.lanes import Drawn, NoiseInLanes
+from tpcheck.bounds.arithmetic import LARGEST, NARROW, OVERFLOW, Arithmetic
+from tpcheck.bounds.lanes import Drawn, Lanes, NoiseInLanes
 from tpcheck.bounds.scales import Scales
 from tpcheck.bounds.spread import spread
 
@@ -49,10 +49,31 @@ def test_the_gradients_of_a_norm_whose_parts_overflow(dtype: torch.dtype, large:
 
 
 def test_a_number_that_rounding_takes_beyond_the_largest_and_what_follows_from_it() -> None:
-    near = torch.tensor([NARROW - 2, 8e3, -NARROW + 2], dtype=F64)
+    largest = LARGEST[torch.float16]
+    near = torch.tensor([largest - 2, 8e3, -largest + 2], dtype=F64)
     assert judged(lambda x: x * 1.0, near, dtype=torch.float16) == [False, True, False]
     assert judged(lambda x: 1.0 + 1e-4 * (x * 1.0), near, dtype=torch.float16)[0] is False
     assert judged(lambda x: x * 1.0, near, dtype=torch.bfloat16) == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("function", "order"),
+    [
+        (lambda x: x + 1.0, True),
+        (lambda x: torch.addcmul(x, x, 1e-3 * x), True),
+        (lambda x: x * 1.01, False),
+        (lambda x: x / 0.99, False),
+        (lambda x: x.clone().mul_(1.01), False),
+        (lambda x: (x.float() * 1.01).half(), False),
+        (lambda x: torch.stack([x, torch.full_like(x, 1.01)]).prod(0), True),
+    ],
+    ids=["add", "addcmul", "mul", "div", "mul_", "cast", "prod"],
+)
+def test_a_sum_has_an_order_and_a_product_of_two_numbers_has_none(
+    function: Callable[[Tensor], Tensor], order: bool
+) -> None:
+    near = torch.tensor([NARROW + 2, 8e2, -4 * 8e3], dtype=F64)
+    assert judged(function, near, dtype=torch.float16) == [not order, True, not order]
 
 
 def test_what_is_far_beyond_is_meant_to_be() -> None:
@@ -79,5 +100,6 @@ def test_one_strained_run_is_enough() -> None:
 def test_of_runs_at_once_the_first_has_no_errors_and_stays() -> None:
     drawn = Drawn(1, 1, 8.0)
     noise = NoiseInLanes(Arithmetic(torch.float16, 2), torch.Generator(), Scales(), drawn)
-    told = noise._told(torch.full((drawn.count, 2), 7e4, dtype=F64))
-    assert bool((told[0] == 7e4).all()) and bool((told[1:] > 1e100).all())
+    told = noise._told(Lanes(torch.full((drawn.count, 2), 7e4, dtype=F64)), adds=False)
+    assert isinstance(told, Lanes)
+    assert bool((told.each[0] == 7e4).all()) and bool((told.each[1:] > 1e100).all())
