@@ -77,6 +77,8 @@ def unlike(
         message: whether it is between two ranks.
     """
     for peer in mine.members:  # itself among them: what it sends itself it must expect, too
+        if not mine.sent and (peer == rank or not board.is_unlike(peer, epoch, mine)):
+            continue
         theirs = mine if peer == rank else board.find(peer, epoch, mine.group, mine.step)
         if theirs is None or mine.meets(rank, theirs, peer):
             continue

@@ -9,8 +9,10 @@ per rank, one writer per region, so no locks.
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
+import struct
 
 import numpy as np
 
@@ -27,24 +29,92 @@ RANKS = 64
 #: What a rank is at, in the order in which it comes.
 RUNNING, BUILT, DONE = 1, 2, 3
 
-_RECORD = np.dtype(
-    [
-        ("epoch", "u4"),
-        ("communicator", "u4"),
-        ("group", "u4"),
-        ("step", "u4"),
-        ("fingerprint", "u4"),
-        ("members", "u8"),
-        ("awaits", "u8"),
-        ("exchanges", "u4"),
-        ("sent", "u4", (RANKS,)),
-        ("received", "u4", (RANKS,)),
-        ("length", "u4"),
-        ("text", "u1", (TEXT,)),
-    ]
-)
-_HEADER = np.dtype([("epoch", "u4"), ("state", "u4"), ("count", "u4"), ("turns", "u4")])
-_REGION = _HEADER.itemsize + SLOTS * _RECORD.itemsize  # bytes per rank
+# The numbers of a region's head, and of a slot's key, which is what is looked for.
+_EPOCH, _STATE, _COUNT, _TURNS = range(4)
+_HEAD = _KEY = 4
+_GROUP, _STEP, _FINGERPRINT = 1, 2, 3
+#: Of a record: members; communicator, how many are exchanged with, length of the text.
+_ABOUT = struct.Struct("=QIII")
+_EXCHANGED = _ABOUT.size
+_TEXT = _EXCHANGED + 2 * RANKS * 4
+_RECORD = _TEXT + TEXT
+#: Where a region's keys begin, its awaited ranks, its records, and the next region; in bytes. Keys
+#: stand together, so that all are looked through at once.
+_KEYS = 4 * _HEAD
+_AWAITS = _KEYS + 4 * _KEY * SLOTS
+_RECORDS = _AWAITS + 8 * SLOTS
+_REGION = _RECORDS + -(-_RECORD * SLOTS // 8) * 8
+
+
+class _Region:
+    """What one rank writes, as memory."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self.head = memory[:_KEYS].cast("I")
+        self.keys = memory[_KEYS:_AWAITS].cast("I")
+        self.awaits = memory[_AWAITS:_RECORDS].cast("Q")
+        self.records = memory[_RECORDS : _RECORDS + _RECORD * SLOTS]
+        #: Its slots, as arrays: keys, awaited ranks, records.
+        self.arrays = (
+            np.asarray(self.keys).reshape(SLOTS, _KEY),
+            np.asarray(self.awaits).reshape(SLOTS, 1),
+            np.asarray(self.records).reshape(SLOTS, _RECORD),
+        )
+
+    def last(self, epoch: int) -> int | None:
+        """The slot of the last collective of this case."""
+        count = self.head[_COUNT]
+        return (count - 1) % SLOTS if count and self.head[_EPOCH] == epoch else None
+
+    def key(self, slot: int) -> tuple[int, int]:
+        """(group, step) of a collective."""
+        at = _KEY * slot
+        return self.keys[at + _GROUP], self.keys[at + _STEP]
+
+    def slot(self, epoch: int, group: int, step: int) -> int | None:
+        """That of step `step` of the group in this case, if the rank got there."""
+        if not (count := self.head[_COUNT]):
+            return None
+        last = (count - 1) % SLOTS
+        if self.keys[_KEY * last] == epoch and self.keys[_KEY * last + _GROUP] == group:
+            if (there := self.keys[_KEY * last + _STEP]) == step:
+                return last
+            if there < step:  # steps of a group come in turn
+                return None
+        found = self.arrays[0][: min(count, SLOTS)]  # beyond lies memory that none has used
+        of_group = (found[:, _EPOCH] == epoch) & (found[:, _GROUP] == group)
+        hits = np.flatnonzero(of_group & (found[:, _STEP] == step))
+        return int(hits[0]) if len(hits) else None
+
+    def write(self, epoch: int, post: Post) -> None:
+        count = self.head[_COUNT]
+        slot = count % SLOTS
+        at, text = _KEY * slot, post.text.encode()[:TEXT]
+        self.keys[at] = 0
+        self.keys[at + _GROUP], self.keys[at + _STEP] = post.group, post.step
+        self.keys[at + _FINGERPRINT] = post.fingerprint
+        self.awaits[slot] = _mask(post.awaits)
+        about = _mask(post.members), post.communicator, len(post.sent), len(text)
+        start = _RECORD * slot
+        _ABOUT.pack_into(self.records, start, *about)
+        for where, counts in enumerate((post.sent, post.received)):
+            of = start + _EXCHANGED + where * RANKS * 4
+            struct.pack_into(f"={len(counts)}I", self.records, of, *(c % WRAP for c in counts))
+        self.records[start + _TEXT : start + _TEXT + len(text)] = text
+        self.keys[at] = epoch
+        self.head[_COUNT] = count + 1
+
+    def read(self, slot: int) -> Post:
+        start = _RECORD * slot
+        members, communicator, exchanges, length = _ABOUT.unpack_from(self.records, start)
+        sent, received = (
+            struct.unpack_from(f"={exchanges}I", self.records, start + _EXCHANGED + where)
+            for where in (0, RANKS * 4)
+        )
+        text = bytes(self.records[start + _TEXT : start + _TEXT + length]).decode(errors="replace")
+        fingerprint, awaits = self.keys[_KEY * slot + _FINGERPRINT], _ranks(self.awaits[slot])
+        step = self.key(slot)[1]
+        return Post(_ranks(members), step, fingerprint, text, communicator, awaits, sent, received)
 
 
 class Board:
@@ -56,11 +126,12 @@ class Board:
     """
 
     #: Bytes of what a rank is at, in front of its collectives.
-    HEAD = _HEADER.itemsize
+    HEAD = 4 * _HEAD
 
     def __init__(self, descriptor: int, ranks: int) -> None:
-        mapped = mmap.mmap(descriptor, ranks * _REGION)
-        self._bytes = np.frombuffer(mapped, dtype="u1").reshape(ranks, _REGION)
+        memory = memoryview(mmap.mmap(descriptor, ranks * _REGION))
+        starts = range(0, ranks * _REGION, _REGION)
+        self._regions = [_Region(memory[start : start + _REGION]) for start in starts]
         self.ranks = ranks
 
     @classmethod
@@ -80,47 +151,27 @@ class Board:
             os.close(descriptor)
             raise
 
-    def _header(self, rank: int) -> np.ndarray:
-        return self._bytes[rank, : _HEADER.itemsize].view(_HEADER)
-
-    def _records(self, rank: int) -> np.ndarray:
-        return self._bytes[rank, _HEADER.itemsize :].view(_RECORD)
-
     def begin(self, rank: int, epoch: int) -> None:
         """Rank `rank` starts case number `epoch`; what it posted before no longer counts."""
-        header = self._header(rank)
-        header["count"], header["turns"], header["state"] = 0, 0, RUNNING
-        header["epoch"] = epoch
+        head = self._regions[rank].head
+        head[_COUNT], head[_TURNS], head[_STATE] = 0, 0, RUNNING
+        head[_EPOCH] = epoch
 
     def built(self, rank: int) -> None:
         """Rank `rank` has the candidate's module."""
-        self._header(rank)["state"] = BUILT
+        self._regions[rank].head[_STATE] = BUILT
 
     def done(self, rank: int) -> None:
         """Rank `rank` has come to the end of its case."""
-        self._header(rank)["state"] = DONE
+        self._regions[rank].head[_STATE] = DONE
 
     def turn(self, rank: int) -> None:
         """An interpreted kernel of rank `rank` begins its next program."""
-        self._header(rank)["turns"] += 1
+        self._regions[rank].head[_TURNS] += 1
 
     def post(self, rank: int, epoch: int, post: Post) -> None:
         """Announces a collective; the caller enters it afterwards."""
-        header = self._header(rank)
-        count = int(header["count"][0])
-        record = self._records(rank)[count % SLOTS : count % SLOTS + 1]
-        text = post.text.encode()[:TEXT]
-        record["epoch"] = 0
-        record["group"], record["step"] = post.group, post.step
-        record["communicator"] = post.communicator
-        record["fingerprint"], record["length"] = post.fingerprint, len(text)
-        record["members"], record["awaits"] = _mask(post.members), _mask(post.awaits)
-        record["exchanges"] = len(post.sent)
-        for field, counts in (("sent", post.sent), ("received", post.received)):
-            record[field][0, : len(counts)] = [count % WRAP for count in counts]
-        record["text"][0, : len(text)] = np.frombuffer(text, dtype="u1")
-        record["epoch"] = epoch
-        header["count"] = count + 1
+        self._regions[rank].write(epoch, post)
 
     def news(self, rank: int, known: tuple[int, int]) -> tuple[bytes, tuple[int, int]]:
         """What `rank` has written since, for a board that is not in the same memory; and what is
@@ -129,82 +180,73 @@ class Board:
         Args:
             known: as this returned it before; (0, 0) at first.
         """
-        header = self._header(rank).copy()
-        epoch, count = int(header["epoch"][0]), int(header["count"][0])
+        region = self._regions[rank]
+        head = region.head.tobytes()
+        numbers = np.frombuffer(head, "u4").tolist()
+        epoch, count = numbers[_EPOCH], numbers[_COUNT]
         first = known[1] if known[0] == epoch else 0
         slots = [i % SLOTS for i in range(max(first, count - SLOTS), count)]
-        records = self._records(rank)[slots]
-        numbers = np.array([len(slots), *slots], dtype="u4")
-        return header.tobytes() + numbers.tobytes() + records.tobytes(), (epoch, count)
+        told = np.array([len(slots), *slots], dtype="u4")
+        parts = b"".join(of[slots].tobytes() for of in region.arrays)
+        return head + told.tobytes() + parts, (epoch, count)
 
     def take(self, rank: int, news: bytes) -> None:
         """Writes what another board had news of."""
-        size = _HEADER.itemsize
-        count = int(np.frombuffer(news, "u4", 1, size)[0])
-        slots = np.frombuffer(news, "u4", count, size + 4)
-        records = np.frombuffer(news, _RECORD, count, size + 4 + 4 * count)
-        if count:
-            self._records(rank)[slots] = records
+        region, at = self._regions[rank], self.HEAD
+        count = int(np.frombuffer(news, "u4", 1, at)[0])
+        slots = np.frombuffer(news, "u4", count, at + 4)
+        at += 4 + 4 * count
+        for array in region.arrays if count else ():
+            size = count * array.shape[1]
+            array[slots] = np.frombuffer(news, array.dtype, size, at).reshape(count, -1)
+            at += size * array.itemsize
         # what says that they are there comes last
-        self._header(rank)[:] = np.frombuffer(news, _HEADER, 1)
+        region.head[:] = memoryview(news[: self.HEAD]).cast("I")
 
     def find(self, rank: int, epoch: int, group: int, step: int) -> Post | None:
         """What `rank` posted as step `step` of `group` in this case, if it got there."""
-        count = int(self._header(rank)["count"][0])
-        records = self._records(rank)[: min(count, SLOTS)]  # beyond lies memory that none has used
-        hits = np.flatnonzero(
-            (records["epoch"] == epoch) & (records["group"] == group) & (records["step"] == step)
-        )
-        return self._post(records[hits[0]]) if len(hits) else None
+        region = self._regions[rank]
+        slot = region.slot(epoch, group, step)
+        return None if slot is None else region.read(slot)
+
+    def is_unlike(self, rank: int, epoch: int, post: Post) -> bool:
+        """Whether `rank` has posted another collective as this step of its group."""
+        region = self._regions[rank]
+        slot = region.slot(epoch, post.group, post.step)
+        return slot is not None and region.keys[_KEY * slot + _FINGERPRINT] != post.fingerprint
 
     def last(self, rank: int, epoch: int, count: int = 3) -> list[Post]:
         """The last `count` collectives that `rank` posted in this case, oldest first."""
-        if int(self._header(rank)["epoch"][0]) != epoch:
-            return []
-        total = int(self._header(rank)["count"][0])
-        slots = [i % SLOTS for i in range(max(0, total - count), total)]
-        return [self._post(self._records(rank)[slot]) for slot in slots]
+        region, total = self._regions[rank], self.count(rank, epoch)
+        return [region.read(i % SLOTS) for i in range(max(0, total - count), total)]
 
     def count(self, rank: int, epoch: int) -> int:
         """How many collectives `rank` has entered in this case."""
-        header = self._header(rank)
-        return int(header["count"][0]) if int(header["epoch"][0]) == epoch else 0
+        return self._of(rank, epoch, _COUNT)
 
     def turns(self, rank: int, epoch: int) -> int:
         """How many programs of interpreted kernels `rank` has begun in this case."""
-        header = self._header(rank)
-        return int(header["turns"][0]) if int(header["epoch"][0]) == epoch else 0
+        return self._of(rank, epoch, _TURNS)
 
     def is_done(self, rank: int, epoch: int) -> bool:
         """Whether `rank` has come to the end of this case."""
-        return self._state(rank, epoch) == DONE
+        return self._of(rank, epoch, _STATE) == DONE
 
     def is_built(self, rank: int, epoch: int) -> bool:
         """Whether the candidate's `build` is over on `rank` in this case."""
-        return self._state(rank, epoch) >= BUILT
+        return self._of(rank, epoch, _STATE) >= BUILT
 
-    def _state(self, rank: int, epoch: int) -> int:
-        header = self._header(rank)
-        return int(header["state"][0]) if int(header["epoch"][0]) == epoch else 0
-
-    @staticmethod
-    def _post(record: np.ndarray) -> Post:
-        text = bytes(record["text"][: int(record["length"])]).decode(errors="replace")
-        step, fingerprint, communicator, exchanges = (
-            int(record[name]) for name in ("step", "fingerprint", "communicator", "exchanges")
-        )
-        members, awaits = (_ranks(int(record[name])) for name in ("members", "awaits"))
-        sent, received = (tuple(record[name][:exchanges].tolist()) for name in ("sent", "received"))
-        return Post(members, step, fingerprint, text, communicator, awaits, sent, received)
+    def _of(self, rank: int, epoch: int, number: int) -> int:
+        """A number of the rank's head; 0 where it is in another case."""
+        head = self._regions[rank].head
+        return head[number] if head[_EPOCH] == epoch else 0
 
     def absent(self, rank: int, epoch: int) -> list[int]:
         """The members that have not entered the last collective that `rank` entered."""
         for post in self.last(rank, epoch, 1):
-            return [
-                peer
-                for peer in post.members
-                if peer != rank and self.find(peer, epoch, post.group, post.step) is None
-            ]
+            at = epoch, post.group, post.step
+            others = (peer for peer in post.members if peer != rank)
+            return [peer for peer in others if self._regions[peer].slot(*at) is None]
         return []
 
     def circle(self, rank: int, epoch: int) -> list[int]:
@@ -215,37 +257,35 @@ class Board:
         `rank` therefore stands still too, and so does who waits for that peer, and so on
         backwards; nothing that is read of a rank that stands still can be out of date.
         """
-        awaits = self._awaited(rank, epoch)
-        if not awaits:
-            return []
         next_of: dict[int, int] = {}  # of each rank that is known to stand still: whom it awaits
         still = [rank]
         for waited in still:
             for peer in range(self.ranks):
-                if peer in next_of or peer == rank or waited not in self._awaited(peer, epoch):
+                if peer in next_of or peer == rank or not self._waits(peer, waited, epoch):
                     continue
                 next_of[peer] = waited
                 still.append(peer)
-                if peer in awaits:
+                if self._waits(rank, peer, epoch):
                     circle = [rank, peer]
                     while circle[-1] != rank:
                         circle.append(next_of[circle[-1]])
                     return circle[:-1]
         return []
 
-    def _awaited(self, rank: int, epoch: int) -> list[int]:
-        """Those whom `rank` waits for in its last collective: they have not entered it."""
-        return [
-            peer
-            for post in self.last(rank, epoch, 1)
-            for peer in post.awaits
-            if peer != rank and self.find(peer, epoch, post.group, post.step) is None
-        ]
+    def _waits(self, rank: int, other: int, epoch: int) -> bool:
+        """Whether `rank` waits in its last collective for `other`, which has not entered it."""
+        region = self._regions[rank]
+        slot = region.last(epoch)
+        if slot is None or not region.awaits[slot] >> other & 1 or other == rank:
+            return False
+        return self._regions[other].slot(epoch, *region.key(slot)) is None
 
 
+@functools.lru_cache(1024)
 def _mask(ranks: tuple[int, ...]) -> int:
     return sum(1 << rank for rank in ranks)
 
 
+@functools.lru_cache(1024)
 def _ranks(mask: int) -> tuple[int, ...]:
     return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ class Post:
     sent: tuple[int, ...] = ()
     received: tuple[int, ...] = ()
 
-    @property
+    @functools.cached_property
     def group(self) -> int:
         return digest(f"{self.members} {self.communicator}")
 

@@ -12,7 +12,6 @@ import pytest
 from tpcheck.comms.board import SLOTS, TEXT, Board
 from tpcheck.comms.memory import close_to_others
 from tpcheck.comms.post import Post, digest
-from tpcheck.evidence import Uneven
 
 EPOCH = 7
 WORLD = (0, 1, 2)
@@ -60,6 +59,49 @@ def test_another_rank_step_group_or_case_is_not_found(boards: tuple[Board, Board
     assert reader.find(1, EPOCH, mine.group, 1) is None
     assert reader.find(1, EPOCH, post(0, members=(0, 1)).group, 0) is None
     assert reader.find(1, EPOCH + 1, mine.group, 0) is None
+
+
+def test_steps_of_groups_that_take_turns_are_found(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    pair = (0, 1)
+    posts = [post(0), post(0, members=pair), post(1), post(1, members=pair), post(2)]
+    for one in posts:
+        writer.post(0, EPOCH, one)
+    assert [reader.find(0, EPOCH, one.group, one.step) for one in posts] == posts
+    assert reader.find(0, EPOCH, posts[0].group, 3) is None
+    assert reader.find(0, EPOCH, posts[1].group, 2) is None
+
+
+def test_another_collective_as_the_same_step_is_unlike(boards: tuple[Board, Board]) -> None:
+    writer, reader = boards
+    for step in (0, 1):
+        writer.post(1, EPOCH, post(step, members=(0, 1)))
+    writer.post(1, EPOCH, post(0, "barrier"))
+    assert reader.is_unlike(1, EPOCH, post(0))
+    assert reader.is_unlike(1, EPOCH, post(1, "barrier", (0, 1)))
+    assert not reader.is_unlike(1, EPOCH, post(0, "barrier"))
+    assert not reader.is_unlike(1, EPOCH, post(1, members=(0, 1)))
+    assert not reader.is_unlike(1, EPOCH, post(1)), "it has not come there"
+    assert not reader.is_unlike(0, EPOCH, post(0)), "nor has that one"
+
+
+def test_a_board_elsewhere_has_what_it_is_told(boards: tuple[Board, Board]) -> None:
+    writer, known = boards[0], (0, 0)
+    elsewhere, memory = Board.new(3)
+    os.close(memory)
+    for begin in (0, 2, SLOTS + 1):  # from nothing, from where it was, and more than is kept
+        for step in range(begin, begin + 2 + begin):
+            members = (0, 2) if step % 2 else WORLD
+            exchanged = ((1, 2, step), (step, 4, 6)) if step % 3 else ((), ())
+            writer.post(2, EPOCH, Post(members, step, digest("x"), f"{step}", 9, (0,), *exchanged))
+        writer.turn(2)
+        news, known = writer.news(2, known)
+        elsewhere.take(2, news)
+        assert elsewhere.last(2, EPOCH, SLOTS) == writer.last(2, EPOCH, SLOTS) != []
+        assert elsewhere.count(2, EPOCH) == writer.count(2, EPOCH)
+        assert elsewhere.turns(2, EPOCH) == writer.turns(2, EPOCH)
+    news, _ = writer.news(2, known)
+    assert len(news) == Board.HEAD + 4
 
 
 def test_another_process_reads_the_same_board(memory: int) -> None:
@@ -176,12 +218,6 @@ def test_sixty_four_ranks_fit_and_the_members_come_back() -> None:
     assert board.absent(63, EPOCH) == list(range(63))
 
 
-def test_a_digest_is_never_zero_and_depends_on_the_text() -> None:
-    found = {digest(str(i)) for i in range(2000)}
-    assert 0 not in found and len(found) == 2000 and digest("a") == digest("a")
-    assert digest("") != 0  # crc32 of nothing is 0
-
-
 def waiting(board: Board, *posts: tuple[int, tuple[int, ...], int, bool]) -> None:
     """Posts (rank, members, step, whether it blocks), in order."""
     for rank, members, step, blocks in posts:
@@ -244,26 +280,3 @@ def test_an_all_to_all_carries_what_it_sends_and_expects(boards: tuple[Board, Bo
     huge = Post(WORLD, 1, digest("x"), "x", 0, (), (2**32 + 5, 0, 0), (0, 0, 0))
     writer.post(1, EPOCH, huge)
     assert reader.last(1, EPOCH, 1)[0].sent == (5, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("sent", "received", "says"),
-    [
-        ((0, 7), (0, 3), None),
-        ((0, 2**32 + 7), (0, 3), None),
-        ((0, 8), (0, 3), Uneven(2, 5, sent=8, expected=7)),
-        ((0, 7), (0, 0), Uneven(5, 2, sent=3, expected=0)),
-        ((), (), None),  # nothing is known of it
-    ],
-)
-def test_what_one_sends_the_other_must_expect(
-    sent: tuple[int, ...], received: tuple[int, ...], says: Uneven | None
-) -> None:
-    theirs = Post((2, 5), 0, digest("x"), "x", 0, (), (3, 0), (7, 0))
-    mine = Post((2, 5), 0, digest("x"), "x", 0, (), sent, received)
-    assert mine.uneven(2, theirs, 5) == says
-    assert theirs.uneven(5, mine, 2) == says  # whoever of the two sees it
-    assert mine.meets(2, theirs, 5) == theirs.meets(5, mine, 2) == (says is None)
-    other = Post((2, 5), 0, digest("y"), "y", 0, (), sent, received)
-    assert not other.meets(2, theirs, 5)  # another collective altogether
-    assert other.uneven(2, theirs, 5) is None
