@@ -8,6 +8,7 @@ noted on the way in (`watch_reduce_ops`). On threads the process group itself ca
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -111,16 +112,18 @@ class Recorder(Dispatch):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if any(t.__name__ == "DTensor" for t in types):
+        if types and any(t.__name__ == "DTensor" for t in types):
             if self.masks is not None:
                 self.masks.unfolds(func, args)
             return NotImplemented  # let DTensor unfold into local operations first
         kwargs = kwargs or {}
         if self.witnesses:
             self.count(f"{func.namespace}::{func.overloadpacket.__name__}")
-        if self.masks is not None and func.namespace not in _NAMESPACES:
-            return self.masks(func, args, kwargs)
-        if not self.dispatch or func.namespace not in _NAMESPACES:
+        if not _is_c10ds(func):
+            if self.masks is not None:
+                return self.masks(func, args, kwargs)
+            return func(*args, **kwargs)
+        if not self.dispatch:
             return func(*args, **kwargs)
         self._record_operator(func, args, kwargs)
         try:
@@ -207,6 +210,11 @@ class Recorder(Dispatch):
             return self.phase
         outside = torch._C._current_graph_task_id() == -1
         return Phase.FORWARD if outside else Phase.BACKWARD
+
+
+@functools.cache
+def _is_c10ds(func: Any) -> bool:
+    return func.namespace in _NAMESPACES
 
 
 def _hide_from_compiler(cls: Any) -> None:
