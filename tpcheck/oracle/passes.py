@@ -102,8 +102,8 @@ class Passes:
         else:
             walked = self._trained(module, params, optimizing, cotangents)
         if len(self.problems) == 1:  # of several, each would go on where the last one ended
-            left: Values = {(Kind.PARAM, n): b.detach().clone() for n, b in state_buffers(module)}
-            walked[0].values.update(left)
+            left = state_buffers(module, self.spec.training)
+            walked[0].values.update({(Kind.PARAM, str(n)): b.detach().clone() for n, b in left})
         return walked
 
     def _stepped(

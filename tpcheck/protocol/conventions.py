@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck.errors import InvalidArgument
-from tpcheck.tensors.names import buffers_of
+from tpcheck.tensors.names import FIRST, InPass, Pass, buffers_of
+from tpcheck.training import Training
 
 #: Of the plain SGD step that part of the cases take: a power of two, so that lr · grad is exact,
 #: and large enough that a wrong gradient moves a parameter by more than it rounds.
@@ -83,9 +84,13 @@ def differentiable(outputs: Mapping[str, Tensor]) -> list[str]:
     return [name for name, t in outputs.items() if t.is_floating_point()]
 
 
-def state_buffers(module: Any) -> list[tuple[str, Tensor]]:
-    """A module's buffers by name: what a forward may leave behind."""
-    return list(buffers_of(module).items()) if isinstance(module, nn.Module) else []
+def state_buffers(module: Any, training: Training | None) -> list[tuple[InPass, Tensor]]:
+    """A module's buffers by name, in the last step: what forwards have left behind by then, so that
+    fewer steps, where a case is posed of fewer, are not asked for them."""
+    if not isinstance(module, nn.Module):
+        return []
+    at = FIRST if training is None else Pass(step=training.steps - 1)
+    return [(InPass(name, at), buffer) for name, buffer in buffers_of(module).items()]
 
 
 def total_norm(gradients: Iterable[Tensor], order: float) -> Tensor:

@@ -138,9 +138,9 @@ class RankRun:
             whole = trained(self, module) if self.parts.get("training") else self._stepped(module)
             if not whole:
                 return
-        for name, buffer in state_buffers(module):
-            if name not in self.apart:
-                self.judge.check(Kind.PARAM, name, buffer)
+        for name, buffer in state_buffers(module, self.parts.get("training")):
+            if name.base not in self.apart:
+                self.judge.check(Kind.PARAM, str(name), buffer)
 
     def _stepped(self, module: Any) -> bool:
         """Backward, and perhaps a step of plain SGD; False where an output's shape is wrong."""

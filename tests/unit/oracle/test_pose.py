@@ -21,6 +21,7 @@ from tpcheck.protocol.bundle import read_bundle, write_bundle
 from tpcheck.protocol.conventions import LEARNING_RATE, named_outputs
 from tpcheck.protocol.problem import Target
 from tpcheck.spec import Spec
+from tpcheck.training import Training
 
 MLP = {
     "batch": 2, "seq": 3, "hidden": 6, "intermediate": 8, "activation": "swiglu",
@@ -285,3 +286,11 @@ def test_names_that_read_as_another_pass_are_refused(change: dict[str, Any], wha
     assert pose(spec, Case()).problems
     with pytest.raises(InvalidArgument, match=what):
         pose(replace(spec, **change), Case())
+
+
+def test_what_forwards_leave_in_buffers_is_of_the_last_step() -> None:
+    """Looked at again, fewer steps are posed, whose buffers are others."""
+    training = Training(lambda named: torch.optim.SGD(named.values(), lr=0.1), steps=3)
+    found = targets(pose(spec(training=training), CASE))
+    assert ("param", "steps@step3") in found and ("param", "steps") not in found
+    assert ("param", "steps") in targets(pose(spec(), CASE))

@@ -66,7 +66,7 @@ def _terms_as_large(local: Local) -> bool:
     if not local.alike():
         return False
     terms = torch.stack(list(local.actual.values()))
-    rounding = len(terms) * UNIT_ROUNDOFF[local.target.dtype] * terms.abs().max()
+    rounding = len(terms) * UNIT_ROUNDOFF.get(local.target.dtype, 0.0) * terms.abs().max()
     if bool(((terms - terms[0]).abs() <= rounding).all()):
         return False
     return local.fits(terms.sum(0), local.ranks[0])

@@ -32,7 +32,7 @@ from tpcheck.causes.tensor import PartsExchanged, Scaled
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis import diagnose
 from tpcheck.diagnosis.facts import Facts, Local
-from tpcheck.diagnosis.hypotheses.tensor import summed
+from tpcheck.diagnosis.hypotheses.tensor import scaled, summed
 from tpcheck.oracle.pose import pose
 from tpcheck.protocol.problem import Target
 from tpcheck.vocabulary import Kind
@@ -68,6 +68,16 @@ def test_parts_of_different_sizes_are_no_terms() -> None:
     parts, right = {0: 3 * whole, 1: whole[:, :0]}, {0: whole, 1: whole[:, :0]}
     local = Local(target, Case(), [0, 1], parts, right, {r: 0 * p for r, p in parts.items()})
     assert local.wrong() == [0] and summed(cast("Facts", None), local) is None
+
+
+def test_integers_may_have_a_common_factor() -> None:
+    """As a counter of forwards, in a buffer, that counts each twice."""
+    whole = torch.ones(2, dtype=torch.float64)
+    target = Target(Kind.PARAM, "n", Replicate(), torch.int64, whole, Spread(0 * whole, 1, 1))
+    twice, right = {0: 2 * whole, 1: 2 * whole}, {0: whole, 1: whole}
+    local = Local(target, Case(), [0, 1], twice, right, {r: 0 * whole for r in right})
+    found = scaled(cast("Facts", None), local)
+    assert found and isinstance(found.cause, Scaled) and found.cause.factor == 2.0
 
 
 def test_a_factor_on_one_rank_must_hold_for_other_numbers() -> None:
