@@ -12,10 +12,15 @@ from tpcheck.vocabulary import Code
 
 @dataclass(frozen=True)
 class RightWithoutData:
-    """The case is wrong on this mesh, and right without its dp axis."""
+    """The case is wrong on this mesh, and right without its dp axis.
+
+    Args:
+        exchanged: whether ranks of other data do exchange something, as they are to.
+    """
 
     subject: Subject
     mesh: Mapping[str, int]
+    exchanged: bool
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     # runs the candidate again, on other inputs
     targets.foreign_targets,
     altered.mixed_rows,
+    # says that dp matters, and what it is not
+    reruns.exchanged_over_dp,
 )
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
-from tpcheck.case import MODES
+from tpcheck.case import MODES, Case
 from tpcheck.causes import (
     Coincidence,
     Factor,
@@ -46,15 +46,43 @@ ROUNDINGS = 2 * UNIT_ROUNDOFF[torch.bfloat16]
 
 def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
     """The same case without the dp axis is right: by a collective, but where the step itself goes
-    otherwise on ranks that have other data."""
+    otherwise on ranks that have other data, or where these do exchange what they are to."""
     if facts.case.dp < 2:
         return None
     if (differ := facts.right_over_dp(local)) is not None:
         return evident.replicas([differ])
-    alone = facts.rerun(replace(facts.case, mesh={"tp": facts.case.tp}))
-    if alone is None or alone.mismatches:
+    if _exchange_over_dp(facts) or not _right_without_dp(facts):
         return None
-    return Diagnosis(Code.WRONG_GROUP, RightWithoutData(local.subject, dict(facts.case.mesh)))
+    cause = RightWithoutData(local.subject, dict(facts.case.mesh), exchanged=False)
+    return Diagnosis(Code.WRONG_GROUP, cause)
+
+
+def exchanged_over_dp(facts: Facts, local: Local) -> Diagnosis | None:
+    """As `only_with_dp`, where ranks of other data do exchange something, as they are to."""
+    if not _exchange_over_dp(facts) or not _right_without_dp(facts):
+        return None
+    cause = RightWithoutData(local.subject, dict(facts.case.mesh), exchanged=True)
+    return Diagnosis(Code.UNCLASSIFIED, cause)
+
+
+def _exchange_over_dp(facts: Facts) -> bool:
+    """Whether ranks are to share gradients over dp, and some collective runs over a group of such:
+    of other data and the same shards."""
+    if facts.case.dp < 2 or not facts.posed.shared:
+        return False
+    groups = {event.group for rank in facts.again.trace for event in rank}
+    return any(_is_over_dp(facts.case, group) for group in groups)
+
+
+def _is_over_dp(case: Case, group: tuple[int, ...]) -> bool:
+    where = [case.coordinates(rank) for rank in group]
+    shards = {tuple(own for axis, own in at.items() if axis != "dp") for at in where}
+    return len(group) > 1 and len(shards) == 1
+
+
+def _right_without_dp(facts: Facts) -> bool:
+    alone = facts.rerun(replace(facts.case, mesh={"tp": facts.case.tp}))
+    return alone is not None and not alone.mismatches
 
 
 def not_between_ranks(

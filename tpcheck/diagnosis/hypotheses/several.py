@@ -23,7 +23,7 @@ from tpcheck.causes.several import (
     UnsummedBefore,
 )
 from tpcheck.diagnosis.facts import Facts, Local
-from tpcheck.oracle.pose import Posed, pose
+from tpcheck.oracle.expected import evaluate
 from tpcheck.oracle.reference import ask
 from tpcheck.placement import take
 from tpcheck.tensors.boundaries import Border
@@ -151,18 +151,18 @@ def over_dp(facts: Facts, local: Local) -> Diagnosis | None:
         if all(local.fits(local.actual[r] / factor, r) for r in wrong):
             cause = ScaledOverData(local.subject, factor, tuple(wrong), dp)
             return Diagnosis(code, cause)
-    alone = pose(replace(spec, dp_gradients="local"), facts.case)
     for rank in wrong:
-        want = local.part_of(_of_own_data(alone, local, rank), rank)
+        want = local.part_of(_of_own_data(facts, local, rank), rank)
         if not any(local.fits(local.actual[rank] * f, rank, expected=want) for f in (1, dp)):
             return None
     return Diagnosis(Code.PARTIAL_NOT_REDUCED, OwnDataOnly(local.subject, tuple(wrong)))
 
 
-def _of_own_data(alone: Posed, local: Local, rank: int) -> Tensor:
+def _of_own_data(facts: Facts, local: Local, rank: int) -> Tensor:
     """The full gradient that the reference has of the data of the rank's dp coordinate."""
-    problem = alone.problems[alone.case.coordinates(rank).get("dp", 0)]
-    return next(t.value for t in problem.targets if (t.kind, t.name) == local.key)
+    assert facts.spec is not None
+    own = facts.posed.problems[facts.case.coordinates(rank).get("dp", 0)]
+    return evaluate(replace(facts.spec, dp_gradients="local"), facts.case, own)[0][local.key]
 
 
 def other_data_group(facts: Facts, local: Local) -> Diagnosis | None:

@@ -17,9 +17,11 @@ def sentence(cause: causes.OfReruns) -> str:
 @sentence.register
 def _(cause: causes.RightWithoutData) -> str:
     dp, tp = (cause.mesh.get(axis, 1) for axis in ("dp", "tp"))
+    what = "a collective runs over the wrong group"
+    if cause.exchanged:
+        what = f"what the dp={dp} ranks of the same shards make of what they exchange is not right"
     return (
-        f"{called(cause.subject)} is wrong on a {dp} × {tp} mesh and right on tp={tp} alone: "
-        "a collective runs over the wrong group"
+        f"{called(cause.subject)} is wrong on a {dp} × {tp} mesh and right on tp={tp} alone: {what}"
     )
 
 

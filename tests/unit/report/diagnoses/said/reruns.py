@@ -23,10 +23,16 @@ from tpcheck.vocabulary import Code, Kind
 
 SAID: list[Said] = [
     (
-        RightWithoutData(OUT, {"dp": 2, "tp": 4}),
+        RightWithoutData(OUT, {"dp": 2, "tp": 4}, exchanged=False),
         "output is wrong on a 2 × 4 mesh and right on tp=4 alone: a collective runs over the wrong "
         "group",
-        {"mesh": {"dp": 2, "tp": 4}},
+        {"mesh": {"dp": 2, "tp": 4}, "exchanged": False},
+    ),
+    (
+        RightWithoutData(OUT, {"dp": 2, "tp": 4}, exchanged=True),
+        "output is wrong on a 2 × 4 mesh and right on tp=4 alone: what the dp=2 ranks of the same "
+        "shards make of what they exchange is not right",
+        {"mesh": {"dp": 2, "tp": 4}, "exchanged": True},
     ),
     (
         WrongOnOneRank(OUT, Code.SUMMED_TWICE, 2.0),
