@@ -58,7 +58,7 @@ class Holding:
     def parameters(self, module: Any) -> None:
         """As the loader left them; their own storages are the loader's to judge."""
         if isinstance(module, nn.Module):
-            own = parameters_of(module)
+            own = parameters_of(module, self.full)
             self._note(PARAMETERS, own, {name: self._of_parameter(name) for name in own})
 
     def gradients(self, grads: Mapping[str, Tensor | None], step: int) -> None:

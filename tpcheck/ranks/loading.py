@@ -97,7 +97,7 @@ class Loader:
         own = self.held = tensors_of(module) if isinstance(module, nn.Module) else {}
         params = parameters_of(module) if own else {}
         self.report.mismatches = list(self.found)
-        fits = True
+        fits, unknown = True, params.keys() - self.work.computed - _known(own, self.state)
         for name in self.state:
             if name not in own and self._has(self.work.params[name]):
                 self._misheld(name, Fault.MISSING, built=_instead_of_a_module(module))
@@ -105,7 +105,7 @@ class Loader:
         for name, tensor in own.items():
             full = self.state.get(name)
             if full is None:
-                if name in params and name not in self.work.computed:
+                if name in unknown:
                     self._misheld(name, Fault.UNEXPECTED)
                     fits = False
                 continue
@@ -240,6 +240,12 @@ class Loader:
     def _misheld(self, name: str, fault: Fault, **more: Any) -> None:
         detail = Misheld(fault, **more)
         self.report.mismatches.append(Mismatch(name, Kind.SHARDING, self.rank, detail=detail))
+
+
+def _known(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> set[str]:
+    """The names of what the reference has, those that it has not among them: second ones."""
+    there = {id(tensor) for name, tensor in own.items() if name in state}
+    return {name for name, tensor in own.items() if id(tensor) in there}
 
 
 def _require_memory(held: Mapping[str, Tensor]) -> None:

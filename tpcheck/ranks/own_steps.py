@@ -100,7 +100,7 @@ class OwnSteps:
         self._begun = False
         if run.parts.get("optimizer") is None:
             return
-        own = once(parameters_of(module))
+        own = once(parameters_of(module, run.problem.params))
         like = {name: numbers(parameter) for name, parameter in own.items()}
         low = {name: tensor.to(self._held or own[name].dtype) for name, tensor in like.items()}
         with contextlib.suppress(Exception):  # it is made for whole parameters, and refuses a part

@@ -52,7 +52,7 @@ def resume(run: Any, module: nn.Module, optimizing: Optimizing) -> dict[str, Ten
     run.recorder.phase = Phase.LOAD
     with run.recorder:
         run.parts["load"](module, optimizing.optimizer, Path(run.work.checkpoint))
-    params = parameters_of(module)
+    params = parameters_of(module, run.problem.params)
     kept = optimizing.state(params)
     run.judge.of_parameters(Kind.OPTIMIZER_STATE, kept, SAVED.step)
     for name, param in params.items():

@@ -96,7 +96,7 @@ def _optimizing(run: Any, module: Any, training: Training) -> Optimizing:
             schedule = training.schedule if torchs else None
             return Optimizing(own, schedule, whose, scales=training.scaling is not None)
         held, whose = main_dtype(training.main, torch_dtype(run.case)), "training's optimizer"
-        params = once(parameters_of(module))
+        params = once(parameters_of(module, run.problem.params))
         mains = Mains(params, held) if held else None
         scaler = None
         if training.scaling is not None:
@@ -121,7 +121,7 @@ def _read_gradients(
         _keep_unfinished(run, module, step)
         with run.recorder:
             finalize(module, run.mesh)
-    params = parameters_of(module)
+    params = parameters_of(module, run.problem.params)
     grads = {n: unscaled(p.grad, run.share.scale) for n, p in params.items()}
     holding = _holding(run)
     if not step:
@@ -143,7 +143,7 @@ def _keep_unfinished(run: Any, module: nn.Module, step: int) -> None:
     """Gradients as backward left them, where a dump asks for them."""
     if not run.work.dump:
         return
-    for name, parameter in parameters_of(module).items():
+    for name, parameter in parameters_of(module, run.problem.params).items():
         grad = unscaled(parameter.grad, run.share.scale)
         if grad is not None and local(grad).layout is torch.strided:
             key = Key(Shelf.UNFINISHED, str(InPass(name, Pass(0, step))))

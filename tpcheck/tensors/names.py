@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import total_ordering
@@ -45,9 +45,17 @@ def generic(name: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
-def parameters_of(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters by the reference's names; tied ones under each of theirs."""
-    return {unwrapped(name): p for name, p in module.named_parameters(remove_duplicate=False)}
+def parameters_of(
+    module: nn.Module, known: Container[str] | None = None
+) -> dict[str, nn.Parameter]:
+    """Parameters by the reference's names; tied ones under each of theirs.
+
+    Args:
+        known: the names that there are, where others are left out.
+    """
+    named = module.named_parameters(remove_duplicate=False)
+    every = {unwrapped(name): parameter for name, parameter in named}
+    return every if known is None else {n: p for n, p in every.items() if n in known}
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor]:

@@ -70,7 +70,7 @@ def labelled(facts: Facts, local: Local) -> Labelled | None:
     if local.at != FIRST or facts.case.tp < 2 or not problem.inputs:
         return None
     inputs = problem.inputs[0]
-    ids = [name for name, tensor in inputs.items() if not tensor.is_floating_point()]
+    ids = [n for n, t in inputs.items() if not t.is_floating_point() and t.dtype != torch.bool]
     for found in _logits(facts, problem) if ids else ():
         given = inputs[ids[-1]]  # targets come after what is looked up
         if given.shape == found.full.shape[:-1] and found.full.numel():

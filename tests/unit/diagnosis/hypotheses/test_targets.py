@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tests.unit.diagnosis.edits import Edit, Ranks, change, examine
+from tests.unit.diagnosis.edits import OUT, Edit, Ranks, change, examine
 from tests.unit.diagnosis.hypotheses.test_losses import LOSS, REDUCTIONS, case
-from tpcheck import specs
+from tpcheck import Case, Layout, Shard, Spec, specs
 from tpcheck.errors import counted
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import take
@@ -86,3 +86,36 @@ def test_a_target_term_in_other_columns_is_named(rows: int, keep: bool) -> None:
 def test_another_number_in_other_columns_is_not() -> None:
     half = with_own_terms(4, in_column=1, keep=True, factor=0.5)
     assert examine(half, spec=SPEC, case=case("sum", tp=4)).code == "unclassified"
+
+
+class Kept(nn.Module):
+    """A column-parallel layer of whose tokens an input of 0 and 1 keeps some: no loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(4, 6, bias=False)
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        return self.up(x) * keep[..., None]
+
+
+def test_what_is_no_loss_has_no_targets() -> None:
+    at = Case(dims={"tokens": 5}, mesh={"tp": 2}, dtype="float64", seed=2)
+    spec = Spec(
+        name="kept",
+        cases=[at],
+        reference=lambda case: Kept(),
+        inputs=lambda case, draw: {
+            "x": draw("x", case["tokens"], 4),
+            "keep": draw.integers("keep", 0, 2, case["tokens"]),
+        },
+        layout=lambda case: Layout(params={"up.weight": Shard(0)}, outputs={"output": Shard(-1)}),
+    )
+
+    def kept_all(ranks: Ranks, posed: Posed) -> None:
+        problem = posed.problems[0]
+        full = problem.inputs[0]["x"].double() @ problem.params["up.weight"].double().T
+        for rank, held in ranks.items():
+            held[OUT] = take(full, posed.outputs["output"], case=at, rank=rank).clone()
+
+    assert examine(kept_all, spec=spec, case=at).code != "vocab-mask"
