@@ -251,7 +251,7 @@ class Unjudged(StrEnum):
 
     NOT_FINITE = "not-finite"  # the reference is NaN or infinite there, in float64
     OVERFLOW = "overflow"  # the reference overflows there in the case's dtype
-    MAY_OVERFLOW = "may-overflow"  # a sum may overflow there when it is split or ordered otherwise
+    MAY_OVERFLOW = "may-overflow"  # a sum may, in another order, or numbers so large cancel
     TIE = "tie"  # rounding alone decides what stands there
     NOT_COMPARED = "not-compared"  # no rank held it against the reference
     EXTRA = "extra"  # the candidate returns it, and the reference does not

@@ -12,7 +12,7 @@ _WHY = {
     Unjudged.NOT_FINITE: "the reference is NaN or infinite there, though all that it is given is "
     "finite",
     Unjudged.OVERFLOW: "the reference overflows there in the case's dtype",
-    Unjudged.MAY_OVERFLOW: "a sum may overflow there in another order",
+    Unjudged.MAY_OVERFLOW: "a sum may overflow there in another order, or numbers so large cancel",
     Unjudged.TIE: "rounding alone decides what stands there",
     Unjudged.NOT_COMPARED: "no rank has it to compare",
     Unjudged.EXTRA: "the reference does not return it",
