@@ -26,7 +26,9 @@ verify: setup
 
 # plans, DTensor, Megatron-core, compositions: minutes
 verify-frameworks: setup
-	$(BIN)/tpcheck verify properties/_frameworks --examples 6
+	$(BIN)/tpcheck verify --examples 6 \
+		$(filter-out %/expert_fsdp.py,$(wildcard properties/_frameworks/*.py))
+	$(BIN)/tpcheck verify --examples 6 --tp 2 --ranks 8 properties/_frameworks/expert_fsdp.py
 
 # beside each other: mypy takes one core
 test: setup
