@@ -78,7 +78,7 @@ def check(cls: type[Twice], *, before: bool) -> Check:
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before_its_own", "after_its_own"])
-def test_a_second_name_of_a_parameter_is_no_fault(gloo: Engine, before: bool) -> None:
+def test_a_second_name_of_a_parameter_is_not_a_fault(gloo: Engine, before: bool) -> None:
     result = Runner(check(Twice, before=before), gloo).run(CASE)
     assert result.verdict is Verdict.PASS, result.mismatches
 

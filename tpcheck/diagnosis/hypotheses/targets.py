@@ -41,7 +41,7 @@ def other_targets(facts: Facts, local: Local) -> Diagnosis | None:
     exact = local.target.dtype in (torch.float64, torch.float32)
     if found is None or not exact or not answers(facts, local):
         return None
-    if local.target.value.numel() > found.ids.numel():  # no loss: of each token, or fewer numbers
+    if local.target.value.numel() > found.ids.numel():  # not a loss: of each token, or fewer
         return None
     losses = _losses(facts, local, found)
     if losses is None:

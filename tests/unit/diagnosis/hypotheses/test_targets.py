@@ -99,7 +99,7 @@ class Kept(nn.Module):
         return self.up(x) * keep[..., None]
 
 
-def test_what_is_no_loss_has_no_targets() -> None:
+def test_what_is_not_a_loss_has_no_targets() -> None:
     at = Case(dims={"tokens": 5}, mesh={"tp": 2}, dtype="float64", seed=2)
     spec = Spec(
         name="kept",
