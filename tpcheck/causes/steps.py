@@ -24,6 +24,14 @@ class NotStepped:
 
 
 @dataclass(frozen=True)
+class FrozenMoves:
+    """It takes no gradient, the reference's steps leave it as it is, and these ranks' do not."""
+
+    subject: Subject
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class BeginsAnew:
     """What the optimizer keeps is on these ranks what it would be after its first step.
 
@@ -96,6 +104,7 @@ class OverflowNotShared:
 
 OfSteps = (
     NotStepped
+    | FrozenMoves
     | BeginsAnew
     | GradientOfOwnPart
     | NotZeroed

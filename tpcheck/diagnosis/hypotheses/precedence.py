@@ -46,6 +46,8 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     norms.not_clipped,
     # before other steps: it says which ranks, and why
     steps.taken_by_others,
+    # of what no step is to change
+    steps.moves_frozen,
     # before factors: what a step adds, of numbers that are right before it
     steps.not_taken,
     steps.begins_anew,

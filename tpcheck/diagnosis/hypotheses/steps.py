@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tpcheck.causes.steps import (
     BeginsAnew,
+    FrozenMoves,
     GradientOfOwnPart,
     NotStepped,
     NotZeroed,
@@ -43,6 +44,17 @@ def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
     """Wrong ranks hold what they had before the step: what rounds more than a step changes shows
     that after several."""
     return _kept_by(facts, local, local.wrong())
+
+
+def moves_frozen(facts: Facts, local: Local) -> Diagnosis | None:
+    """Steps change a parameter that takes no gradient, and that the reference's leave as it is."""
+    name = InPass.parse(local.target.name).base
+    drawn = facts.problem_of(local).params.get(name)
+    if local.kind is not Kind.PARAM or name not in facts.posed.frozen or drawn is None:
+        return None
+    if not torch.equal(drawn.double(), local.target.value):
+        return None
+    return Diagnosis(Code.NOT_FROZEN, FrozenMoves(local.subject, tuple(local.wrong())))
 
 
 def _kept_by(facts: Facts, local: Local, wrong: Sequence[int]) -> Diagnosis | None:

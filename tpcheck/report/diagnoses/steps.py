@@ -22,6 +22,12 @@ def _(cause: causes.NotStepped) -> str:
 
 
 @sentence.register
+def _(cause: causes.FrozenMoves) -> str:
+    what = f"{called(cause.subject)} takes no gradient, and the reference's steps leave it"
+    return f"{what} as it is: those on ranks {list(cause.ranks)} change it"
+
+
+@sentence.register
 def _(cause: causes.BeginsAnew) -> str:
     where = f"on ranks {list(cause.ranks)} " if cause.others else ""
     return f"{called(cause.subject)} is {where}what a first step would leave: earlier ones are lost"

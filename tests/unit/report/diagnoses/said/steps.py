@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit.report.diagnoses.said import Said
 from tpcheck.causes.steps import (
     BeginsAnew,
+    FrozenMoves,
     GradientOfOwnPart,
     NoState,
     NotStepped,
@@ -25,6 +26,12 @@ SAID: list[Said] = [
         "who alone have an infinite gradient of up.weight: that there is one was not reduced over "
         "the ranks",
         {"gradient": "up.weight", "owners": [0], "ranks": [1, 2]},
+    ),
+    (
+        FrozenMoves(PARAM, (0, 1)),
+        "param up.weight@step2 takes no gradient, and the reference's steps leave it as it is: "
+        "those on ranks [0, 1] change it",
+        {"ranks": [0, 1]},
     ),
     (
         NotStepped(PARAM, (1,), others=True),
