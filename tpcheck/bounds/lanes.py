@@ -102,8 +102,12 @@ class NoiseInLanes(RoundingNoise):
             return out
         return Lanes(out.each + errors)
 
+    def _runs(self, value: Tensor) -> Tensor:
+        """Those of each run in front, where they differ."""
+        return value.each if isinstance(value, Lanes) else value
+
     def _told(self, noisy: Tensor, *, adds: bool) -> Tensor:
-        each = noisy.each if isinstance(noisy, Lanes) else noisy
+        each = self._runs(noisy)
         super()._told(each[1:], adds=adds)  # the first run is the one without errors
         return noisy
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tpcheck.bounds import times_zero
 from tpcheck.bounds.arithmetic import OVERFLOW, Arithmetic, Operation, is_number, results
 from tpcheck.bounds.operations import has_order, is_exact, parts_of, variances
 from tpcheck.bounds.scales import Scaled, Scales, Sigma
@@ -108,7 +109,8 @@ class RoundingNoise(Dispatch):
         known = None if self._anew else self.scales.at(self._at, func)
         in_place = in_place and isinstance(args[0], Tensor)
         # an in-place operation writes over its input, of which the variance is still to be computed
-        inputs = (args[0].clone(), *args[1:]) if in_place and known is None else args
+        kept = in_place and (known is None or self.arithmetic.narrow(args[0]) is not None)
+        inputs = (args[0].clone(), *args[1:]) if kept else args
         if parts is None:
             out = func(*args, **kwargs)
         outs = results(out)
@@ -119,6 +121,9 @@ class RoundingNoise(Dispatch):
         self._at += not self._anew
         each = zip(outs, known.sigmas, known.errors, strict=True)
         noisy = [self._perturbed(*one, in_place=in_place, adds=adds) for one in each]
+        if (pair := times_zero.factors(name, inputs)) and self.arithmetic.narrow(outs[0]):
+            left, right, made = map(self._runs, (*pair, noisy[0]))
+            times_zero.mark(name, left, right, made)
         if isinstance(out, Tensor):
             return noisy[0]
         return noisy if isinstance(out, list) else tuple(noisy)
@@ -169,6 +174,10 @@ class RoundingNoise(Dispatch):
 
     def _sum(self, out: Tensor, errors: Tensor, *, in_place: bool) -> Tensor:
         return out.add_(errors) if in_place else out + errors
+
+    def _runs(self, value: Tensor) -> Tensor:
+        """The numbers of a tensor."""
+        return value
 
     def _told(self, noisy: Tensor, *, adds: bool) -> Tensor:
         """In place: numbers that overflow under these errors, or in another order, stand out

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from tests.unit.bounds.noisy import F64, noisy
 from tpcheck.bounds.arithmetic import LARGEST, NARROW, OVERFLOW, Arithmetic
 from tpcheck.bounds.lanes import Drawn, Lanes, NoiseInLanes
+from tpcheck.bounds.noise import RoundingNoise
 from tpcheck.bounds.scales import Scales
 from tpcheck.bounds.spread import spread
 
@@ -76,6 +77,28 @@ def test_a_sum_has_an_order_and_a_product_of_two_numbers_has_none(
     assert judged(function, near, dtype=torch.float16) == [not order, True, not order]
 
 
+def _dropped(x: Tensor) -> Tensor:
+    return (x + 1.0).mul_(torch.tensor([0.0, 0.0, 2.0], dtype=F64))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x + 1.0) * torch.tensor([0.0, 0.0, 2.0], dtype=F64),
+        lambda x: torch.tensor([0.0, 0.0, 2.0], dtype=F64) * (x + 1.0),
+        _dropped,
+        lambda x: torch.diag(x + 1.0) @ torch.zeros(3, 1, dtype=F64),
+        lambda x: torch.zeros(1, 3, dtype=F64) @ torch.diag(x + 1.0),
+        lambda x: torch.addmm(x[:, None], torch.diag(x + 1.0), torch.zeros(3, 1, dtype=F64)),
+    ],
+    ids=["mul", "mul_of_the_second", "mul_", "mm", "mm_of_the_second", "addmm"],
+)
+def test_what_may_overflow_times_zero_may_be_nan(function: Callable[[Tensor], Tensor]) -> None:
+    x = torch.tensor([NARROW + 2, 8e2, 8e2], dtype=F64)
+    assert judged(function, x, dtype=torch.float16)[:2] == [False, True]
+    assert judged(function, x, dtype=torch.bfloat16) == [True, True, True]
+
+
 def test_what_is_far_beyond_is_meant_to_be() -> None:
     """As what masks scores: a row of which nothing is left is not infinite, or NaN."""
     scores = torch.tensor([[0.5, -1e200, 0.25], [-1e200] * 3], dtype=F64)
@@ -103,3 +126,21 @@ def test_of_runs_at_once_the_first_has_no_errors_and_stays() -> None:
     told = noise._told(Lanes(torch.full((drawn.count, 2), 7e4, dtype=F64)), adds=False)
     assert isinstance(told, Lanes)
     assert bool((told.each[0] == 7e4).all()) and bool((told.each[1:] > 1e100).all())
+
+
+def test_of_runs_at_once_what_is_times_zero_stands_out_in_all_but_the_first() -> None:
+    drawn = Drawn(2, 0, 1.0)
+    noise = NoiseInLanes(Arithmetic(torch.float16, 2), torch.Generator(), Scales(), drawn)
+    x = torch.tensor([NARROW + 2, 8e2], dtype=F64)
+    with noise.anew(), noise:
+        y = (x + 1.0) * torch.zeros(2, dtype=F64)
+    assert isinstance(y, Lanes)
+    assert (y.each.abs() > 1e100).tolist() == [[False, False], [True, False], [True, False]]
+
+
+def test_in_place_it_stands_out_in_every_run() -> None:
+    scales, x = Scales(), torch.tensor([NARROW + 2, 8e2, 8e2], dtype=F64)
+    for _ in range(2):
+        with RoundingNoise(Arithmetic(torch.float16, 2), torch.Generator(), scales):
+            y = _dropped(x)
+        assert (y.abs() > 1e100).tolist() == [True, False, False]
