@@ -106,7 +106,9 @@ def _spread(
         return of_integers(noisy, own, bools=ones, strained=strained, chance=chance)
     found = spread(noisy, own, dtype=dtype, strained=strained, chance=chance)
     # what overflows in the case's dtype may overflow, or not, in another order too
-    sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
+    # and so may what its own σ takes beyond the largest number
+    sure = finite & (value.abs() + found.sigma <= torch.finfo(low.dtype).max)
+    sigma = torch.where(sure, found.sigma, torch.full_like(found.sigma, torch.inf))
     sigma = torch.where(value.abs() < FAINT, sigma.maximum(value.abs() * DIGITS), sigma)
     if given:
         same = (low.double() == value) | (low.isnan() & value.isnan())
