@@ -103,8 +103,8 @@ class NoiseInLanes(RoundingNoise):
         return Lanes(out.each + errors)
 
     def _runs(self, value: Tensor) -> Tensor:
-        """Those of each run in front, where they differ."""
-        return value.each if isinstance(value, Lanes) else value
+        numbers: Tensor = _numbers(value)
+        return numbers
 
     def _told(self, noisy: Tensor, *, adds: bool) -> Tensor:
         each = self._runs(noisy)

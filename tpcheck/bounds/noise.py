@@ -108,8 +108,8 @@ class RoundingNoise(Dispatch):
             return out  # its parts only move numbers
         known = None if self._anew else self.scales.at(self._at, func)
         in_place = in_place and isinstance(args[0], Tensor)
-        # an in-place operation writes over its input, of which the variance is still to be computed
-        kept = in_place and (known is None or self.arithmetic.narrow(args[0]) is not None)
+        # an in-place operation writes over its input, which is still to be asked about
+        kept = in_place and (known is None or name in times_zero.FACTORS)
         inputs = (args[0].clone(), *args[1:]) if kept else args
         if parts is None:
             out = func(*args, **kwargs)
