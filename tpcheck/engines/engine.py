@@ -24,6 +24,7 @@ from tpcheck.engines.template_process import PARTS_LIMIT
 from tpcheck.engines.waiting import Collection
 from tpcheck.engines.world import World
 from tpcheck.errors import EngineUnavailable, InvalidArgument
+from tpcheck.kernels import sanitizer
 from tpcheck.protocol import wire
 from tpcheck.protocol.leftovers import INSIDE
 from tpcheck.protocol.messages import Answered, Asked, Learned, RunCase, Teach
@@ -193,6 +194,7 @@ class Engine:
         message = wire.framed(RunCase(key, work))  # once for all
         before = {host: host.log.written for host in hosts}
         self.world.ran += 1
+        sanitizer.begin()  # before a rank may have written of this case
         for host in hosts:
             host.ship(work)
             host.send_framed(message)

@@ -75,7 +75,6 @@ class Collection:
         self._since_failed: Standstill | None = None
         self._since_gone: Standstill | None = None
         self._still: tuple[tuple[int, ...], float] = ((), 0.0)
-        sanitizer.begin()
 
     def outcomes(self) -> list[RankReport | Mismatch]:
         """One per rank, whatever happened to it."""
