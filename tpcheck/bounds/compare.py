@@ -65,7 +65,8 @@ def compare(
     quick = None if wrong_dtype or whole else _agrees(value, expected, spread)
     if quick is not None:
         return quick
-    error = (value - expected).abs()
+    off = _off(value, expected, spread.largest)
+    error = off.abs()
     # equal infinities agree, and so do NaNs: the reference has them there itself
     same = (value == expected) | (value.isnan() & expected.isnan())
     if whole:
@@ -77,7 +78,7 @@ def compare(
     bound = spread.elementwise_limit(expected.numel()) * sigma
     wrong = ~(error <= bound) & ~same & sigma.isfinite()
     ratio, limit = _norm_ratio(error, sigma, spread)
-    z, allowed = _projection(value - expected, expected, spread)
+    z, allowed = _projection(off, expected, spread)
     if not wrong_dtype and not bool(wrong.any()) and ratio <= limit and z <= allowed:
         used = max(ratio / limit, z / allowed if allowed else 0.0)
         return Comparison(None, max(_usage(error, bound), used))
@@ -97,6 +98,12 @@ def compare(
     )
     found = Mismatch(name, kind, rank, index, wanted, got, gap, allowed, detail=values)
     return Comparison(found, math.inf)
+
+
+def _off(value: Tensor, expected: Tensor, largest: float) -> Tensor:
+    """`value` − `expected`. What overflowed is as wrong as the smallest number that does."""
+    overflowed = value.isinf() & expected.isfinite()
+    return torch.where(overflowed, value.sign() * largest, value) - expected
 
 
 def _of_another_dtype(

@@ -66,6 +66,8 @@ class Spread:
         elements: of the full tensor, to which `gain` belongs.
         independent: how many independent errors the tensor's come from, where that is known.
         least: whether σ is the least that it can be; limits then are, too.
+        largest: the largest number of the dtype that was computed in, beyond which rounding may
+            take a number to ∞.
     """
 
     sigma: Tensor
@@ -77,6 +79,7 @@ class Spread:
     elements: int = 0
     independent: float = math.inf
     least: bool = False
+    largest: float = math.inf
 
     def elementwise_limit(self, elements: int) -> float:
         """How many σ the worst of `elements` values may be off."""

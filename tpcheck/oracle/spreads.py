@@ -106,16 +106,15 @@ def _spread(
         return of_integers(noisy, own, bools=ones, strained=strained, chance=chance)
     found = spread(noisy, own, dtype=dtype, strained=strained, chance=chance)
     # what overflows in the case's dtype may overflow, or not, in another order too
-    # and so may what its own σ takes beyond the largest number
-    sure = finite & (value.abs() + found.sigma <= torch.finfo(low.dtype).max)
-    sigma = torch.where(sure, found.sigma, torch.full_like(found.sigma, torch.inf))
+    sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
     sigma = torch.where(value.abs() < FAINT, sigma.maximum(value.abs() * DIGITS), sigma)
     if given:
         same = (low.double() == value) | (low.isnan() & value.isnan())
         sigma = torch.where(same & ~finite, 0.0, sigma)
     # equal numbers are rounded alike, which the noise does not know
     independent = min(found.independent, max(1.0, value.numel() / repeats))
-    found = replace(found, sigma=sigma, independent=independent)
+    largest = torch.finfo(dtype).max
+    found = replace(found, sigma=sigma, independent=independent, largest=largest)
     if not _is_reduced(key) or not value.numel():
         return found
     scale, samples = projection.scale(value, sigma, noisy, own, strained, repeats=repeats)

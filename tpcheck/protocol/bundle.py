@@ -5,7 +5,7 @@ header; no pickle.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from json import dumps, loads
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,7 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
             if target.exact is not None:
                 tensors[f"exact/{d}/{i}"] = target.exact
             dtype = dtype_name(target.dtype)
-            counts = [found.samples, found.norm_samples, found.chance]
-            counts += [found.gain, found.runs, found.elements, found.independent, found.least]
+            counts = [getattr(found, field.name) for field in fields(found)[1:]]
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
     unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
     names = [list(inputs) for inputs in problems[0].inputs]  # their order is the call's

@@ -84,14 +84,17 @@ def expected(target: Target, elements: int) -> str:
     spread, value = target.spread, target.value if target.exact is None else target.exact
     limit = spread.elementwise_limit(elements)
     gain = spread.gain_limit() if elements == spread.elements else 0.0
+    bound = limit * spread.sigma.contiguous()
+    may_overflow = bool(((target.value.abs() + bound > spread.largest) & bound.isfinite()).any())
     fields = {
         "value": literals.tensor(value.contiguous().clone()),
-        "bound": literals.tensor(limit * spread.sigma.contiguous()),
+        "bound": literals.tensor(bound),
         "norm": literals.number(_norm(spread, elements)),
         "limit": literals.number(limit),
         "gain": literals.number(gain) if gain else "",
         "dtype": str(target.dtype) if target.kind.is_output else "",
         "optional": "True" if target.unused else "",
+        "largest": literals.number(spread.largest) if may_overflow else "",
     }
     lines = [f"{_INDENT * 2}{name}={text}," for name, text in fields.items() if text]
     head = f"{_INDENT}Expected(\n{_INDENT * 2}{str(target.kind)!r},\n{_INDENT * 2}{target.name!r},"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,6 +75,17 @@ def test_an_element_that_can_not_be_judged_is_not() -> None:
     assert expected(of).fault(off(1e3)) is None
     assert expected(of).fault(off(float("nan"))) is None
     assert expected(of).fault(off(1e3, (3, 5))) is not None
+
+
+def test_what_may_overflow_may_be_infinite() -> None:
+    for largest, right in ((1.445, True), (1.5, False), (float("inf"), False)):
+        spread = replace(SPREAD, sigma=SPREAD.sigma * 100, gain=0.0, largest=largest)
+        of, actual = target(spread=spread), off(float("inf"))
+        assert (expected(of).fault(actual) is None) == right
+        found = compare(actual, of.value, spread, name="y", kind=of.kind, rank=0)
+        assert (found.mismatch is None) == right
+        assert expected(of).fault(off(float("-inf"))) is not None
+        assert expected(of).fault(off(float("nan"))) is not None
 
 
 def test_integers_are_compared_beyond_float64() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -142,6 +143,8 @@ def _multiple(gap: Tensor, vector: Tensor) -> float | None:
     if vector.shape != gap.shape[-1:] or not len(gap):
         return None
     factor = float((gap @ vector).mean() / (vector @ vector))
+    if not math.isfinite(factor):
+        return None
     near = (gap - factor * vector).abs().max() <= 0.05 * vector.abs().max()
     whole = abs(factor - round(factor)) < 0.05 and round(factor) != 0
     return factor if bool(near) and whole else None

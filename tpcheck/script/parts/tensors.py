@@ -38,6 +38,7 @@ class Expected:
         limit: how many σ the bound is.
         dtype: that it must have; None where any will do.
         optional: whether it may be missing: the reference has none either.
+        largest: beyond which rounding may take a number to ∞: that is as wrong as it is.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Expected:
     gain: float = 0.0
     dtype: torch.dtype | None = None
     optional: bool = False
+    largest: float = math.inf
 
     def of(self, part: Callable[[Tensor], Tensor]) -> Expected:
         """What is expected of a part of it."""
@@ -71,7 +73,9 @@ class Expected:
     def _off(self, actual: Tensor) -> str | None:
         got, value = actual.double(), self.value.double()
         same = (got == value) | (got.isnan() & value.isnan())
-        error = (got - value).abs()
+        overflowed = got.isinf() & value.isfinite()
+        off = torch.where(overflowed, got.sign() * self.largest, got) - value
+        error = off.abs()
         if not (actual.is_floating_point() or self.value.is_floating_point()):
             same, error = actual.long() == self.value, error.clamp_min(1.0)
         error = torch.where(same, 0.0, error)
@@ -89,7 +93,7 @@ class Expected:
         if norm > self.norm:
             return f"each element is within its bound, together off by {norm:.3g} > {self.norm:.3g}"
         weight = (value / (self.bound / self.limit) ** 2).nan_to_num(0.0, 0.0, 0.0)
-        shift = abs(float((weight * (got - value)).nan_to_num(0.0, 0.0, 0.0).sum()))
+        shift = abs(float((weight * off).nan_to_num(0.0, 0.0, 0.0).sum()))
         if self.gain and shift > self.gain:
             return f"scaled: Σ value · error / σ² is {shift:.3g}, bound {self.gain:.3g}"
         return None
