@@ -155,13 +155,18 @@ def by_values(facts: Facts) -> Diagnosis | None:
         return kept
     if exact and reruns.rounding_only(facts, first):
         return reruns.precision_loss(facts, first)
-    named = _named(facts, first) or evident.replicas(wrong)
+    named = _named(facts, first) or _differ_after_the_step(first, wrong)
     if (refuted := reruns.not_between_ranks(facts, first, named)) is not None:
-        # what a step leaves wrong on one rank, too, does not have ranks with the same part differ
-        after = not first[0].kind.is_reduced
-        differ = [m for m in wrong if m.kind is Kind.REPLICA] if after else []
-        named = evident.replicas(differ) if differ else refuted
+        named = _differ_after_the_step(first, wrong) or refuted
     return reruns.in_this_dtype(facts, first, named) if exact else named
+
+
+def _differ_after_the_step(first: list[Mismatch], wrong: list[Mismatch]) -> Diagnosis | None:
+    """Ranks with the same part hold different bits: what one rank that computes all of it does
+    wrong, too, does not have them differ. Not where gradients are wrong before the step."""
+    differ = [m for m in wrong if m.kind is Kind.REPLICA]
+    after = not first[0].kind.is_reduced
+    return evident.replicas(differ) if differ and after else None
 
 
 def _has_nan(mismatch: Mismatch) -> bool:
