@@ -19,22 +19,20 @@ def _loaded(mesh: object) -> set[str]:
     return set(sys.modules)
 
 
-def test_ranks_are_forked_with_the_parts_of_torch_that_the_driver_has() -> None:
+def test_ranks_are_forked_with_the_parts_of_torch_that_the_driver_has_and_optimizers_need() -> None:
     import torch.distributed.pipelining  # noqa: F401 - as a file of candidates would
 
-    with started_anew(), Engine("gloo", 2) as engine:
-        loaded = engine.call(_loaded, mesh={"tp": 2})
-    assert all("torch.distributed.pipelining" in modules for modules in loaded)
-
-
-def test_ranks_are_forked_with_what_torchs_optimizers_import_where_they_make_some() -> None:
     plain = candidates.check(candidates.Row)
     trains = Check(replace(plain.spec, training=Training(torch.optim.SGD)), plain.candidate)
-    part = "torch.contrib"  # stands in for it: the driver has not imported it before
-    for check, loads in ((plain, ()), (trains, ("torch._dynamo",))):
-        with started_anew(), Engine("gloo", 2) as engine:
-            taught = Runner(check, engine).taught
-            assert taught.loads == loads
-            engine.renew(replace(taught, loads=(part,) if loads else ()))
-            loaded = engine.call(_loaded, mesh={"tp": 2})
-        assert all((part in modules) is bool(loads) for modules in loaded)
+    part = "torch.contrib"  # stands in for what they import: the driver has not imported it before
+    with started_anew(), Engine("gloo", 2) as engine:
+        assert Runner(plain, engine).taught.loads == ()
+        taught = Runner(trains, engine).taught
+        assert taught.loads == ("torch._dynamo",)
+        loaded = engine.call(_loaded, mesh={"tp": 2})
+        assert all("torch.distributed.pipelining" in modules for modules in loaded)
+        assert not any(part in modules for modules in loaded)
+        engine.kill()
+        engine.renew(replace(taught, loads=(part,)))
+        loaded = engine.call(_loaded, mesh={"tp": 2})
+        assert all(part in modules for modules in loaded)
