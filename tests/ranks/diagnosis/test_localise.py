@@ -137,7 +137,7 @@ SEEDS = [0, *(pytest.param(s, marks=pytest.mark.sweep) for s in range(1, 20))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("phase", ["forward", "backward"])
+@pytest.mark.parametrize("phase", [pytest.param("forward", marks=pytest.mark.sweep), "backward"])
 def test_the_faulty_layer_among_eight_is_named(gloo: Engine, phase: str, seed: int) -> None:
     draw = random.Random(f"{phase} {seed}")
     faults = FORWARD if phase == "forward" else BACKWARD

@@ -20,7 +20,7 @@ def _loaded(mesh: object) -> set[str]:
 
 
 def test_ranks_are_forked_with_the_parts_of_torch_that_the_driver_has_and_optimizers_need() -> None:
-    import torch.distributed.pipelining  # noqa: F401 - as a file of candidates would
+    from torch.distributed import pipelining  # noqa: F401 - as a file of candidates would
 
     plain = candidates.check(candidates.Row)
     trains = Check(replace(plain.spec, training=Training(torch.optim.SGD)), plain.candidate)

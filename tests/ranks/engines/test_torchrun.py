@@ -133,7 +133,9 @@ def starts_a_rank(_: Path, process: int) -> bool:
     return any(map(mark_of, children(process)))
 
 
-@pytest.mark.parametrize("moment", [runs_a_case, starts_a_rank])
+@pytest.mark.parametrize(
+    "moment", [runs_a_case, pytest.param(starts_a_rank, marks=pytest.mark.sweep)]
+)
 def test_a_process_that_is_gone_leaves_the_rest_unknown(
     folder: Path, moment: Callable[[Path, int], bool]
 ) -> None:

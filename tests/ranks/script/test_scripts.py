@@ -138,8 +138,8 @@ def shown_when_fixed(file: str, *command: str) -> tuple[int, str]:
         Path(file).write_text(broken)
 
 
-#: By values, by a process that ends, by what the interpreter sees.
-FEW = ("stride_ignored", "leaving", "race")
+#: By a process that ends, by what the interpreter sees; by values, as scripts of models.
+FEW = ("leaving", "race")
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_what_candidates_leave_is_removed_and_nothing_that_it_leads_to(tmp_path:
     run.remove()
 
 
-def dug(folder: Path, deep: int = 3000) -> None:
+def dug(folder: Path, deep: int = 1200) -> None:
     """Folders in folders, too many for a path, or for a function that calls itself."""
     here = os.open(folder, os.O_RDONLY)
     for _ in range(deep):
