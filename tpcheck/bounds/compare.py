@@ -69,8 +69,7 @@ def compare(
     error = off.abs()
     # equal infinities agree, and so do NaNs: the reference has them there itself
     same = (value == expected) | (value.isnan() & expected.isnan())
-    if whole:
-        assert exact is not None
+    if exact is not None and whole:
         same = as_int64(actual) == exact
         error = error.clamp_min(1.0)  # of two that are one number in float64
     error = torch.where(same, torch.zeros_like(error), error)
@@ -84,7 +83,8 @@ def compare(
         return Comparison(None, max(_usage(error, bound), used))
     worst = _worst(error, bound, sigma)
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), expected.shape))
-    values = Values(int(wrong.sum()), expected.numel(), nan=int(value.isnan().sum()) or None)
+    nan = int((value.isnan() & wrong).sum())
+    values = Values(int(wrong.sum()), expected.numel(), nan=nan or None)
     if ratio > limit:
         values = replace(values, norm_error=ratio, norm_bound=limit)
     if z > allowed:
@@ -150,7 +150,7 @@ def _norm_ratio(error: Tensor, sigma: Tensor, spread: Spread) -> tuple[float, fl
         return (math.inf if size > 0 else 0.0), 1.0
     # few elements dominating σ are few independent errors: the participation ratio counts them
     some = scale > 1e-60 and not spread.least
-    count = scale**4 / _norm(sigma.square()) ** 2 if some else sigma.numel()
+    count = (scale / _norm(sigma.square()) ** 0.5) ** 4 if some else sigma.numel()
     return size / scale, spread.norm_limit(int(max(1.0, count)))
 
 

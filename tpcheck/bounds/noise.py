@@ -35,6 +35,11 @@ ENLARGED = 2.0**12
 #: smaller, a large sum that just does not overflow there would be missed.
 FAR = 64.0
 
+#: From here on a number is what masks are filled with, the least one of float64, and none that may
+#: overflow. If it were smaller, σ of what may overflow, times a weight, would pass for one; if
+#: larger, a masked score plus another would not.
+FILLED = OVERFLOW / 1e50
+
 
 def _rounds(out: Any) -> bool:
     """Whether a result has rounding errors that are modelled: a sparse gradient gathers rows."""
@@ -50,6 +55,8 @@ class RoundingNoise(Dispatch):
         scales: σ of each operation in turn, shared by the runs of one reference: the first run
             fills it, later ones (other errors, to first order the same σ) read it.
         amplitude: by how much every error is enlarged; −a is the mirror image of a.
+        lost: whether numbers that overflow are ∞, and NaN where parts of them do, as ∞ − ∞ is in a
+            candidate.
     """
 
     def __init__(
@@ -58,8 +65,13 @@ class RoundingNoise(Dispatch):
         generator: torch.Generator,
         scales: Scales | None = None,
         amplitude: float = 1.0,
+        *,
+        lost: bool = False,
     ) -> None:
         super().__init__()
+        self.lost = lost
+        #: whether any number may overflow
+        self.may_overflow = False
         #: what a deviation is to be divided by
         self.enlarged = ENLARGED if arithmetic.dtype == torch.float64 else 1.0
         self.arithmetic = arithmetic
@@ -186,13 +198,19 @@ class RoundingNoise(Dispatch):
         Args:
             adds: whether they are sums, or products of many, which have one.
         """
-        if (largest := self.arithmetic.narrow(noisy, adds=adds)) is None:
+        # there is no doubt of ∞, as of products: of parts that overflow it is known
+        if (largest := self.arithmetic.narrow(noisy, adds=adds and not self.lost)) is None:
             return noisy
         size = noisy.abs()
-        beyond = (size > largest) & (size < FAR * largest)
-        if bool(beyond.any()):
-            noisy.mul_(1.0 + beyond.double() * math.sqrt(OVERFLOW))
-        return noisy
+        beyond = size > largest
+        if not bool(beyond.any()):
+            return noisy
+        beyond &= size < FAR * largest
+        known = (size > times_zero.LARGE) & (size < FILLED)
+        self.may_overflow = self.may_overflow or bool((beyond | known).any())
+        if self.lost:
+            return noisy.mul_(torch.where(beyond, torch.inf, 1.0)).masked_fill_(known, torch.nan)
+        return noisy.mul_(1.0 + beyond.double() * math.sqrt(OVERFLOW))
 
 
 class _Nature(NamedTuple):

@@ -158,6 +158,7 @@ def of_integers(
     sigma = _with_jumps(sigma, [*deviations, own, *pairs])
     if bools:
         sigma = torch.where(sigma > 0, torch.inf, sigma)
+    sigma.nan_to_num_(torch.inf, torch.inf)  # another run has none
     return Spread(sigma, len(deviations), len(deviations), chance)
 
 

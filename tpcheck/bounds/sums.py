@@ -23,9 +23,14 @@ from tpcheck.bounds.arithmetic import (
 
 
 def _product(
-    how: Arithmetic, a: Tensor, b: Tensor, out: Tensor, first: Tensor | None = None
+    how: Arithmetic,
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    first: Tensor | None = None,
+    times: float = 1.0,
 ) -> Tensor:
-    """Variance of out = a @ b: a [*, M, K], b [*, K, N].
+    """Variance of out = times · a @ b: a [*, M, K], b [*, K, N].
 
     Args:
         first: what the sum may begin with, in place of zero.
@@ -40,6 +45,7 @@ def _product(
     partial = chunks_a @ chunks_b
     prefix = partial.cumsum(0)
     overflows = partial.abs().sum(0) > LARGEST[how.dtype]
+    partial, prefix, a = times * partial, times * prefix, times * a
     stored = (partial**2).sum(0) + (prefix**2).sum(0)
     squares = (a**2) @ (b**2)
     walk = torch.maximum(squares, (prefix**2).amax(0))
@@ -63,8 +69,11 @@ def matrices(how: Arithmetic, op: Operation) -> Tensor:
 
 
 def onto(how: Arithmetic, op: Operation) -> Tensor:
-    first = op.args[0] * op.kwargs.get("beta", 1)
-    return _product(how, op.args[1], op.args[2], op.out, first) + how.rounded(op.out)
+    beta, alpha = op.kwargs.get("beta", 1), op.kwargs.get("alpha", 1)
+    # with a beta of zero nothing of it is read: not what it is not finite in, either
+    first = op.args[0] * beta if beta else torch.zeros_like(op.args[0])
+    found = _product(how, op.args[1], op.args[2], op.out, first, alpha)
+    return found + how.rounded(op.out)
 
 
 def with_vector(how: Arithmetic, op: Operation) -> Tensor:
@@ -118,6 +127,7 @@ def running_total(how: Arithmetic, op: Operation) -> Tensor:
 def added_at(how: Arithmetic, op: Operation) -> Tensor:
     """`index_add`, `scatter_add`: (x, dim, index, terms)."""
     x, dim, index, terms = op.args[:4]
+    terms = terms * op.kwargs.get("alpha", 1)
     add = getattr(torch.ops.aten, op.name)
     return _accumulated(how, op.out, x, terms, lambda start, part: add(start, dim, index, part))
 

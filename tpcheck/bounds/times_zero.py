@@ -13,7 +13,10 @@ from tpcheck.bounds.arithmetic import OVERFLOW
 from tpcheck.bounds.spread import UNSURE
 
 #: Products → where their factors stand among the arguments.
-FACTORS = {"mul": (0, 1), "mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
+FACTORS = {
+    **dict.fromkeys(("mul", "mm", "bmm", "mv", "dot"), (0, 1)),
+    **dict.fromkeys(("addmm", "baddbmm"), (1, 2)),
+}
 #: Beyond it a number in a noisy run is one that may overflow, whatever it went through since.
 LARGE = math.sqrt(UNSURE)
 

@@ -35,7 +35,7 @@ class Announcer:
         Raises:
             CollectiveMismatch: a peer has entered another collective, or waits for this rank.
         """
-        members, sorted_members = event.group, event.group
+        members, sorted_members = event.group, tuple(sorted(event.group))
         if event.peer is not None:  # its two ends are a group, each direction one of its own
             ends = (self.rank, event.peer) if event.op == "send" else (event.peer, self.rank)
             members, sorted_members = ends, tuple(sorted(ends))
@@ -44,6 +44,9 @@ class Announcer:
         step = self._steps.get((sorted_members, name), 0)
         self._steps[sorted_members, name] = step + 1
         what, text = digest(event.fingerprint()), event.describe()
+        if members != sorted_members:  # the board knows a set of members
+            sent, received = exchanged
+            exchanged = _in_order(members, sent), _in_order(members, received)
         mine = Post(sorted_members, step, what, text, name, awaits, *exchanged)
         self.board.post(self.rank, self.epoch, mine)
         self._refuse_unlike(mine, members, message=event.peer is not None)
@@ -59,6 +62,11 @@ class Announcer:
         if circle:
             entered = (Entered(r, self.board.last(r, self.epoch, 1)[0].text) for r in circle)
             raise CollectiveMismatch(Refused(circle=tuple(entered)))
+
+
+def _in_order(members: tuple[int, ...], counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Counts, one for each member, in the order of their numbers."""
+    return tuple(count for _, count in sorted(zip(members, counts, strict=False)))
 
 
 def unlike(

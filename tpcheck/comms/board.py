@@ -46,7 +46,7 @@ _RECORDS = _AWAITS + 8 * SLOTS
 _REGION = _RECORDS + -(-_RECORD * SLOTS // 8) * 8
 
 
-class _Region:
+class Region:
     """What one rank writes, as memory."""
 
     def __init__(self, memory: memoryview) -> None:
@@ -85,6 +85,10 @@ class _Region:
         of_group = (found[:, _EPOCH] == epoch) & (found[:, _GROUP] == group)
         hits = np.flatnonzero(of_group & (found[:, _STEP] == step))
         return int(hits[0]) if len(hits) else None
+
+    def has(self, slot: int, epoch: int, group: int, step: int) -> bool:
+        """Whether the slot still is of that collective: what was read of it is whole then."""
+        return self.keys[_KEY * slot] == epoch and self.key(slot) == (group, step)
 
     def write(self, epoch: int, post: Post) -> None:
         count = self.head[_COUNT]
@@ -131,7 +135,7 @@ class Board:
     def __init__(self, descriptor: int, ranks: int) -> None:
         memory = memoryview(mmap.mmap(descriptor, ranks * _REGION))
         starts = range(0, ranks * _REGION, _REGION)
-        self._regions = [_Region(memory[start : start + _REGION]) for start in starts]
+        self._regions = [Region(memory[start : start + _REGION]) for start in starts]
         self.ranks = ranks
 
     @classmethod
@@ -206,14 +210,20 @@ class Board:
     def find(self, rank: int, epoch: int, group: int, step: int) -> Post | None:
         """What `rank` posted as step `step` of `group` in this case, if it got there."""
         region = self._regions[rank]
-        slot = region.slot(epoch, group, step)
-        return None if slot is None else region.read(slot)
+        if (slot := region.slot(epoch, group, step)) is None:
+            return None
+        found = region.read(slot)
+        return found if region.has(slot, epoch, group, step) else None
 
     def is_unlike(self, rank: int, epoch: int, post: Post) -> bool:
         """Whether `rank` has posted another collective as this step of its group."""
         region = self._regions[rank]
-        slot = region.slot(epoch, post.group, post.step)
-        return slot is not None and region.keys[_KEY * slot + _FINGERPRINT] != post.fingerprint
+        at = epoch, post.group, post.step
+        if (slot := region.slot(*at)) is None:
+            return False
+        fingerprint = region.keys[_KEY * slot + _FINGERPRINT]
+        # else it has been used again since, for one of `SLOTS` collectives later
+        return fingerprint != post.fingerprint and region.has(slot, *at)
 
     def last(self, rank: int, epoch: int, count: int = 3) -> list[Post]:
         """The last `count` collectives that `rank` posted in this case, oldest first."""

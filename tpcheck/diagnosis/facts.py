@@ -134,9 +134,13 @@ class Local:
         if value.shape != want.shape:
             return False
         slack = 2 * self.target.spread.elementwise_limit(want.numel())
-        sigma = self.sigma[rank] if expected is None else self.target.spread.sigma.max()
-        scale = want.abs().max() if want.numel() else torch.tensor(0.0)
-        return bool(((value - want).abs() <= slack * sigma + 1e-13 * scale).all())
+        own = self.sigma[rank]
+        sigma = own if expected is None else largest(self.target.spread.sigma)
+        near = (value - want).abs() <= slack * sigma + 1e-13 * largest(want.abs())
+        near |= (value == want) | (value.isnan() & want.isnan())
+        if own.shape == want.shape:
+            near |= ~own.isfinite()  # nothing is expected there
+        return bool(near.all())
 
     def wrong(self) -> list[int]:
         """The ranks that do not hold what the reference expects of them."""
@@ -154,6 +158,12 @@ class Local:
     def holds(self, full: Tensor, rank: int) -> bool:
         """Whether `rank` has what it would have if `full` were the reference's value."""
         return self.fits(self.actual[rank], rank, expected=self.part_of(full, rank))
+
+
+def largest(numbers: Tensor) -> float:
+    """Of those that are finite; 0 where none is."""
+    finite = numbers[numbers.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
 
 
 def gather(facts: Facts, mismatch: Mismatch) -> Local | None:

@@ -18,8 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tpcheck.bounds import floor, integers
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
+from tpcheck.oracle.deviations import beside
 from tpcheck.oracle.effort import FLOOR, SCREEN, Effort
-from tpcheck.oracle.noise import Noise, Run, beside
+from tpcheck.oracle.noise import Noise, Run
 from tpcheck.oracle.overflow import up_to
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.reference import References, build_reference

@@ -18,13 +18,14 @@ from tpcheck.bounds.lanes import Drawn, NoiseInLanes
 from tpcheck.bounds.noise import RoundingNoise
 from tpcheck.bounds.scales import Scales, flat
 from tpcheck.bounds.spread import STRAIN
+from tpcheck.oracle.deviations import difference, kept
 from tpcheck.oracle.effort import CLOSER, SCREEN
 from tpcheck.oracle.over_cores import over_cores
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.repeats import differs
 from tpcheck.oracle.walked import Walked
 from tpcheck.protocol.optimizing import main_dtype
-from tpcheck.protocol.problem import Problem, Values
+from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.draw import generator
 from tpcheck.tensors.lanes import Apart, in_run, lanes_of, spread_over
 
@@ -117,13 +118,29 @@ class Noise:
         return first + [run for runs in self._in_turn(rest) for run in runs]
 
     def deviations(self, k: int, amplitude: float = 1.0) -> Run:
-        """How far off a run is under the errors drawn from stream `k`."""
+        """How far off a run is under the errors drawn from stream `k`. The first one made is NaN
+        where what overflows can lead to NaN: its size does not tell, since a softmax and a norm
+        make numbers near 1 of all."""
+        first = not self._scales.known
+        noise, passes = self._noise(k, amplitude)
+        run = self._off(self._walked(passes, self.module, noise), noise)
+        if not (first and noise.may_overflow):
+            return run
+        noise, passes = self._noise(k, amplitude, lost=True)
+        with contextlib.suppress(Exception):  # a reference may refuse NaN
+            lost = self._off(self._walked(passes, self.module, noise), noise)
+            each = zip(run, lost, self.exact, strict=True)
+            return [replace(o, values=kept(o.values, n.values, e.values)) for o, n, e in each]
+        return run
+
+    def _noise(
+        self, k: int, amplitude: float, *, lost: bool = False
+    ) -> tuple[RoundingNoise, Passes]:
         errors = generator(self.passes.case, "noise", self.passes.problems[0].d, k)
         passes = self.passes
         if self._arithmetic.flushes:
             passes = replace(passes, problems=[_flushed(p, errors) for p in passes.problems])
-        noise = RoundingNoise(self._arithmetic, errors, self._scales, amplitude)
-        return self._off(self._walked(passes, self.module, noise), noise)
+        return RoundingNoise(self._arithmetic, errors, self._scales, amplitude, lost=lost), passes
 
     def _each(self, batches: Sequence[Batch]) -> list[list[Run]]:
         if batches and self._numbers * max(b.count for b in batches) <= MOST_NUMBERS:
@@ -201,7 +218,7 @@ class Noise:
     def _off(self, run: Run, noise: RoundingNoise) -> Run:
         """How far off it is."""
         return [
-            replace(off, values=_difference(off.values, right.values, noise.enlarged))
+            replace(off, values=difference(off.values, right.values, noise.enlarged))
             for off, right in zip(run, self.exact, strict=True)
         ]
 
@@ -264,21 +281,3 @@ def _flushed(problem: Problem, errors: torch.Generator) -> Problem:
 
     inputs = [{n: flushed(t) for n, t in passed.items()} for passed in problem.inputs]
     return replace(problem, inputs=inputs)
-
-
-def _difference(off: Values, right: Values, times: float) -> Values:
-    own = beside(off, right)
-    return {key: (own[key].double() - value.double()) / times for key, value in right.items()}
-
-
-def beside(run: Values, right: Values) -> Values:
-    """The tensors of `right` as another run gave them; NaN where rounding sent the run another way
-    (a token to another expert, say), so that it has no such tensor, or one of another shape."""
-
-    def of(own: Tensor | None, value: Tensor) -> Tensor:
-        if own is not None and (own.shape == value.shape or not own.is_floating_point()):
-            return own
-        dtype = torch.float64 if own is None else own.dtype
-        return torch.full(value.shape, torch.nan, dtype=dtype)
-
-    return {key: of(run.get(key), value) for key, value in right.items()}

@@ -113,7 +113,8 @@ def _spread(
         sigma = torch.where(same & ~finite, 0.0, sigma)
     # equal numbers are rounded alike, which the noise does not know
     independent = min(found.independent, max(1.0, value.numel() / repeats))
-    largest = torch.finfo(dtype).max
+    # an output in a wider dtype may be of numbers that were computed in the case's
+    largest = min(torch.finfo(dtype).max, torch.finfo(low.dtype).max)
     found = replace(found, sigma=sigma, independent=independent, largest=largest)
     if not _is_reduced(key) or not value.numel():
         return found

@@ -183,7 +183,7 @@ def _may_be_left(mismatch: Mismatch, reports: list[RankReport]) -> bool:
 def _is_rare(posed: Posed, found: list[Mismatch]) -> bool:
     """Whether what few runs may not have met can be behind one: an integer hangs on a tie, and a
     number of float16 that is not finite on what overflows, or is rounded to zero."""
-    infinite = any(m.error is not None and not isfinite(m.error) for m in found)
+    infinite = any(m.actual is not None and not isfinite(m.actual) for m in found)
     if infinite and posed.case.dtype == "float16":
         return True
     integers = {(t.kind, t.name) for t in posed.problems[0].targets if t.exact is not None}

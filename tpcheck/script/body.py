@@ -107,5 +107,6 @@ def _norm(spread: Spread, elements: int) -> float:
     scale = float(sigma.square().sum().sqrt())
     if scale == 0.0:
         return 0.0
-    count = scale**4 / float(sigma.pow(4).sum()) if scale > 1e-60 else elements
+    some = scale > 1e-60 and not spread.least
+    count = (scale / float(sigma.pow(4).sum()) ** 0.25) ** 4 if some else elements
     return spread.norm_limit(int(max(1.0, min(count, elements)))) * scale

@@ -258,3 +258,19 @@ def test_a_nan_or_infinity_that_is_expected_must_be_the_same() -> None:
         [torch.nan] * 3,
     ):
         assert run(torch.tensor(wrong, dtype=F64), same, 0.0).mismatch is not None
+
+
+def test_a_nan_that_is_expected_or_left_open_is_not_counted() -> None:
+    full = torch.tensor([math.nan, 1.0, 2.0], dtype=F64)
+    found = run(torch.tensor([math.nan, 1.0, 4.0], dtype=F64), full).mismatch
+    assert found is not None and (values(found).nan, values(found).wrong) == (None, 1)
+    sigma = torch.tensor([math.inf, 1e-9, 1e-9], dtype=F64)
+    open_ = torch.tensor([3.0, 1.0, 2.0], dtype=F64)
+    found = run(torch.tensor([math.nan, 1.0, 4.0], dtype=F64), open_, sigma).mismatch
+    assert found is not None and (values(found).nan, values(found).wrong) == (None, 1)
+
+
+def test_enormous_numbers_are_compared() -> None:
+    full = torch.full((3,), 1e93, dtype=F64)
+    assert run(full.clone(), full, sigma=1e78).mismatch is None
+    assert run(full * (1 + 1e-10), full, sigma=1e78).mismatch is not None

@@ -64,3 +64,33 @@ def test_a_sum_of_equal_terms_errs_in_one_direction() -> None:
     off = abs(float(total.double() - terms.double().sum()))
     assert off > float(found.sigma) * 0.01
     assert off <= found.elementwise_limit(1) * float(found.sigma)
+
+
+@pytest.mark.parametrize("alpha", [0.125, 8.0])
+def test_a_product_that_is_scaled_rounds_as_it_is_written_plainly(alpha: float) -> None:
+    a, b, first = (torch.randn(shape, dtype=F64) for shape in ((6, 40), (40, 5), (6, 5)))
+    unwritten = torch.full((6, 5), torch.nan, dtype=F64)
+    plain = [lambda x: x @ b * alpha, lambda x: first + x @ b * alpha]
+    fused = [
+        lambda x: torch.addmm(unwritten, x, b, beta=0, alpha=alpha),
+        lambda x: torch.addmm(first, x, b, alpha=alpha),
+    ]
+    for one, other in zip(plain, fused, strict=True):
+        sizes = [
+            float(torch.stack(noisy(f, a, dtype=torch.bfloat16, degree=2)).square().mean())
+            for f in (one, other)
+        ]
+        assert 0.4 < sizes[1] / sizes[0] < 2.5, sizes
+
+
+def test_rows_that_are_added_times_a_number_round_as_they_are_then() -> None:
+    rows, at = torch.randn(12, 5, dtype=F64), torch.tensor([0, 1, 2] * 4)
+    zeros = torch.zeros(3, 5, dtype=F64)
+    sizes = [
+        float(torch.stack(noisy(f, rows, dtype=torch.bfloat16, degree=2)).square().mean())
+        for f in (
+            lambda x: zeros.index_add(0, at, x * 2.0**-6),
+            lambda x: zeros.index_add(0, at, x, alpha=2.0**-6),
+        )
+    ]
+    assert 0.4 < sizes[1] / sizes[0] < 2.5, sizes

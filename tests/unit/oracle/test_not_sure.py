@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from properties.checkpoints import attention_resumed
 from properties.grad_norm import mlp_sp_sum_of_sizes
-from tpcheck.bounds.compare import compare
+from tpcheck import Layout, Spec
 from tpcheck.case import Case
 from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import pose
@@ -43,34 +45,43 @@ def after_the_step(case: Case) -> set[Kind]:
     return {t.kind for t in targets if t.kind in left or InPass.parse(t.name).at == STEP}
 
 
-# σ of an element near float16's largest number is larger than that, and a rank's ∞ is right
-NEAR = Case(
-    {**MLP, "batch": 3, "seq": 4, "hidden": 7, "intermediate": 10}
-    | {"norm": "none", "residual": False, "bias": True},
-    dtype="float16",
-    mesh={"tp": 4},
-    seed=24183376706166,
-    step=True,
-    memory="offset",
-    magnitude=4,
-)
+# 2 · 9000 · 8 of two ranks: ∞ − ∞ in the first row, and in no other
+LARGE_PARTS = {
+    "x": torch.tensor([[9000.0, 9001.0], [1.0, 2.0], [-3.0, 1.5]]),
+    "w": torch.tensor([[8.0, 1.0, 2.0], [-8.0, 1.5, 3.0]]),
+}
+HOLES = torch.tensor([[True, False, False], [False, True, False], [False, False, True]])
 
 
-def test_what_rounding_may_take_beyond_the_largest_number_may_be_infinite() -> None:
-    by_far = 0
-    for target in pose(mlp_sp_sum_of_sizes.spec, NEAR, CONFIRM).problems[0].targets:
-        found, value = target.spread, target.value
-        about: dict[str, Any] = {"name": target.name, "kind": target.kind, "rank": 0}
-        bound = found.sigma * found.elementwise_limit(value.numel())
-        may = value.abs() + bound > 65504
-        by_far += int((may & found.sigma.isfinite() & (value.abs() > 0)).sum())
-        overflown = torch.where(may, value.sign() * torch.inf, value)
-        assert compare(overflown, value, replace(found, gain=0.0), **about).mismatch is None
-        sure = ~may & (value != 0)
-        if bool(sure.any()):
-            overflown = torch.where(sure, value.sign() * torch.inf, value)
-            assert compare(overflown, value, found, **about).mismatch is not None
-    assert by_far, "no such element"
+def near_one(x: Tensor, w: Tensor) -> dict[str, Tensor]:
+    """What makes numbers near 1 of all, and what it is of."""
+    scores = x @ w
+    masked = scores[1:].masked_fill(HOLES[1:], torch.finfo(x.dtype).min)
+    return {
+        "scores": scores,
+        "softmax": scores.softmax(-1),
+        "norm": F.layer_norm(scores, (3,)),
+        "largest": scores.argmax(-1),
+        "masked": masked.softmax(-1),
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_where_it_overflows_a_softmax_or_a_norm_may_be_nan(dtype: str) -> None:
+    spec = Spec(
+        name="near one",
+        cases=[Case()],
+        reference=lambda case: near_one,
+        inputs=lambda case, draw: dict(LARGE_PARTS),
+        layout=lambda case: Layout(),
+    )
+    found = pose(spec, Case(dtype=dtype, mesh={"tp": 2}), CONFIRM).problems[0].targets
+    judged = {t.name: t.spread.sigma.isfinite().tolist() for t in found if t.kind is Kind.OUTPUT}
+    first = dtype == "bfloat16"
+    assert judged["softmax"] == judged["norm"] == [[first] * 3, [True] * 3, [True] * 3]
+    assert judged["largest"] == [first, True, True]
+    assert judged["masked"] == [[True] * 3] * 2
+    assert judged["scores"][1:] == [[True] * 3] * 2 and judged["scores"][0][0] is first
 
 
 def test_what_is_clipped_by_a_norm_that_is_infinite_in_the_cases_dtype() -> None:
@@ -85,3 +96,39 @@ def test_what_ranks_of_another_degree_have_saved_is_bounded_as_theirs() -> None:
         (found,) = (t for t in targets if (t.kind, t.name) == (Kind.PARAM, "v_proj.weight"))
         judged[case.tp, case.saved_at] = found.spread.sigma.isfinite().tolist()
     assert judged[2, 8] == judged[8, 0] != judged[2, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_infinite_is_so_by_the_narrower_dtype(dtype: str) -> None:
+    spec = Spec(
+        name="in others",
+        cases=[Case()],
+        reference=lambda case: lambda x: {"half": (x * 0.3).half(), "wide": (x * 0.3).float()},
+        inputs=lambda case, draw: {"x": draw("x", 4)},
+        layout=lambda case: Layout(),
+    )
+    targets = pose(spec, Case(dtype=dtype), CONFIRM).problems[0].targets
+    found = {t.name: t.spread.largest for t in targets if t.kind is Kind.OUTPUT}
+    most = torch.finfo(getattr(torch, dtype)).max
+    assert found == {"half": 65504.0, "wide": most}
+
+
+def test_integers_of_another_number_in_another_run_are_left_open() -> None:
+    """Where one number more or less is above what it is held against, as rounding has it."""
+    x = torch.randn(32, 4, generator=torch.Generator().manual_seed(1)).bfloat16()
+
+    def above(x: Tensor, w: Tensor) -> dict[str, Tensor]:
+        y = (x * w).sum(-1)
+        least = (x.double() * w.double()).sum(-1).sort().values[16]
+        return {"y": y, "at": (y >= least).nonzero()[:, 0]}
+
+    spec = Spec(
+        name="above",
+        cases=[Case()],
+        reference=lambda case: above,
+        inputs=lambda case, draw: {"x": x, "w": x.flip(0)},
+        layout=lambda case: Layout(),
+    )
+    targets = pose(spec, Case(dtype="bfloat16"), CONFIRM).problems[0].targets
+    (at,) = (t for t in targets if t.name == "at")
+    assert not bool(at.spread.sigma.isfinite().any())

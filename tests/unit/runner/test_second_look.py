@@ -36,7 +36,8 @@ def suspected(dtype: str, *, integer: bool, error: float, bound: float) -> tuple
     kind = torch.int64 if integer else getattr(torch, dtype)
     target = Target(Kind.OUTPUT, "y", Replicate(), kind, NONE, Spread(NONE, 1, 1), exact=exact)
     posed = Posed(Case(dtype=dtype), [Problem(targets=[target])], {}, {}, {})
-    wrong = Mismatch("y", Kind.OUTPUT, 0, (0,), 0.0, error, error, bound)
+    apart = 65504.0 if math.isinf(error) else error  # what overflowed is as wrong as that
+    wrong = Mismatch("y", Kind.OUTPUT, 0, (0,), 0.0, error, apart, bound)
     return posed, RankReport(0, [wrong], suspects={(Kind.OUTPUT, "y"): Replicate()})
 
 

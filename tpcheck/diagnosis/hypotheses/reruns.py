@@ -28,7 +28,7 @@ from tpcheck.causes.reruns import (
     RoundingOnly,
     WrongOnOneRank,
 )
-from tpcheck.diagnosis.facts import Dumps, Facts, Local, gather, subject_of, values
+from tpcheck.diagnosis.facts import Dumps, Facts, Local, gather, largest, subject_of, values
 from tpcheck.diagnosis.hypotheses import evident
 from tpcheck.evidence import Values
 from tpcheck.oracle.pose import pose
@@ -157,18 +157,16 @@ def _error(facts: Facts, mismatch: Mismatch) -> float:
     local = gather(facts, mismatch)
     if local is None:  # slices that can't be laid side by side: the element that was reported
         return math.inf if mismatch.error is None else mismatch.error
-    return max(float((local.actual[r] - local.expected[r]).abs().max()) for r in local.ranks)
+    off = [(local.actual[r] - local.expected[r]).abs().nan_to_num(math.inf) for r in local.ranks]
+    return max((float(t.max()) for t in off if t.numel()), default=0.0)
 
 
 def _terms(facts: Facts, mismatch: Mismatch) -> float:
     target = facts.target(mismatch)
     if target is None:
         return 0.0
-    sigma = target.spread.sigma
-    sigma = sigma[sigma.isfinite()]
     u = UNIT_ROUNDOFF[getattr(torch, facts.case.dtype)]
-    terms = float(sigma.max()) / u if sigma.numel() else 0.0
-    return max(terms, float(target.value.abs().nan_to_num(posinf=0.0).max()))
+    return max(largest(target.spread.sigma) / u, largest(target.value.abs()))
 
 
 def precision_loss(facts: Facts, first: list[Mismatch]) -> Diagnosis:

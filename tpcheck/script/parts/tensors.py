@@ -56,8 +56,10 @@ class Expected:
         """What is expected of a part of it."""
         whole = self.value.shape
         value, bound = part(self.value), part(self.bound)
-        gain = self.gain if value.shape == whole else 0.0
-        return replace(self, value=value, bound=bound, gain=gain)
+        if value.shape == whole:
+            return replace(self, value=value, bound=bound)
+        norm = self.norm * _norm(bound) / (_norm(self.bound) or 1.0)
+        return replace(self, value=value, bound=bound, norm=norm, gain=0.0)
 
     def fault(self, actual: Tensor | None) -> str | None:
         """What is wrong with a tensor."""
@@ -97,6 +99,10 @@ class Expected:
         if self.gain and shift > self.gain:
             return f"scaled: Σ value · error / σ² is {shift:.3g}, bound {self.gain:.3g}"
         return None
+
+
+def _norm(bound: Tensor) -> float:
+    return float(bound[bound.isfinite()].square().sum().sqrt())
 
 
 def faults(expected: Sequence[Expected], actual: Mapping[tuple[str, str], Any]) -> list[str]:
