@@ -221,9 +221,8 @@ class Board:
         at = epoch, post.group, post.step
         if (slot := region.slot(*at)) is None:
             return False
-        fingerprint = region.keys[_KEY * slot + _FINGERPRINT]
-        # else it has been used again since, for one of `SLOTS` collectives later
-        return fingerprint != post.fingerprint and region.has(slot, *at)
+        other = region.keys[_KEY * slot + _FINGERPRINT] != post.fingerprint
+        return other and region.has(slot, *at)  # else it is of `SLOTS` collectives later
 
     def last(self, rank: int, epoch: int, count: int = 3) -> list[Post]:
         """The last `count` collectives that `rank` posted in this case, oldest first."""

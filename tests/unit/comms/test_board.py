@@ -6,18 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
-from tpcheck.comms import board
-from tpcheck.comms.announcer import Announcer, unlike
 from tpcheck.comms.board import SLOTS, TEXT, Board
 from tpcheck.comms.memory import close_to_others
 from tpcheck.comms.post import Post, digest
-from tpcheck.event import Event
-from tpcheck.evidence import Uneven
-from tpcheck.vocabulary import Phase
 
 EPOCH = 7
 WORLD = (0, 1, 2)
@@ -286,38 +280,3 @@ def test_an_all_to_all_carries_what_it_sends_and_expects(boards: tuple[Board, Bo
     huge = Post(WORLD, 1, digest("x"), "x", 0, (), (2**32 + 5, 0, 0), (0, 0, 0))
     writer.post(1, EPOCH, huge)
     assert reader.last(1, EPOCH, 1)[0].sent == (5, 0, 0)
-
-
-def test_a_group_of_ranks_in_another_order_is_one_for_all(boards: tuple[Board, Board]) -> None:
-    """`new_group([2, 0], sort_ranks=False)`; counts are in the order of the group."""
-    writer, reader = boards
-    for rank, exchanged in ((0, ((5, 6), (7, 6))), (2, ((8, 7), (8, 5)))):
-        event = Event("all_to_all", None, (2, 0), "float32", (2,), 2, 8, Phase.FORWARD, "x.py:1")
-        Announcer(writer, rank, EPOCH).announce(event, "odd", (0, 2), exchanged)
-        assert reader.absent(rank, EPOCH) == ([2] if rank == 0 else [])
-    first, second = (reader.last(rank, EPOCH)[0] for rank in (0, 2))
-    assert (first.members, first.sent, second.received) == ((0, 2), (6, 5), (5, 8))
-    assert unlike(reader, EPOCH, 2, second) is None
-    other = replace(second, received=(9, 8))
-    assert (refused := unlike(reader, EPOCH, 2, other)) is not None
-    assert refused.uneven == Uneven(0, 2, 5, 9)
-
-
-def test_a_slot_that_is_used_again_while_it_is_read_says_nothing(
-    boards: tuple[Board, Board], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer, reader = boards
-    mine, later = post(0), post(SLOTS, "another collective")
-    writer.post(1, EPOCH, mine)
-    found = board.Region.slot
-
-    def overtaken(own: board.Region, *at: int) -> int | None:
-        slot = found(own, *at)
-        for step in range(1, SLOTS + 1):
-            writer.post(1, EPOCH, later if step == SLOTS else post(step))
-        return slot
-
-    monkeypatch.setattr(board.Region, "slot", overtaken)
-    assert not reader.is_unlike(1, EPOCH, mine)
-    monkeypatch.undo()
-    assert reader.is_unlike(1, EPOCH, replace(later, fingerprint=1))
