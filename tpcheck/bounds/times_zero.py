@@ -35,7 +35,7 @@ def mark(name: str, left: Tensor, right: Tensor, out: Tensor) -> None:
     Args:
         left, right: its factors in the same runs, or in all.
     """
-    large = [factor.abs() > LARGE for factor in (left, right)]
+    large = [_may_overflow(factor) for factor in (left, right)]
     if not any(bool(there.any()) for there in large):
         return
     zero = [factor == 0 for factor in (left, right)]
@@ -45,3 +45,9 @@ def mark(name: str, left: Tensor, right: Tensor, out: Tensor) -> None:
     else:
         lost = [a.double() @ b.double() > 0 for a, b in pairs]
     out.masked_fill_(torch.logical_or(*lost), math.sqrt(OVERFLOW))
+
+
+def _may_overflow(factor: Tensor) -> Tensor:
+    if factor.is_floating_point() or factor.is_complex():
+        return factor.abs() > LARGE
+    return torch.zeros_like(factor, dtype=torch.bool)  # a mask

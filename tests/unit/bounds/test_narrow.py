@@ -86,12 +86,13 @@ def _dropped(x: Tensor) -> Tensor:
     [
         lambda x: (x + 1.0) * torch.tensor([0.0, 0.0, 2.0], dtype=F64),
         lambda x: torch.tensor([0.0, 0.0, 2.0], dtype=F64) * (x + 1.0),
+        lambda x: (x + 1.0) * torch.tensor([False, False, True]),
         _dropped,
         lambda x: torch.diag(x + 1.0) @ torch.zeros(3, 1, dtype=F64),
         lambda x: torch.zeros(1, 3, dtype=F64) @ torch.diag(x + 1.0),
         lambda x: torch.addmm(x[:, None], torch.diag(x + 1.0), torch.zeros(3, 1, dtype=F64)),
     ],
-    ids=["mul", "mul_of_the_second", "mul_", "mm", "mm_of_the_second", "addmm"],
+    ids=["mul", "mul_of_the_second", "mul_by_a_mask", "mul_", "mm", "mm_of_the_second", "addmm"],
 )
 def test_what_may_overflow_times_zero_may_be_nan(function: Callable[[Tensor], Tensor]) -> None:
     x = torch.tensor([NARROW + 2, 8e2, 8e2], dtype=F64)
