@@ -207,7 +207,9 @@ class RoundingNoise(Dispatch):
             return noisy
         beyond &= size < FAR * largest
         known = (size > times_zero.LARGE) & (size < FILLED)
-        self.may_overflow = self.may_overflow or bool((beyond | known).any())
+        if not bool((beyond | known).any()):
+            return noisy
+        self.may_overflow = True
         if self.lost:
             return noisy.mul_(torch.where(beyond, torch.inf, 1.0)).masked_fill_(known, torch.nan)
         return noisy.mul_(1.0 + beyond.double() * math.sqrt(OVERFLOW))

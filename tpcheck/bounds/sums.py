@@ -45,7 +45,8 @@ def _product(
     partial = chunks_a @ chunks_b
     prefix = partial.cumsum(0)
     overflows = partial.abs().sum(0) > LARGEST[how.dtype]
-    partial, prefix, a = times * partial, times * prefix, times * a
+    if times != 1.0:
+        partial, prefix, a = times * partial, times * prefix, times * a
     stored = (partial**2).sum(0) + (prefix**2).sum(0)
     squares = (a**2) @ (b**2)
     walk = torch.maximum(squares, (prefix**2).amax(0))
@@ -127,7 +128,8 @@ def running_total(how: Arithmetic, op: Operation) -> Tensor:
 def added_at(how: Arithmetic, op: Operation) -> Tensor:
     """`index_add`, `scatter_add`: (x, dim, index, terms)."""
     x, dim, index, terms = op.args[:4]
-    terms = terms * op.kwargs.get("alpha", 1)
+    if (alpha := op.kwargs.get("alpha", 1)) != 1:
+        terms = terms * alpha
     add = getattr(torch.ops.aten, op.name)
     return _accumulated(how, op.out, x, terms, lambda start, part: add(start, dim, index, part))
 

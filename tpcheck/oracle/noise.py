@@ -122,25 +122,23 @@ class Noise:
         where what overflows can lead to NaN: its size does not tell, since a softmax and a norm
         make numbers near 1 of all."""
         first = not self._scales.known
-        noise, passes = self._noise(k, amplitude)
-        run = self._off(self._walked(passes, self.module, noise), noise)
-        if not (first and noise.may_overflow):
+        run, may_overflow = self._run(k, amplitude)
+        if not (first and may_overflow):
             return run
-        noise, passes = self._noise(k, amplitude, lost=True)
         with contextlib.suppress(Exception):  # a reference may refuse NaN
-            lost = self._off(self._walked(passes, self.module, noise), noise)
+            lost, _ = self._run(k, amplitude, lost=True)
             each = zip(run, lost, self.exact, strict=True)
             return [replace(o, values=kept(o.values, n.values, e.values)) for o, n, e in each]
         return run
 
-    def _noise(
-        self, k: int, amplitude: float, *, lost: bool = False
-    ) -> tuple[RoundingNoise, Passes]:
+    def _run(self, k: int, amplitude: float, *, lost: bool = False) -> tuple[Run, bool]:
+        """How far off it is, and whether a number in it may overflow."""
         errors = generator(self.passes.case, "noise", self.passes.problems[0].d, k)
         passes = self.passes
         if self._arithmetic.flushes:
             passes = replace(passes, problems=[_flushed(p, errors) for p in passes.problems])
-        return RoundingNoise(self._arithmetic, errors, self._scales, amplitude, lost=lost), passes
+        noise = RoundingNoise(self._arithmetic, errors, self._scales, amplitude, lost=lost)
+        return self._off(self._walked(passes, self.module, noise), noise), noise.may_overflow
 
     def _each(self, batches: Sequence[Batch]) -> list[list[Run]]:
         if batches and self._numbers * max(b.count for b in batches) <= MOST_NUMBERS:

@@ -90,8 +90,7 @@ class Expected:
                 f"{float(error[at]):.3g}, bound {float(self.bound[at]):.3g} "
                 f"({int(wrong.sum())} of {wrong.numel()} elements)"
             )
-        judged = self.bound.isfinite() & error.isfinite()
-        norm = float(error[judged].square().sum().sqrt())
+        norm = _norm(error[self.bound.isfinite()])
         if norm > self.norm:
             return f"each element is within its bound, together off by {norm:.3g} > {self.norm:.3g}"
         weight = (value / (self.bound / self.limit) ** 2).nan_to_num(0.0, 0.0, 0.0)
@@ -101,8 +100,9 @@ class Expected:
         return None
 
 
-def _norm(bound: Tensor) -> float:
-    return float(bound[bound.isfinite()].square().sum().sqrt())
+def _norm(numbers: Tensor) -> float:
+    """The root of the sum of their squares, of those that are finite."""
+    return float(numbers[numbers.isfinite()].square().sum().sqrt())
 
 
 def faults(expected: Sequence[Expected], actual: Mapping[tuple[str, str], Any]) -> list[str]:
