@@ -148,10 +148,18 @@ def _norm_ratio(error: Tensor, sigma: Tensor, spread: Spread) -> tuple[float, fl
         scale, size = _norm(sigma), _norm(error)
     if scale == 0.0:
         return (math.inf if size > 0 else 0.0), 1.0
-    # few elements dominating σ are few independent errors: the participation ratio counts them
+    return size / scale, spread.norm_limit(int(max(1.0, independent(sigma, scale, spread))))
+
+
+def independent(sigma: Tensor, scale: float, spread: Spread) -> float:
+    """How many independent errors elements have: few that dominate σ are few, which the
+    participation ratio counts.
+
+    Args:
+        sigma: of each, finite; `scale` is its norm.
+    """
     some = scale > 1e-60 and not spread.least
-    count = (scale / _norm(sigma.square()) ** 0.5) ** 4 if some else sigma.numel()
-    return size / scale, spread.norm_limit(int(max(1.0, count)))
+    return (scale / _norm(sigma.square()) ** 0.5) ** 4 if some else sigma.numel()
 
 
 def _norm(numbers: Tensor) -> float:

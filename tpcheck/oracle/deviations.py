@@ -24,6 +24,8 @@ def kept(off: Values, lost: Values, right: Values) -> Values:
 
 
 def difference(off: Values, right: Values, times: float) -> Values:
+    """By how much each tensor of `right` is off in another run, whose errors are so many times as
+    large."""
     own = beside(off, right)
     return {key: (own[key].double() - value.double()) / times for key, value in right.items()}
 

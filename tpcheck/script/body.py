@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 
+from tpcheck.bounds.compare import independent
 from tpcheck.bounds.spread import Spread
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.script import literals
@@ -107,6 +108,5 @@ def _norm(spread: Spread, elements: int) -> float:
     scale = float(sigma.square().sum().sqrt())
     if scale == 0.0:
         return 0.0
-    some = scale > 1e-60 and not spread.least
-    count = (scale / float(sigma.pow(4).sum()) ** 0.25) ** 4 if some else elements
+    count = independent(sigma, scale, spread)
     return spread.norm_limit(int(max(1.0, min(count, elements)))) * scale
