@@ -20,9 +20,18 @@ class Standstill:
 
     def __init__(self, hosts: Iterable[Host]) -> None:
         self._begun = time.monotonic()
-        self._busy = [Delay(process=host.pid, running=True) for host in hosts]
+        self._busy = [
+            (Delay(process=host.pid), Delay(process=host.pid, running=True)) for host in hosts
+        ]
 
     def seconds(self) -> float:
         """While the one that was busy longest did nothing."""
-        busy = max((of_host.seconds() for of_host in self._busy), default=0.0)
-        return time.monotonic() - self._begun - min(MOST, busy)
+        busy = max((_busy(*of_host) for of_host in self._busy), default=0.0)
+        return time.monotonic() - self._begun - busy
+
+
+def _busy(waits: Delay, waits_or_runs: Delay) -> float:
+    """Seconds of a host that are left out: all for which it waited for a processor, and up to
+    `MOST` for which it computed."""
+    waited = waits.seconds()
+    return waited + min(MOST, max(0.0, waits_or_runs.seconds() - waited))
