@@ -52,6 +52,7 @@ class World:
         self.templates = Templates(kind)
         self._muster = Muster(kind)
         self._up = size  # how many were started
+        self._has: set[str] = set()  # parts of torch that they were forked with
         self._memory: int | None = None  # the descriptor of their board
         self._store: Path | None = None
         self.folder, self._zygote = taken(ahead, kind.name, self.preload)
@@ -78,18 +79,20 @@ class World:
 
         Args:
             candidate: what new ones are to have loaded, where that can be.
-            ranks: how many are needed; by default all there may be.
+            ranks: how many are needed; by default all.
 
         Raises:
             EngineUnavailable: they can't be forked here, or don't come up.
         """
-        if self.folder.is_full:
-            self._move()
+        if self.folder.is_full:  # to another one
+            self.close()
+            self.folder = RunFolder()
+            self.folder.require_room()
         if self._muster.open:  # else it is begun once more below
             with contextlib.suppress(EngineUnavailable):
                 self._meet()
         enough = (ranks or self.size) <= self._up
-        if self.hosts and enough and self._fit():
+        if self.hosts and enough and self._fit() and not self._lack(candidate):
             return
         self.kill()
         self._up = self._up if enough else self.size
@@ -127,11 +130,10 @@ class World:
         known = {candidate.key if candidate else None}
         return self._muster.source is source and all(h.parts <= known for h in self.hosts)
 
-    def _move(self) -> None:
-        """To another folder, where the disk of this one is full."""
-        self.close()
-        self.folder = RunFolder()
-        self.folder.require_room()
+    def _lack(self, candidate: Teach | None) -> bool:
+        """Whether each rank would import parts of torch, and then look them through for garbage."""
+        needed = _needed(self.kind, self.loaded, candidate) if self.agents is None else []
+        return not self._has.issuperset(needed) and not _know(self.hosts, candidate)
 
     def _begin(self, candidate: Teach | None) -> None:
         zygote = self.warm_up()
@@ -139,6 +141,7 @@ class World:
         self._store = self.folder.path / f"store{self.starts}"
         self.board, self._memory = _board(self.kind, self.size)
         needed = _needed(self.kind, self.loaded, candidate)
+        self._has = set(needed)
         try:
             if self.agents is not None:
                 self.agents.meet()
@@ -153,9 +156,8 @@ class World:
 
     def _ask(self, source: Forks) -> None:
         assert self._memory is not None, "`_begin` makes the board"
-        store, of = str(self._store), f"world {self.starts}"
-        store = self.agents.launch.store_of(self.starts) if self.agents is not None else store
-        self._muster.ask(source, store, self._memory, of, self._up)
+        store = self.agents.launch.store_of(self.starts) if self.agents else str(self._store)
+        self._muster.ask(source, store, self._memory, f"world {self.starts}", self._up)
 
     def _meet(self) -> None:
         """Waits until the ranks that were asked for have met."""
@@ -183,8 +185,7 @@ class World:
         watch(self.hosts, 0.0)
         whole = self._store is None or self._store.exists()
         forks = all(s is not None and s.alive for s in (self._zygote, self._muster.source))
-        odd = any(host.take() is not None or host.lost for host in self.hosts)
-        return whole and forks and not odd
+        return whole and forks and not any(h.take() is not None or h.lost for h in self.hosts)
 
     def kill(self) -> None:
         """Ends all ranks at once; the next case starts new ones."""
@@ -219,9 +220,9 @@ class World:
     def expect(self, host: Host, kind: type[M], deadline: float, doing: str) -> M:
         """The host's next message of this kind; what else comes is not waited for."""
         while True:
-            if isinstance(message := host.take(), kind):
-                return message
-            if message is not None:
+            if (message := host.take()) is not None:
+                if isinstance(message, kind):
+                    return message
                 continue
             if (why := _ended(self.hosts, host, doing, deadline)) is not None:
                 self.kill()
@@ -246,6 +247,10 @@ def _needed(kind: Kind, loaded: set[str], candidate: Teach | None) -> list[str]:
     if kind.device != "cpu":
         return []
     return sorted({*parts_of_torch(), *loaded, *(candidate.loads if candidate else ())})
+
+
+def _know(hosts: Iterable[Host], candidate: Teach | None) -> bool:
+    return candidate is None or all(candidate.key in host.parts for host in hosts)
 
 
 def _board(kind: Kind, size: int) -> tuple[Board, int]:

@@ -36,3 +36,20 @@ def test_ranks_are_forked_with_the_parts_of_torch_that_the_driver_has_and_optimi
         engine.renew(replace(taught, loads=(part,)))
         loaded = engine.call(_loaded, mesh={"tp": 2})
         assert all(part in modules for modules in loaded)
+
+
+def test_ranks_that_others_have_warmed_are_forked_anew_for_what_they_would_import() -> None:
+    plain = candidates.check(candidates.Row)
+    part = "torch.contrib"
+    with started_anew(), Engine("gloo", 2) as engine:
+        taught = Runner(plain, engine).taught
+        for key, loads, starts in (
+            ("first", (), 1),
+            ("like it", (), 1),
+            ("with a part", (part,), 2),
+            ("with the same", (part,), 2),
+            ("without", (), 2),
+        ):
+            engine.teach(replace(taught, key=key, loads=loads))
+            assert engine.starts == starts, key
+        assert all(part in modules for modules in engine.call(_loaded, mesh={"tp": 2}))
