@@ -50,6 +50,8 @@ FIRST = {mutant.diagnosis[0]: mutant.name for mutant in reversed(HERE)}
 COVERED = {mutant.diagnosis[0] for mutant in HERE if mutant.name in DULLEST}
 #: The longest are the sweep's.
 LONG = {
+    "attention_dropout_mask_shared_between_head_shards",
+    "causal_mask_from_the_local_sequence",
     "every_layer_loads_the_first",
     "pipeline_leaves_out_the_layers_that_do_not_divide",
     "swiglu_scales_by_the_largest_number_of_all_rows",

@@ -14,7 +14,7 @@ from tpcheck.causes.evident import OfEvidence
 from tpcheck.causes.loaded import OfLoading
 from tpcheck.causes.losses import OfLosses
 from tpcheck.causes.microbatches import FirstPassRepeated, OfMicrobatches
-from tpcheck.causes.norms import OfNorms
+from tpcheck.causes.norms import NormCounts, OfNorms
 from tpcheck.causes.reruns import OfReruns
 from tpcheck.causes.rows import OfRows
 from tpcheck.causes.several import (
@@ -29,7 +29,7 @@ from tpcheck.causes.several import (
 from tpcheck.causes.steps import OfSteps, UpdateScaled
 from tpcheck.causes.structure import OfStructure
 from tpcheck.causes.targets import OfTargets
-from tpcheck.causes.tensor import BiasRepeated, OfTensor, Scaled
+from tpcheck.causes.tensor import BiasRepeated, OfTensor, PartsExchanged, Scaled
 from tpcheck.causes.terms import OfTerms
 from tpcheck.causes.tied import OfTied
 
@@ -104,6 +104,8 @@ Coincidence = (
     | BranchRepeated
     | BranchUnsummed
     | JoinsEveryTerm
+    | NormCounts
+    | PartsExchanged
     | RowsMixed
     | ScaledByOwnParts
     | UnsummedBefore

@@ -53,6 +53,7 @@ def test_a_row_linear(gloo: Engine) -> None:
         assert found[dtype, "whole"].p99 <= found[dtype, "row"].p99
 
 
+@pytest.mark.sweep  # a campaign's are in each run
 def test_side_by_side_the_same_rows_come_in_the_same_order(gloo: Engine) -> None:
     without = Subject("without", "properties/linear.py::column_linear", ROW.dims)
     asked: dict[str, Any] = {"degrees": (2,), "dtypes": ("float64",), "runs": 1}

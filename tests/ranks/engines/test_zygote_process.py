@@ -25,7 +25,7 @@ os.rename(f"{path}/told.tmp", f"{path}/told")
 @pytest.mark.parametrize(
     ("engine", "asks", "told"),
     [
-        ("nccl", ASKS, "False 1 None"),
+        pytest.param("nccl", ASKS, "False 1 None", marks=pytest.mark.sweep),
         ("gloo-cuda", ASKS, "False 1 None"),
         ("nccl", "", "True 1 None"),
         ("gloo", ASKS, "True None 1"),  # nobody there has a GPU

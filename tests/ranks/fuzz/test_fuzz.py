@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests import commands
 from tests.ranks.fuzz.checks import CHECKS, folder_of, fuzz, ids
 
@@ -35,6 +37,7 @@ def test_the_wrong_one_is_found_once_and_made_smaller_and_a_later_run_goes_on(
     assert fixed["findings"] == [] and ids(folder) == set()
 
 
+@pytest.mark.sweep
 def test_two_checks_of_one_name_are_told_apart(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     (folder / "more.py").write_text((folder / "kernels.py").read_text())

@@ -63,7 +63,15 @@ def run(fn: Any, engine: Engine) -> CheckResult:
     return Search(check, engine, OPTIONS).run()
 
 
-@pytest.mark.parametrize("fn", [fast, dynamic, decorated], ids=["static", "dynamic", "inside"])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        fast,
+        pytest.param(dynamic, marks=pytest.mark.sweep),
+        pytest.param(decorated, marks=pytest.mark.sweep),
+    ],
+    ids=["static", "dynamic", "inside"],
+)
 def test_a_right_one_passes_in_more_sizes_than_torch_compiles(fn: Any, gloo: Engine) -> None:
     found = run(fn, gloo)
     assert found.verdict is Verdict.PASS and found.left == [], found

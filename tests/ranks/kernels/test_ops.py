@@ -62,8 +62,8 @@ def test_a_right_op_passes(fn: Any, gloo: Engine) -> None:
     [
         (odd_ops.without_fake, OpTest.FAKE),
         (odd_ops.fake_of_other_shape, OpTest.FAKE),
-        (odd_ops.fake_of_other_dtype, OpTest.FAKE),
-        (odd_ops.fake_of_other_strides, OpTest.FAKE),
+        pytest.param(odd_ops.fake_of_other_dtype, OpTest.FAKE, marks=pytest.mark.sweep),
+        pytest.param(odd_ops.fake_of_other_strides, OpTest.FAKE, marks=pytest.mark.sweep),
         (odd_ops.backward_reads_numbers, OpTest.AOT_DISPATCH),
         (odd_ops.autograd_at_the_cpus_key, OpTest.AUTOGRAD),
         (lambda x, y: odd_ops.fake_of_other_shape(x, y) + 0, OpTest.FAKE),

@@ -20,6 +20,7 @@ from tpcheck.causes import (
     WhileSaving,
 )
 from tpcheck.causes.evident import HoldsNaN, NaNOfArithmetic
+from tpcheck.causes.norms import NormCounts
 from tpcheck.causes.reruns import (
     ChangesOnRerun,
     NothingKnownInDtype,
@@ -36,7 +37,7 @@ from tpcheck.placement import Heads, by_axis
 from tpcheck.tensors.draw import Draw, state
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch, Verdict
-from tpcheck.vocabulary import Code, Kind
+from tpcheck.vocabulary import Code, Counted, Kind
 
 #: A value that passes through bfloat16, the coarsest dtype in which sums are sent, is off by at
 #: most u = 2^-8 of itself, and terms that are rounded before the sum and their sum after it by 2u
@@ -94,7 +95,7 @@ def not_between_ranks(
     the ranks hold is the reference by no accident, unless it is one that the parent takes."""
     subject = getattr(named.cause, "subject", None) if named else None
     before = any(one.subject == subject for one in facts.inside[1:])  # of where it goes wrong
-    if named is not None and not (before or isinstance(named.cause, Coincidence)):
+    if named is not None and not (before or _may_fit_by_chance(named)):
         return None
     if not _wrong_on_one_rank(facts, first):
         return None
@@ -102,6 +103,17 @@ def not_between_ranks(
     factor = named.cause.factor if named and isinstance(named.cause, Factor) else None
     cause = WrongOnOneRank(subject_of(first[0]), refuted, factor)
     return Diagnosis(Code.UNCLASSIFIED, cause)
+
+
+def _may_fit_by_chance(named: Diagnosis) -> bool:
+    """What is wrong on one rank; a parameter that a norm leaves out, or counts under two names, it
+    does so on any number of ranks."""
+    if isinstance(named.cause, NormCounts) and named.cause.counted in _ON_ANY_RANKS:
+        return False
+    return isinstance(named.cause, Coincidence)
+
+
+_ON_ANY_RANKS = (Counted.NAMES, Counted.NEVER)
 
 
 def _wrong_on_one_rank(facts: Facts, first: list[Mismatch]) -> bool:

@@ -46,7 +46,7 @@ def zero(facts: Facts, local: Local) -> Diagnosis | None:
 def scaled(facts: Facts, local: Local) -> Diagnosis | None:
     """actual = c × expected, one c for all ranks: summed too often, or averaged."""
     tp, wrong = float(local.case.tp), local.wrong()
-    if not wrong or _terms_as_large(local):
+    if not wrong or _terms_as_large(local) or _stepped_apart(local, wrong):
         return None
     passes = local.case.microbatches if local.kind is Kind.PARAM_GRAD else 1
     twice, averaged = Code.SUMMED_TWICE, Code.AVERAGED_NOT_SUMMED
@@ -58,6 +58,13 @@ def scaled(facts: Facts, local: Local) -> Diagnosis | None:
             cause = Scaled(local.subject, factor, tuple(wrong), factor == tp, as_many)
             return Diagnosis(code, cause)
     return None
+
+
+def _stepped_apart(local: Local, wrong: list[int]) -> bool:
+    """Whether a step left some replicas right and others not: the others took another one, and
+    what counts steps, say, is a multiple of what it should be."""
+    of_step = local.kind in (Kind.PARAM, Kind.OPTIMIZER_STATE)
+    return of_step and local.alike() and len(wrong) < len(local.ranks)
 
 
 def _terms_as_large(local: Local) -> bool:
@@ -117,8 +124,19 @@ def _owner(local: Local, rank: int) -> int | None:
     held = local.actual[rank]
     if not bool(held.any()):
         return None
-    others = (other for other in local.ranks if other != rank)
-    return next((o for o in others if local.fits(held, rank, expected=local.expected[o])), None)
+    for other in local.ranks:
+        part = local.expected[other]
+        if other != rank and local.fits(held, rank, expected=part):
+            return None if _is_multiple(held, local.expected[rank], (held - part).norm()) else other
+    return None
+
+
+def _is_multiple(held: Tensor, own: Tensor, off: Tensor) -> bool:
+    """Whether a multiple of a rank's own part is much nearer to what it holds than `off`."""
+    if held.shape != own.shape or held.numel() < 2:  # any number is a multiple of any other
+        return False
+    scale = (held * own).sum() / (own * own).sum().clamp_min(1e-300)
+    return bool((held - scale * own).norm() < 0.25 * off)
 
 
 def bias(facts: Facts, local: Local) -> Diagnosis | None:
@@ -203,13 +221,18 @@ def low_precision(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     off = float((got - want).norm() / want.norm())
     own = UNIT_ROUNDOFF[local.target.dtype]
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        u = UNIT_ROUNDOFF[dtype]
-        exact = bool((got.to(dtype).double() == got).all())
-        if u > own and exact and off < 8 * u:
-            name = str(dtype).removeprefix("torch.")
-            return Diagnosis(Code.PRECISION_LOSS, LowPrecision(local.subject, off, name))
-    return None
+    fit = [
+        dtype
+        for dtype in (torch.float32, torch.float16, torch.bfloat16)
+        if (u := UNIT_ROUNDOFF[dtype]) > own and off < 8 * u
+        if bool((got.to(dtype).double() == got).all())
+    ]
+    if not fit:
+        return None
+    # a number of bfloat16 is one of the others, too: the coarsest that is off by as little
+    dtype = next((d for d in reversed(fit) if off > UNIT_ROUNDOFF[d] / 16), fit[0])
+    name = str(dtype).removeprefix("torch.")
+    return Diagnosis(Code.PRECISION_LOSS, LowPrecision(local.subject, off, name))
 
 
 def sum_of_pieces(facts: Facts, local: Local) -> Diagnosis | None:

@@ -28,11 +28,11 @@ from tests.unit.diagnosis.edits import (
 )
 from tpcheck import Case, Replicate, specs
 from tpcheck.bounds.spread import Spread
-from tpcheck.causes.tensor import PartsExchanged, Scaled
+from tpcheck.causes.tensor import LowPrecision, PartsExchanged, Scaled
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis import diagnose
 from tpcheck.diagnosis.facts import Facts, Local
-from tpcheck.diagnosis.hypotheses.tensor import scaled, summed
+from tpcheck.diagnosis.hypotheses.tensor import low_precision, other_rank, scaled, summed
 from tpcheck.oracle.pose import pose
 from tpcheck.protocol.problem import Target
 from tpcheck.vocabulary import Kind
@@ -116,3 +116,49 @@ def test_evidence_names_the_ranks_and_the_factor() -> None:
     assert examine(times(OUT, 4, 1, 2)).cause == Scaled(subject, 4.0, (1, 2), world=True)
     swapped = examine(change(OUT, lambda old, r: old[3 - r]), spec=COLUMN)
     assert swapped.cause == PartsExchanged(subject, {0: 3, 1: 2, 2: 1, 3: 0})
+
+
+def held(
+    kind: Kind, parts: list[Tensor], expected: list[Tensor], *, dtype: torch.dtype, sigma: float
+) -> Local:
+    """One tensor on its ranks, of the first one's shape."""
+    spread = Spread(torch.full_like(expected[0], sigma), 9, 99)
+    target = Target(kind, "t", Replicate(), dtype, expected[0], spread)
+    sigmas = {r: torch.full_like(part, sigma) for r, part in enumerate(expected)}
+    given = dict(enumerate(parts)), dict(enumerate(expected)), sigmas
+    return Local(target, Case(mesh={"tp": len(parts)}), [*range(len(parts))], *given)
+
+
+def test_a_step_that_one_replica_alone_took_is_no_factor() -> None:
+    """A count of 2 where it is to be 1 is twice that, as it would be of ranks that add up."""
+    once = torch.ones(2, dtype=torch.float64)
+    for kind, found in ((Kind.OPTIMIZER_STATE, False), (Kind.PARAM_GRAD, True)):
+        local = held(kind, [once, 2 * once], [once, once], dtype=torch.float32, sigma=1e-9)
+        assert (scaled(cast("Facts", None), local) is not None) is found
+    both = held(Kind.OPTIMIZER_STATE, [2 * once] * 2, [once] * 2, dtype=once.dtype, sigma=1e-9)
+    assert scaled(cast("Facts", None), both) is not None
+
+
+def test_a_multiple_of_the_own_part_is_no_other_s_part() -> None:
+    """However wide the bounds of a low dtype are."""
+    parts = [torch.tensor([0.010, 0.012]).double(), torch.tensor([0.007, 0.007]).double()]
+    for actual, found in (
+        ([0.64 * parts[0], 0.64 * parts[1]], False),
+        ([parts[1], parts[0]], True),
+    ):
+        local = held(Kind.OPTIMIZER_STATE, actual, parts, dtype=torch.bfloat16, sigma=1e-3)
+        local.sigma = {0: torch.full((2,), 1e-6).double(), 1: torch.full((2,), 1e-6).double()}
+        assert local.wrong() == [0, 1]
+        assert (other_rank(cast("Facts", None), local) is not None) is found
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_dtype_of_what_is_computed_too_low_is_named(dtype: torch.dtype) -> None:
+    """A number of bfloat16 that float16 holds, too, was not rounded to float16."""
+    right = torch.rand(64, generator=torch.Generator().manual_seed(1)).double() + 0.5
+    low = right.to(dtype).double()
+    assert torch.equal(low.to(torch.float16).double(), low)
+    local = held(Kind.OUTPUT, [low], [right], dtype=torch.float32, sigma=1e-9)
+    found = low_precision(cast("Facts", None), local)
+    assert found is not None and isinstance(found.cause, LowPrecision)
+    assert found.cause.dtype == str(dtype).removeprefix("torch.")
