@@ -14,6 +14,8 @@ from properties import checkpoints, training
 from tests import candidates
 from tpcheck import Check
 from tpcheck.case import Case
+from tpcheck.causes.loaded import LoadedScaled
+from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
 from tpcheck.runner.runner import Runner
@@ -51,6 +53,18 @@ def test_a_parameter_that_no_loader_fills_is_nan(gloo: Engine) -> None:
     result = Runner(replace(SP, load=load), gloo).run(CASE)
     assert first_wrong(result) == (0, {Kind.PARAM})
     assert {m.tensor for m in result.mismatches if m.name.at.step == 0} == {"down.weight"}
+
+
+def test_a_number_that_was_loaded_as_another_is_said_to_be(gloo: Engine) -> None:
+    def load(module: Any, optimizer: Any, folder: Path) -> None:
+        TrainingCheckpoint().load(module, optimizer, folder)
+        for state in optimizer.state.values():
+            state["step"] += 1
+
+    runner = Runner(replace(checkpoints.mlp_resumed, load=load), gloo)
+    found = examine_failure(runner, runner.run(CASE))
+    cause = found.diagnosis.cause
+    assert isinstance(cause, LoadedScaled) and cause.parameter.endswith(".step")
 
 
 def test_an_optimizer_that_begins_anew_shows_before_its_next_step(gloo: Engine) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tpcheck.causes.loaded import LoadedAnother, LoadedNothing
+from tpcheck.causes.loaded import LoadedAnother, LoadedNothing, LoadedScaled
 from tpcheck.diagnosis.facts import Facts, values
 from tpcheck.diagnosis.hypotheses.loaded import Loaded, of_numbers
 from tpcheck.evidence import Absent
@@ -41,9 +41,17 @@ def _misloaded(facts: Facts, mismatch: Mismatch) -> Diagnosis | None:
     if not got.any() and bool(want.any()):
         return Diagnosis(Code.UNWRITTEN_MEMORY, LoadedNothing(mismatch.tensor, rank))
     if want.numel() < 2:  # any number is some other one, but for rounding
-        return None
+        return _number(mismatch, float(got.sum()), float(want.sum()))
     loaded = Loaded(mismatch.tensor, rank, snapped(got.double(), target), want, target.value)
     return _of_another(facts, mismatch, got.double()) or of_numbers(facts, loaded)
+
+
+def _number(mismatch: Mismatch, got: float, want: float) -> Diagnosis | None:
+    """One number, a count of steps, say, is another one than was saved, by more than rounding."""
+    if want == 0.0 or abs(got / want - 1.0) < 0.01:
+        return None
+    cause = LoadedScaled(mismatch.tensor, mismatch.rank, got / want)
+    return Diagnosis(Code.UNCLASSIFIED, cause)
 
 
 def _of_another(facts: Facts, mismatch: Mismatch, got: Tensor) -> Diagnosis | None:
