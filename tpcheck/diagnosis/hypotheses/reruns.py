@@ -106,14 +106,15 @@ def not_between_ranks(
 
 
 def _may_fit_by_chance(named: Diagnosis) -> bool:
-    """What is wrong on one rank; a parameter that a norm leaves out, or counts under two names, it
-    does so on any number of ranks."""
-    if isinstance(named.cause, NormCounts) and named.cause.counted in _ON_ANY_RANKS:
+    """What is wrong on one rank. A norm that leaves out a parameter, or the first rank's, or counts
+    one under two names, does so on any number of ranks."""
+    cause = named.cause
+    if isinstance(cause, NormCounts) and (cause.of_rank or cause.counted in _ON_ONE_RANK_TOO):
         return False
-    return isinstance(named.cause, Coincidence)
+    return isinstance(cause, Coincidence)
 
 
-_ON_ANY_RANKS = (Counted.NAMES, Counted.NEVER)
+_ON_ONE_RANK_TOO = (Counted.NAMES, Counted.NEVER, Counted.ALL_BUT_ONE)
 
 
 def _wrong_on_one_rank(facts: Facts, first: list[Mismatch]) -> bool:
