@@ -38,12 +38,22 @@ def _misloaded(facts: Facts, mismatch: Mismatch) -> Diagnosis | None:
     want = take(target.value, summed(target.entry), case=facts.case, rank=rank)
     if got.shape != want.shape:
         return None
-    if not got.any() and bool(want.any()):
+    if not got.any() and want.any() and not _is_of_another_rank(facts, target, rank, got):
         return Diagnosis(Code.UNWRITTEN_MEMORY, LoadedNothing(mismatch.tensor, rank))
     if want.numel() < 2:  # any number is some other one, but for rounding
         return _number(mismatch, float(got.sum()), float(want.sum()))
     loaded = Loaded(mismatch.tensor, rank, snapped(got.double(), target), want, target.value)
     return _of_another(facts, mismatch, got.double()) or of_numbers(facts, loaded)
+
+
+def _is_of_another_rank(facts: Facts, target: Target, rank: int, got: Tensor) -> bool:
+    """Whether these zeros are what another rank is to have, of a gradient that is zero there."""
+    cut = (
+        take(target.value, summed(target.entry), case=facts.case, rank=other)
+        for other in range(facts.case.world_size)
+        if other != rank
+    )
+    return any(part.shape == got.shape and not part.any() for part in cut)
 
 
 def _number(mismatch: Mismatch, got: float, want: float) -> Diagnosis | None:
