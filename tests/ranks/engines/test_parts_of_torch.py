@@ -41,7 +41,7 @@ def test_ranks_are_forked_with_the_parts_of_torch_that_the_driver_has_and_optimi
 def test_ranks_that_others_have_warmed_are_forked_anew_for_what_they_would_import() -> None:
     plain = candidates.check(candidates.Row)
     part = "torch.contrib"
-    with started_anew(), Engine("gloo", 2) as engine:
+    with Engine("gloo", 2) as engine:
         taught = Runner(plain, engine).taught
         for key, loads, starts in (
             ("first", (), 1),
