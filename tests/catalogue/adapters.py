@@ -79,14 +79,18 @@ OTHERS = (
         _of(f"{_SWEEPS}/training/autotp", "autotp_column", "autotp_row"),
     ),
     Environment(
-        "torchtitan", "torchtitan", _of(f"{_SWEEPS}/training/losses", "titan_cross_entropy")
+        "torchtitan",
+        "torchtitan",
+        _of(f"{_SWEEPS}/training/losses", "titan_cross_entropy")
+        + _of(f"{_SWEEPS}/training/clipping", "titan_clipping"),
     ),
     Environment(
         "fairscale",
         "fairscale",
         _of(
             f"{_SWEEPS}/training/layers", "fairscale_column", "fairscale_row", "fairscale_embedding"
-        ),
+        )
+        + _of(f"{_SWEEPS}/training/losses", "fairscale_cross_entropy"),
     ),
 )
 
