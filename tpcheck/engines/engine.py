@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from tpcheck import engines
-from tpcheck.engines.hosts import Host
+from tpcheck.engines.hosts import Host, without
 from tpcheck.engines.template_process import PARTS_LIMIT
 from tpcheck.engines.waiting import Collection
 from tpcheck.engines.world import World
@@ -155,7 +155,7 @@ class Engine:
             EngineUnavailable: they can't be started, or don't outlive it.
         """
         self.world.start(candidate, ranks)
-        new = [host for host in self.hosts if candidate.key not in host.parts]
+        new = without(self.hosts, candidate.key)
         if not new:
             return
         message = wire.framed(candidate)  # once for all

@@ -176,6 +176,11 @@ def watch(hosts: Iterable[Host], timeout: float) -> None:
         host.look()
 
 
+def without(hosts: Iterable[Host], candidate: str) -> list[Host]:
+    """Those that have not been given a candidate, by its key."""
+    return [host for host in hosts if candidate not in host.parts]
+
+
 def stacks(hosts: Iterable[Host]) -> dict[int, str]:
     """The Python stacks of hosts, by index, as far as they come; all are asked at once."""
     asked = {host: host.log.written for host in hosts}

@@ -15,7 +15,7 @@ from tpcheck.engines import Kind
 from tpcheck.engines.ahead import Ahead, taken
 from tpcheck.engines.folder import RunFolder
 from tpcheck.engines.forks import START_LIMIT, Forks
-from tpcheck.engines.hosts import Host, watch
+from tpcheck.engines.hosts import Host, watch, without
 from tpcheck.engines.launched import Launched, zygote_of
 from tpcheck.engines.muster import Muster
 from tpcheck.engines.template_process import TemplateProcess
@@ -132,8 +132,8 @@ class World:
 
     def _lack(self, candidate: Teach | None) -> bool:
         """Whether each rank would import parts of torch, and then look them through for garbage."""
-        needed = _needed(self.kind, self.loaded, candidate) if self.agents is None else []
-        return not self._has.issuperset(needed) and not _know(self.hosts, candidate)
+        new = candidate and not self.agents and without(self.hosts, candidate.key)
+        return bool(new) and not self._has.issuperset(_needed(self.kind, self.loaded, candidate))
 
     def _begin(self, candidate: Teach | None) -> None:
         zygote = self.warm_up()
@@ -247,10 +247,6 @@ def _needed(kind: Kind, loaded: set[str], candidate: Teach | None) -> list[str]:
     if kind.device != "cpu":
         return []
     return sorted({*parts_of_torch(), *loaded, *(candidate.loads if candidate else ())})
-
-
-def _know(hosts: Iterable[Host], candidate: Teach | None) -> bool:
-    return candidate is None or all(candidate.key in host.parts for host in hosts)
 
 
 def _board(kind: Kind, size: int) -> tuple[Board, int]:
