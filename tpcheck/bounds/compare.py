@@ -17,6 +17,7 @@ from torch import Tensor
 from tpcheck.bounds import projection
 from tpcheck.bounds.spread import Spread
 from tpcheck.evidence import Absent, Values, WrongForm, WrongShape
+from tpcheck.tensors.blocks import blocks, in_rows
 from tpcheck.tensors.forms import as_int64, dtype_name
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
@@ -61,10 +62,10 @@ def compare(
         return Comparison(_of_another_dtype(actual, dtype, name, kind, rank), 0.0)
     actual = actual.detach().to(expected.device)
     whole = exact is not None and not actual.is_floating_point()
-    value = actual.double()
-    quick = None if wrong_dtype or whole else _agrees(value, expected, spread)
+    quick = None if wrong_dtype or whole else _agrees(actual, expected, spread)
     if quick is not None:
         return quick
+    value = actual.double()
     off = _off(value, expected, spread.largest)
     error = off.abs()
     # equal infinities agree, and so do NaNs: the reference has them there itself
@@ -116,25 +117,37 @@ def _of_another_dtype(
     return Mismatch(name, kind, rank, detail=WrongForm(*names))
 
 
-def _agrees(value: Tensor, expected: Tensor, spread: Spread) -> Comparison | None:
+def _agrees(actual: Tensor, expected: Tensor, spread: Spread) -> Comparison | None:
     """The verdict in a few operations where all is finite and within bounds; None to look
     closer."""
-    error = (value - expected).abs_()
-    sigma = spread.sigma
-    limit = spread.elementwise_limit(expected.numel())
-    used = float((error / (limit * sigma).clamp_min(5e-324)).max())
-    if not used <= 1.0:
+    if not actual.is_floating_point():
+        actual = actual.double()
+    limit, along = spread.elementwise_limit(expected.numel()), _is_whole(expected, spread)
+    used, z = 0.0, 0.0
+    grids = (in_rows(tensor) for tensor in (actual, expected, spread.sigma))
+    error = torch.empty(expected.shape, dtype=expected.dtype, device=expected.device)
+    for got, wanted, sigma, off in blocks(*grids, in_rows(error)):
+        torch.sub(got, wanted, out=off)
+        largest = (off / (sigma * limit).clamp_min_(5e-324)).abs_().max()
+        if not largest <= 1.0:
+            return None
+        used = max(used, float(largest))
+        z += projection.project(wanted, sigma, off) if along else 0.0
+    ratio, allowed = _norm_ratio(error, spread.sigma, spread)
+    bound = spread.gain_limit() if along else 0.0
+    if ratio > allowed or abs(z) > bound:
         return None
-    ratio, allowed = _norm_ratio(error, sigma, spread)
-    z, bound = _projection(value - expected, expected, spread)
-    if ratio > allowed or z > bound:
-        return None
-    return Comparison(None, max(used, ratio / allowed, z / bound if bound else 0.0))
+    return Comparison(None, max(used, ratio / allowed, abs(z) / bound if bound else 0.0))
+
+
+def _is_whole(expected: Tensor, spread: Spread) -> bool:
+    """Whether errors are judged along the tensor itself; not those of a part of it."""
+    return bool(spread.gain) and expected.numel() == spread.elements
 
 
 def _projection(error: Tensor, expected: Tensor, spread: Spread) -> tuple[float, float]:
-    """|z| of the error along the tensor itself, and its limit; not of a part of the tensor."""
-    if not spread.gain or expected.numel() != spread.elements:
+    """|z| of the error along the tensor itself, and its limit."""
+    if not _is_whole(expected, spread):
         return 0.0, 0.0
     return abs(projection.project(expected, spread.sigma, error)), spread.gain_limit()
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
-from tpcheck.bounds.spread import MARGIN, Spread, in_rows, pooled
+from tpcheck.bounds.spread import FEW, MARGIN, Pooled, Spread
+from tpcheck.tensors.blocks import blocks, farthest, in_rows, largest
 
 Values = Mapping[tuple[str, str], Tensor]
 
@@ -62,13 +63,13 @@ def _is_ordinary(value: Tensor, low: Tensor, apart: float) -> bool:
         return torch.equal(value.double(), low.double())  # else rounding decides
     if not value.numel():
         return True
-    largest, other = float(value.abs().amax()), float(low.abs().amax())
-    if not math.isfinite(largest + other):
+    size, other = largest(value), largest(low)
+    if not math.isfinite(size + other):
         return False
-    if largest == other == 0.0:
+    if size == other == 0.0:
         return True
-    near = apart == math.inf or float((low - value).abs().amax()) <= apart * largest
-    return largest > FAINT and near
+    near = apart == math.inf or farthest(low, value) <= apart * size
+    return size > FAINT and near
 
 
 @dataclass(frozen=True)
@@ -97,39 +98,69 @@ def least(value: Tensor, runs: Runs, dtype: torch.dtype, *, chance: float, reduc
     """
     if not value.numel() or not runs.low.is_floating_point():
         return Spread(torch.zeros_like(value), KNOWN, KNOWN, chance)
-    off, own = runs.low.double() - runs.right, runs.own.double() - runs.right
-    each = torch.minimum(_pooled(off), SPLIT * _pooled(own))
-    as_case = OF_FLOAT64 if dtype == torch.float64 else 1.0
-    sigma = each.sqrt() * as_case
-    rounds = (off != 0) & (sigma > 0)  # what is only moved does not
-    sigma = torch.where(rounds, sigma.maximum(_stored(value, runs.low, dtype)), sigma)
-    found = Spread(sigma, KNOWN, KNOWN, chance, least=True)
+    off = in_rows(runs.low - runs.right)  # [rows, columns], float64, and so are those below
+    own = off if runs.own is runs.low else in_rows(runs.own - runs.right)
+    wide, grid = dtype == torch.float64, in_rows(value)
+    as_case = OF_FLOAT64 if wide else 1.0
+    # of what storing each number rounds, in the dtype that the reference gives it
+    u = UNIT_ROUNDOFF[dtype] * MARGIN[dtype] / 2 if wide else UNIT_ROUNDOFF.get(runs.low.dtype, 0.0)
+    sigma = _sigma(grid, off, own, as_case, u / math.sqrt(3))
+    found = Spread(sigma.reshape(value.shape), KNOWN, KNOWN, chance, least=True)
     if not reduced:
         return found
-    gain = _gain(value, sigma, own * as_case)
+    gain = _gain(grid, sigma, own, as_case, by_row=value.ndim >= 2)
     return replace(found, gain=gain, runs=KNOWN, elements=value.numel())
 
 
-def _gain(value: Tensor, sigma: Tensor, off: Tensor) -> float:
+def _sigma(value: Tensor, off: Tensor, own: Tensor, as_case: float, stored: float) -> Tensor:
+    """σ of each element.
+
+    Args:
+        off, own: errors of the run whose products are split, and of the other.
+        as_case: what they are in the case's dtype, of what they are in the run's.
+        stored: σ of what storing a number rounds, of the number.
+    """
+    split = _pooled(off)
+    plain = split if own is off else _pooled(own)
+    sigma = torch.empty_like(off)
+    every = blocks(sigma, value, off, own, split.rows, plain.rows)
+    for found, number, error, other, of_split, of_plain in every:
+        each = split.of(of_split, error.square())
+        if own is not off:
+            each = torch.minimum(each, SPLIT * plain.of(of_plain, other.square()))
+        each = each.sqrt_().mul_(as_case)
+        rounds = (error != 0) & (each > 0)  # what is only moved does not
+        torch.where(rounds, each.maximum(number.abs().mul_(stored)), each, out=found)
+    return sigma
+
+
+def _pooled(off: Tensor) -> Pooled:
+    """Of squared errors, given the errors."""
+    columns = torch.zeros_like(off[:1])
+    rows = []
+    for (some,) in blocks(off):
+        squares = some.square()
+        rows.append(squares.sum(1, keepdim=True))
+        columns += squares.sum(0, keepdim=True)
+    by_row = torch.cat(rows) if len(rows) > 1 else rows[0]
+    count, width = off.shape
+    mean = by_row.sum() / off.numel()
+    return Pooled(by_row / width, columns / count, mean, min(count, width) < FEW)
+
+
+def _gain(value: Tensor, sigma: Tensor, off: Tensor, as_case: float, *, by_row: bool) -> float:
     """σ of the projection on the tensor (`bounds/projection`) of errors that are independent, and
     no more than `ALONG` times what one run's are: where one rounding moves a whole row, as that of
     its mean does, it may do so at right angles to the row.
 
     Args:
-        off: the run's errors.
+        off: the run's errors; `as_case` as of `_sigma`.
+        by_row: whether a row is one; else each of its elements is.
     """
-    independent = (value / sigma).nan_to_num_(0.0, 0.0, 0.0).square_().sum()
-    along = (value / sigma * (off / sigma)).nan_to_num_(0.0, 0.0, 0.0)
-    rows = in_rows(along).sum(1) if value.ndim >= 2 else along
-    return float(torch.minimum(independent, ALONG * rows.square().sum()).sqrt())
-
-
-def _pooled(off: Tensor) -> Tensor:
-    return pooled(in_rows(off.square())).reshape(off.shape)
-
-
-def _stored(value: Tensor, low: Tensor, dtype: torch.dtype) -> Tensor:
-    """σ of what storing each number rounds, in the dtype that the reference gives it."""
-    wide = dtype == torch.float64
-    u = UNIT_ROUNDOFF[dtype] * MARGIN[dtype] / 2 if wide else UNIT_ROUNDOFF.get(low.dtype, 0.0)
-    return value.abs() * (u / math.sqrt(3))
+    independent = along = 0.0
+    for number, own, error in blocks(value, sigma, off):
+        ratio = number / own
+        each = (ratio * (error / own)).nan_to_num_(0.0, 0.0, 0.0)
+        along += float((each.sum(1) if by_row else each).square_().sum())
+        independent += float(ratio.nan_to_num_(0.0, 0.0, 0.0).square_().sum())
+    return math.sqrt(min(independent, ALONG * as_case**2 * along))

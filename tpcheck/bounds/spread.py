@@ -17,6 +17,7 @@ from torch import Tensor
 from tpcheck.bounds import limits
 from tpcheck.bounds.arithmetic import OVERFLOW
 from tpcheck.bounds.limits import FALSE_ALARM, JUMP
+from tpcheck.tensors.blocks import in_rows
 
 #: By how much σ is enlarged. In float64 the expected value is as wrong as the candidate's (twice
 #: the variance), and sharpness is not what these cases are for: faults of logic are 1e-12 and
@@ -200,22 +201,37 @@ def _with_jumps(sigma: Tensor, deviations: Sequence[Tensor]) -> Tensor:
     return torch.maximum(sigma, worst - JUMP * sigma)
 
 
-def in_rows(squares: Tensor) -> Tensor:
-    """[rows, columns]; a vector is one row."""
-    return squares.reshape(-1, squares.shape[-1]) if squares.ndim >= 2 else squares.reshape(1, -1)
-
-
-def pooled(grid: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class Pooled:
     """What rows and columns of squared errors [rows, columns] say together of each element.
 
     A few samples say little about one element. The rank-one estimate (row mean × column mean /
     mean) follows tensors whose rows or columns differ by orders of magnitude; with too few rows
     or columns for that, the mean of the whole holds where there is any error at all.
+
+    Args:
+        rows, columns, mean: means of the squares: [rows, 1], [1, columns], [].
+        few: whether there are too few rows or columns.
     """
+
+    rows: Tensor
+    columns: Tensor
+    mean: Tensor
+    few: bool
+
+    def of(self, rows: Tensor, squares: Tensor) -> Tensor:
+        """What is said of some rows.
+
+        Args:
+            rows: their part of `rows`; squares: theirs.
+        """
+        if not self.mean > 0:
+            return torch.zeros_like(squares)
+        each = rows * self.columns / self.mean
+        return torch.where(squares > 0, each.maximum(self.mean), each) if self.few else each
+
+
+def pooled(grid: Tensor) -> Tensor:
+    """`Pooled` of squared errors [rows, columns], which are there as a whole."""
     rows, columns, mean = grid.mean(1, keepdim=True), grid.mean(0, keepdim=True), grid.mean()
-    if not mean > 0:
-        return torch.zeros_like(grid)
-    each = rows * columns / mean
-    if min(grid.shape) < FEW:
-        each = torch.where(grid > 0, torch.maximum(each, mean), each)
-    return each
+    return Pooled(rows, columns, mean, min(grid.shape) < FEW).of(rows, grid)

@@ -15,6 +15,7 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.walked import Walked
 from tpcheck.protocol.problem import Values
+from tpcheck.tensors.blocks import farthest, largest
 from tpcheck.tensors.names import Shelf
 
 #: How far two float64 runs of the same computation may be apart, of the largest number in a run:
@@ -136,21 +137,25 @@ def _largest(values: Values) -> float:
 
 
 def _numbers(values: Values) -> Values:
-    return {key: t.double() for key, t in values.items() if key[0] != Shelf.BORDER}
+    kept = {key: t for key, t in values.items() if key[0] != Shelf.BORDER}
+    return {key: t if t.is_floating_point() else t.double() for key, t in kept.items()}
 
 
 def _apart(one: Tensor, other: Tensor | None) -> float:
     if other is None or one.shape != other.shape:
         return math.inf
-    return 0.0 if torch.equal(one, other) else _size(one - other)
+    if not one.numel():
+        return 0.0
+    if math.isfinite(apart := farthest(one, other)):
+        return apart
+    return 0.0 if torch.equal(one.double(), other.double()) else _size(one.double() - other)
 
 
 def _size(tensor: Tensor) -> float:
     """The largest finite number of a tensor."""
     if not tensor.numel():
         return 0.0
-    low, high = map(float, torch.aminmax(tensor))
-    if math.isfinite(low) and math.isfinite(high):
-        return max(-low, high)
+    if math.isfinite(size := largest(tensor)):
+        return size
     finite = tensor[tensor.isfinite()]
     return float(finite.abs().max()) if finite.numel() else 0.0

@@ -4,7 +4,7 @@ header; no pickle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
 from json import dumps, loads
 from pathlib import Path
@@ -52,14 +52,26 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
             dtype = dtype_name(target.dtype)
             counts = [getattr(found, field.name) for field in fields(found)[1:]]
             listing.append([d, i, target.kind, target.name, dtype, target.unused, *counts])
-    unique = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
     names = [list(inputs) for inputs in problems[0].inputs]  # their order is the call's
     most = [problem.most for problem in problems]
     about = {"targets": dumps(listing), "inputs": dumps(names), "most": dumps(most)}
     about |= {"masks": dumps(drawn), "tied": dumps(sorted(problems[0].tied))}
     overflow = problems[0].overflow  # of all dp coordinates
     about["overflow"] = dumps(None if overflow is None else astuple(overflow))
-    save_file(unique, path, metadata=about)
+    save_file(_apart(tensors), path, metadata=about)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each with memory of its own, as a file of safetensors wants them: copied only where one
+    before has the same."""
+    found: dict[str, Tensor] = {}
+    memory: set[int] = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().contiguous()
+        shared = tensor.untyped_storage().data_ptr() in memory
+        found[name] = tensor.clone() if shared else tensor
+        memory.add(found[name].untyped_storage().data_ptr())
+    return found
 
 
 def read_bundle(

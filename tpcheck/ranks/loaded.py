@@ -71,7 +71,7 @@ class Loaded:
                 if not alike(here, due):
                     apart.add(name)
                     continue
-            if not _overlaps(here) and not torch.equal(here, due.to(here.dtype)):
+            if not _overlaps(here) and not torch.equal(here, due.to(here)):
                 fill(here, due)
         return apart
 

@@ -13,6 +13,7 @@ from tpcheck.bounds.compare import Comparison, compare
 from tpcheck.bounds.limits import elementwise_limit
 from tpcheck.bounds.spread import Spread
 from tpcheck.evidence import Absent, Values, WrongForm, WrongShape
+from tpcheck.tensors import blocks
 from tpcheck.tensors.digest import fingerprint
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
@@ -68,6 +69,28 @@ def test_a_small_error_everywhere_is_found_by_the_norm_alone() -> None:
     assert found is not None and values(found).wrong == 0
     assert values(found).norm_error == pytest.approx(2.0)
     assert (values(found).norm_bound or 9) < 2 < elementwise_limit(10**5, MANY)
+
+
+@pytest.mark.parametrize("wrong", ["", "scale", "last"])
+def test_a_few_rows_at_a_time_the_verdict_is_what_it_is_at_once(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = torch.randn((12, 4, 9), generator=torch.Generator().manual_seed(1), dtype=F64)
+    sigma = 1e-3 * torch.linspace(1, 3, full.numel(), dtype=F64).reshape(full.shape)
+    independent = float((full / sigma).square().sum().sqrt())
+    gain = Spread(sigma, MANY, MANY, gain=independent, runs=MANY, elements=full.numel())
+    got = full + 0.1 * sigma * torch.sign(full.roll(1))
+    got[0, 0, 0] += 5 * sigma[0, 0, 0]
+    got += 2e-3 * full if wrong == "scale" else 0.0
+    got[-1, -1, -1] += 0.1 if wrong == "last" else 0.0
+    about = {"name": "y", "kind": Kind.OUTPUT, "rank": 0}
+    for there in (got, got.float()):
+        at_once = compare(there, full, gain, **about)
+        with monkeypatch.context() as patched:
+            patched.setattr(blocks, "BLOCK", 20)
+            found = compare(there, full, gain, **about)
+        assert (found.mismatch is None) == (at_once.mismatch is None) == (not wrong)
+        assert found.usage == pytest.approx(at_once.usage, rel=1e-12)
 
 
 def test_the_worst_element_is_the_one_farthest_outside_its_own_bound() -> None:

@@ -12,6 +12,7 @@ from tpcheck.bounds import floor
 from tpcheck.bounds.compare import compare
 from tpcheck.bounds.limits import FALSE_ALARM
 from tpcheck.bounds.spread import Spread, pooled, spread
+from tpcheck.tensors import blocks
 from tpcheck.vocabulary import Kind
 
 F64 = torch.float64
@@ -159,3 +160,19 @@ def test_its_norm_is_that_of_as_many_errors_as_there_are_elements() -> None:
         about = {"name": "y", "kind": Kind.OUTPUT, "rank": 0}
         found = compare(actual, torch.zeros_like(actual), of, **about)
         assert (found.mismatch is not None) is wrong
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, F64])
+@pytest.mark.parametrize("shape", [(6, 8), (48,), (2, 3, 8), (3, 16)])
+def test_a_few_rows_at_a_time_it_is_what_it_is_at_once(
+    shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = VALUE.reshape(shape) * torch.linspace(1, 9, VALUE.numel(), dtype=F64).reshape(shape)
+    low, own = value.bfloat16(), (value * (1 + 2.0**-9)).bfloat16()
+    low.view(-1)[5] = value.view(-1)[5] = 3.0  # exact
+    at_once = least(value, low, dtype, own=own)
+    monkeypatch.setattr(blocks, "BLOCK", 9)
+    found = least(value, low, dtype, own=own)
+    assert torch.allclose(found.sigma, at_once.sigma, rtol=1e-14, atol=0)
+    assert found.gain == pytest.approx(at_once.gain, rel=1e-14)
+    assert found.sigma.shape == shape and found.elements == value.numel()

@@ -109,3 +109,19 @@ def test_a_scalar_loss_gets_a_cotangent() -> None:
 def test_cotangents_differ_in_every_element_so_a_permuted_slice_shows() -> None:
     seed = drawing.cotangent(Draw(CASE), "y", torch.zeros(6, 4))
     assert seed.shape == (6, 4) and seed.unique().numel() == 24
+
+
+def test_many_numbers_are_drawn_as_few_are_in_their_own_shape_and_by_name() -> None:
+    draw = Draw(CASE, "input", 0)
+    size = (2, drawing.MANY)
+    x, y = draw("x", *size), draw("y", *size)
+    assert x.shape == size and x.dtype == torch.float64 and torch.equal(draw("x", *size), x)
+    assert not torch.equal(x, y) and not torch.equal(Draw(CASE, "input", 1)("x", *size), x)
+    assert not torch.equal(x[0], x[1])
+    for own in (
+        x,
+        y,
+        draw("few", drawing.MANY - 1),
+    ):  # standard normal: 1 - erf(3 / √2) is beyond 3
+        assert abs(float(own.mean())) < 0.05 and abs(float(own.std()) - 1.0) < 0.02
+        assert 0.001 < float((own.abs() > 3.0).double().mean()) < 0.005

@@ -1,0 +1,46 @@
+"""The file of a case's tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tpcheck.bounds.spread import Spread
+from tpcheck.placement import Replicate
+from tpcheck.protocol.bundle import read_bundle, write_bundle
+from tpcheck.protocol.problem import Problem, Target
+from tpcheck.vocabulary import Kind
+
+
+def problem(value: Tensor, sigma: Tensor, **params: Tensor) -> Problem:
+    target = Target(Kind.OUTPUT, "y", Replicate(), torch.float32, value, Spread(sigma, 3, 4))
+    return replace(Problem(0, dict(params), [{"x": value}]), targets=[target])
+
+
+def test_tensors_of_one_memory_are_each_written_and_none_is_changed(tmp_path: Path) -> None:
+    whole = torch.arange(24.0, dtype=torch.float64).reshape(4, 6)
+    given = problem(whole[1:3], whole[2:], tied=whole, cut=whole[:, 2:4], turned=whole.t())
+    write_bundle([given], tmp_path / "case.safetensors")
+    read = read_bundle(tmp_path / "case.safetensors", 0, {("output", "y"): Replicate()}, "cpu")
+    assert all(torch.equal(read.params[n], t) for n, t in given.params.items())
+    assert read.params.keys() == given.params.keys()
+    (target,) = read.targets
+    assert torch.equal(target.value, whole[1:3]) and torch.equal(target.spread.sigma, whole[2:])
+    assert torch.equal(read.inputs[0]["x"], whole[1:3])
+    assert torch.equal(whole, torch.arange(24.0, dtype=torch.float64).reshape(4, 6))
+
+
+def test_what_has_memory_of_its_own_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, shared = torch.ones(3), torch.zeros(4)
+    copied: list[int] = []
+    clone = Tensor.clone
+    monkeypatch.setattr(Tensor, "clone", lambda t: copied.append(t.numel()) or clone(t))
+    given = Problem(0, {"alone": alone, "first": shared, "second": shared})
+    write_bundle([given], tmp_path / "case.safetensors")
+    assert copied == [4]
