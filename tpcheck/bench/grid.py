@@ -126,6 +126,7 @@ def measure(grid: Grid, finished: Callable[[Cell], object] = lambda _: None) -> 
 
 def _cell(runner: Runner, case: Case, most: int) -> Cell:
     small = mlp.of_size(case.tp, case.tp, case.dtype)
+    runner.renew()  # as `verify` has it for each check
     tpcheck(runner, [small])  # warm-up: candidate taught, groups made
     bare(runner.engine, [small])
     runner.run(small, then=case)

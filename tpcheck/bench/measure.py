@@ -118,6 +118,7 @@ def _import_torch() -> float:
 
 def _degree(engine: Engine, work: Sequence[Case], repeats: int) -> Degree:
     runner = Runner(mlp.check, engine)
+    runner.renew()  # as `verify` has it for each check
     grid.tpcheck(runner, work[:3])  # warm-up: candidate taught, groups made
     grid.bare(engine, work[:3])
     laps: Laps = []

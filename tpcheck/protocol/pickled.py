@@ -24,9 +24,9 @@ from tpcheck.tensors.ops import is_compiled, name_of
 
 Place = tuple[str, str]  # a module's name, and a variable in it
 
-#: Packages that a rank has anyway, or loads in no time; of tpcheck's, all but the adapters.
+#: Packages that a rank has anyway, or loads in no time; of tpcheck's, all but those.
 _THERE = sys.stdlib_module_names | {"torch", "tpcheck", "cloudpickle", "numpy"}
-_ADAPTERS = "tpcheck.adapters."
+_LOADED_LATE = ("tpcheck.adapters.", "tpcheck.bench.")
 #: Functions of a pickle whose first argument is the name of a module that they import.
 _IMPORTING = {
     ("cloudpickle.cloudpickle", "subimport"),
@@ -74,7 +74,7 @@ def modules_of(blob: bytes) -> tuple[str, ...]:
 
 
 def _takes_time(module: str) -> bool:
-    return module.partition(".")[0] not in _THERE or module.startswith(_ADAPTERS)
+    return module.partition(".")[0] not in _THERE or module.startswith(_LOADED_LATE)
 
 
 @dataclass(frozen=True)
