@@ -43,6 +43,10 @@ from tpcheck.vocabulary import Code, Counted, Kind
 #: most u = 2^-8 of itself, and terms that are rounded before the sum and their sum after it by 2u
 #: of the terms. A factor, a missing term or a term too many is of the size of the terms themselves.
 ROUNDINGS = 2 * UNIT_ROUNDOFF[torch.bfloat16]
+#: Beyond its bound by this factor an error is still one of rounding, though few terms are behind
+#: it. More, and small faults that one dtype alone shows are called so; less, and what is a hair
+#: outside has no name.
+NEAR = 2.0
 
 
 def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
@@ -158,12 +162,19 @@ def right_in_float64(facts: Facts) -> bool:
 
 
 def rounding_only(facts: Facts, first: list[Mismatch]) -> bool:
-    """Whether every error is as small as roundings make it: a share of `ROUNDINGS` of the terms.
+    """Whether every error is as small as roundings make it: `NEAR` its bound, or a share of
+    `ROUNDINGS` of the terms. σ is what roundings of relative size u move a value by, so that σ / u
+    is the size of the terms behind it, also where they cancel."""
+    small = (_excess(m) <= NEAR or _error(facts, m) <= ROUNDINGS * _terms(facts, m) for m in first)
+    return all(small)
 
-    σ is what roundings of relative size u move a value by, so that σ / u is the size of the terms
-    behind it, also where they cancel.
-    """
-    return all(_error(facts, m) <= ROUNDINGS * _terms(facts, m) for m in first)
+
+def _excess(mismatch: Mismatch) -> float:
+    """How many times its bound the error is: the worst element's, or that of all together."""
+    pairs = [(mismatch.error, mismatch.bound)]
+    if isinstance(own := mismatch.detail, Values):
+        pairs += [(own.norm_error, own.norm_bound), (own.gain_error, own.gain_bound)]
+    return max((error / (bound or 5e-324) for error, bound in pairs if error), default=math.inf)
 
 
 def _error(facts: Facts, mismatch: Mismatch) -> float:
@@ -185,7 +196,7 @@ def _terms(facts: Facts, mismatch: Mismatch) -> float:
 def precision_loss(facts: Facts, first: list[Mismatch]) -> Diagnosis:
     """Only precision is lost: right in float64, and off by no more than a coarser dtype rounds.
     Asked before any other cause: whatever else fits in fewer bits would fit there, too."""
-    worst = max((m.error or 0) / (m.bound or 1) for m in facts.result.mismatches)
+    worst = max(_excess(m) for m in values(facts.result) if m.error is not None)
     return Diagnosis(Code.PRECISION_LOSS, RoundingOnly(subject_of(first[0]), worst))
 
 
