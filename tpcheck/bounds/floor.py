@@ -29,11 +29,6 @@ KNOWN = 1 << 40
 #: there: of one run, and not of many.
 OF_FLOAT32 = UNIT_ROUNDOFF[torch.float64] / UNIT_ROUNDOFF[torch.float32]
 OF_FLOAT64 = OF_FLOAT32 * MARGIN[torch.float64] / 2
-#: By how much the variance of a run whose products are split may be larger than that of one whose
-#: are not: each product is rounded twice in place of once. More comes from what only that run met,
-#: as an element whose sign turned, and would hide faults beside it; less, and what is large is
-#: rarely within.
-SPLIT = 2.0
 #: By how much the variance of a projection may be larger than one run shows, row by row. Less, and
 #: tensors of few rows are suspected by chance; more hides scale errors beside rows that move whole.
 ALONG = 2.0
@@ -80,11 +75,22 @@ class Runs:
         low: products are split over the ranks, where it accumulates in more than it stores.
         own: they are not.
         right: what both would be if nothing rounded, float64.
+        degree: over how many ranks they are split.
     """
 
     low: Tensor
     own: Tensor
     right: Tensor
+    degree: int = 2
+
+    @property
+    def split(self) -> float:
+        """By how much the variance of `low` may be larger than that of `own`: a product of R parts
+        that are alike is rounded once there, and here its parts are, and each sum of 2 to R of
+        them, of k/R of its square (`bounds/sums`). More comes from what only that run met, as an
+        element whose sign turned, and would hide faults beside it; less, and what is large is
+        rarely within."""
+        return 1.0 + sum(range(2, self.degree + 1)) / self.degree
 
 
 def least(value: Tensor, runs: Runs, dtype: torch.dtype, *, chance: float, reduced: bool) -> Spread:
@@ -104,7 +110,7 @@ def least(value: Tensor, runs: Runs, dtype: torch.dtype, *, chance: float, reduc
     as_case = OF_FLOAT64 if wide else 1.0
     # of what storing each number rounds, in the dtype that the reference gives it
     u = UNIT_ROUNDOFF[dtype] * MARGIN[dtype] / 2 if wide else UNIT_ROUNDOFF.get(runs.low.dtype, 0.0)
-    sigma = _sigma(grid, off, own, as_case, u / math.sqrt(3))
+    sigma = _sigma(grid, off, own, runs.split, as_case, u / math.sqrt(3))
     found = Spread(sigma.reshape(value.shape), KNOWN, KNOWN, chance, least=True)
     if not reduced:
         return found
@@ -112,11 +118,14 @@ def least(value: Tensor, runs: Runs, dtype: torch.dtype, *, chance: float, reduc
     return replace(found, gain=gain, runs=KNOWN, elements=value.numel())
 
 
-def _sigma(value: Tensor, off: Tensor, own: Tensor, as_case: float, stored: float) -> Tensor:
+def _sigma(
+    value: Tensor, off: Tensor, own: Tensor, most: float, as_case: float, stored: float
+) -> Tensor:
     """σ of each element.
 
     Args:
         off, own: errors of the run whose products are split, and of the other.
+        most: by how much the variance of the former may be larger.
         as_case: what they are in the case's dtype, of what they are in the run's.
         stored: σ of what storing a number rounds, of the number.
     """
@@ -127,7 +136,7 @@ def _sigma(value: Tensor, off: Tensor, own: Tensor, as_case: float, stored: floa
     for found, number, error, other, of_split, of_plain in every:
         each = split.of(of_split, error.square())
         if own is not off:
-            each = torch.minimum(each, SPLIT * plain.of(of_plain, other.square()))
+            each = torch.minimum(each, most * plain.of(of_plain, other.square()))
         each = each.sqrt_().mul_(as_case)
         rounds = (error != 0) & (each > 0)  # what is only moved does not
         torch.where(rounds, each.maximum(number.abs().mul_(stored)), each, out=found)

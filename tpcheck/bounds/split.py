@@ -17,9 +17,9 @@ aten = torch.ops.aten
 
 
 class SplitProducts(Dispatch):
-    """Runs products of floating point as sums of partial products, each rounded to what it is
-    stored in, and so is the sum: the least that an all-reduce over `degree` ranks leaves, whose
-    sums of some of the parts may be rounded, too.
+    """Runs products of floating point as sums of partial products, one after the other, each
+    rounded to what it is stored in, and so is each sum: what an all-reduce over `degree` ranks
+    leaves that passes sums on.
 
     Args:
         degree: R, into how many parts the dim that is summed over is split, or its size.
@@ -49,12 +49,7 @@ class SplitProducts(Dispatch):
             return func(a, b)
         pairs = zip(a.tensor_split(parts, -1), b.tensor_split(parts, -2), strict=True)
         first, *others = (func(left, right) for left, right in pairs)
-        if not first.is_floating_point():
-            return sum(others, start=first)
-        total = first.to(torch.promote_types(first.dtype, torch.float32))
-        for product in others:
-            total += product
-        return total.to(first.dtype)
+        return sum(others, start=first)
 
 
 _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default})

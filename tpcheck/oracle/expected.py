@@ -200,7 +200,10 @@ class Study:
         assert self.low is not None, "else SCREEN is the least"
         right, dtype = self.exact[i], torch_dtype(self.passes.case)
         low, own, at = (run[i].values for run in (self.low.low, self.low.own, self.low.right))
-        runs = {key: floor.Runs(low[key], own[key], at[key].double()) for key in right.values}
+        degree = self.passes.case.tp
+        runs = {
+            key: floor.Runs(low[key], own[key], at[key].double(), degree) for key in right.values
+        }
         spreads = least_of(right.values, runs, dtype, FLOOR)
         if self.sizes:
             spreads = integers.spreads(spreads, self.sizes[i].values, dtype)

@@ -1,5 +1,5 @@
 """Large tensors a block of rows at a time: what one operation leaves is still in the core's cache
-when the next one reads it, which takes a fifth of the time."""
+when the next one reads it, which takes a third of the time."""
 
 from __future__ import annotations
 

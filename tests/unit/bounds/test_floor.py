@@ -11,6 +11,7 @@ from torch import Tensor
 from tpcheck.bounds import floor
 from tpcheck.bounds.compare import compare
 from tpcheck.bounds.limits import FALSE_ALARM
+from tpcheck.bounds.split import SplitProducts
 from tpcheck.bounds.spread import Spread, pooled, spread
 from tpcheck.tensors import blocks
 from tpcheck.vocabulary import Kind
@@ -98,7 +99,7 @@ def test_what_only_the_run_of_split_products_met_is_no_sigma() -> None:
     low[2, 3] += 1.0  # a sign that turned
     own = VALUE.float()
     found, plain = least(VALUE, low, own=own).sigma, least(VALUE, own).sigma
-    assert bool((found <= plain * math.sqrt(floor.SPLIT)).all())
+    assert bool((found <= plain * math.sqrt(floor.Runs(low, own, VALUE).split)).all())
     assert found[2, 3] < 1e-6 and least(VALUE, low).sigma[2, 3] > 0.1
 
 
@@ -176,3 +177,24 @@ def test_a_few_rows_at_a_time_it_is_what_it_is_at_once(
     assert torch.allclose(found.sigma, at_once.sigma, rtol=1e-14, atol=0)
     assert found.gain == pytest.approx(at_once.gain, rel=1e-14)
     assert found.sigma.shape == shape and found.elements == value.numel()
+
+
+@pytest.mark.parametrize("degree", [2, 4, 8])
+def test_sums_that_an_all_reduce_passes_on_are_within(degree: int) -> None:
+    draw = torch.Generator().manual_seed(degree)
+    a, b = (torch.randn(n, generator=draw).bfloat16() for n in ((64, 512), (512, 256)))
+    value, own = a.double() @ b.double(), a @ b
+    with SplitProducts(degree):
+        low = a @ b
+    spread = floor.least(
+        value,
+        floor.Runs(low, own, value, degree),
+        torch.bfloat16,
+        chance=FALSE_ALARM,
+        reduced=True,
+    )
+    parts = [p @ q for p, q in zip(a.chunk(degree, 1), b.chunk(degree), strict=True)]
+    passed_on = sum(parts[1:] + parts[:1])  # from another rank's on
+    for got, right in ((passed_on, True), (passed_on * (1 + 2.0**-6), False)):
+        found = compare(got, value, spread, name="y", kind=Kind.OUTPUT, rank=0)
+        assert (found.mismatch is None) == right, found
