@@ -81,7 +81,7 @@ class Runs:
     low: Tensor
     own: Tensor
     right: Tensor
-    degree: int = 2
+    degree: int
 
     @property
     def split(self) -> float:

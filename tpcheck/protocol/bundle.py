@@ -58,10 +58,10 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
     about |= {"masks": dumps(drawn), "tied": dumps(sorted(problems[0].tied))}
     overflow = problems[0].overflow  # of all dp coordinates
     about["overflow"] = dumps(None if overflow is None else astuple(overflow))
-    save_file(_apart(tensors), path, metadata=about)
+    save_file(apart(tensors), path, metadata=about)
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Each with memory of its own, as a file of safetensors wants them: copied only where one
     before has the same."""
     found: dict[str, Tensor] = {}

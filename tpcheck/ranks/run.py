@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from tpcheck.comms.callsite import written
 from tpcheck.comms.trace import Recorder
 from tpcheck.errors import InvalidArgument
-from tpcheck.protocol.bundle import read_bundle
+from tpcheck.protocol.bundle import apart, read_bundle
 from tpcheck.protocol.conventions import named_outputs, state_buffers
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
@@ -294,5 +294,4 @@ def _saved_elements(module: Any, recorder: Recorder) -> int:
 
 def _write(folder: str, rank: int, tensors: Mapping[str, Tensor]) -> None:
     if tensors:
-        unique = {k: t.contiguous().clone() for k, t in tensors.items()}
-        save_file(unique, file_of(Path(folder), rank))
+        save_file(apart(tensors), file_of(Path(folder), rank))

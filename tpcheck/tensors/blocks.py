@@ -36,11 +36,14 @@ def blocks(*grids: Tensor) -> Iterator[tuple[Tensor, ...]]:
 def farthest(one: Tensor, other: Tensor) -> float:
     """The largest difference of two tensors of one shape, which have elements; NaN where one is."""
     pairs = blocks(in_rows(one), in_rows(other))
-    each = [torch.stack(torch.aminmax(a - b)).abs().amax() for a, b in pairs]
-    return float(torch.stack(each).amax())
+    return float(torch.stack([_largest(a - b) for a, b in pairs]).amax())
 
 
 def largest(tensor: Tensor) -> float:
     """The largest size of a tensor's elements, of which there are some; NaN where one is."""
+    return float(_largest(tensor))
+
+
+def _largest(tensor: Tensor) -> Tensor:
     low, high = torch.aminmax(tensor)
-    return float(torch.maximum(-low, high))
+    return torch.maximum(-low, high)

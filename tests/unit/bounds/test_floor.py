@@ -28,7 +28,7 @@ def least(
     own: Tensor | None = None,
     reduced: bool = True,
 ) -> Spread:
-    runs = floor.Runs(low, low if own is None else own, value)
+    runs = floor.Runs(low, low if own is None else own, value, 2)
     return floor.least(value, runs, dtype, chance=FALSE_ALARM, reduced=reduced)
 
 
@@ -99,7 +99,7 @@ def test_what_only_the_run_of_split_products_met_is_no_sigma() -> None:
     low[2, 3] += 1.0  # a sign that turned
     own = VALUE.float()
     found, plain = least(VALUE, low, own=own).sigma, least(VALUE, own).sigma
-    assert bool((found <= plain * math.sqrt(floor.Runs(low, own, VALUE).split)).all())
+    assert bool((found <= plain * math.sqrt(floor.Runs(low, own, VALUE, 2).split)).all())
     assert found[2, 3] < 1e-6 and least(VALUE, low).sigma[2, 3] > 0.1
 
 
