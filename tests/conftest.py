@@ -56,6 +56,7 @@ HEAVY = (
     "torch._functorch.aot_autograd",
     "transformers.models.llama.modeling_llama",
     "triton",
+    "pytest",  # of candidates in a test's own module
     "fixtures.mutants",  # all four hundred are made when one is imported
 )
 

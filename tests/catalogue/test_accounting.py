@@ -60,6 +60,7 @@ def widen(parameter: torch.Tensor) -> None:
     parameter.grad = held[: parameter.numel()].view_as(parameter)
 
 
+@pytest.mark.sweep
 def test_the_twin_more_than_by_formula_is_seen(gloo: Engine) -> None:
     runner = Runner(check_of(False, Wider), gloo)
     result = runner.run(Case(DIMS, dtype="bfloat16", mesh={"tp": 2}))

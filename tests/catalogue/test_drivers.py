@@ -7,11 +7,8 @@ import pytest
 
 from tests.catalogue.torture import drivers
 
-#: One for each place; tests of `process/` have each way in which it is kept apart.
-TRIED = (
-    ("a variable set, and a module loaded", "on import", True),
-    ("a method of a class beside it", "in its reference", True),
-)
+#: Tests of `process/` have each way in which it is kept apart.
+TRIED = (("a method of a class beside it", "in its reference", True),)
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,12 @@ BY_KERNELS = {
     *("stride-ignored", "wrong-configuration"),
 }
 #: Another of the same spec and name is in each run.
-BESIDE = {"qk_norm_gradient_not_reduced": "kv_replica_gradients_not_summed"}
+BESIDE = {
+    "kv_head_is_rank_modulo_n_kv": "kv_tiled_instead_of_repeated",
+    "qk_norm_gradient_not_reduced": "kv_replica_gradients_not_summed",
+}
 NAMED = {*DULLEST, *(n for code, n in FIRST.items() if code not in COVERED | BY_KERNELS)}
+NAMED |= {*BESIDE.values()}
 NAMED -= {*LONG, *BESIDE}
 OTHERS = [mutant for mutant in HERE if mutant.name not in NAMED]
 #: The first of every other spec dies in each run, too: all take minutes together. Not of kernels,

@@ -162,6 +162,7 @@ def test_a_users_file_under_pytest_side_by_side(user: Path) -> None:
     assert "2 passed" in done.stdout
 
 
+@pytest.mark.sweep  # what pytest shows is also tested without the wheel
 def test_under_pytest_a_failure_is_one_section_without_a_traceback(user: Path) -> None:
     broken = MY_CHECKS.replace("dist.all_reduce(g, group=ctx.group)", "pass")
     (user / "work" / "broken_checks.py").write_text(broken.partition("def test_column_again")[0])

@@ -87,7 +87,7 @@ def _names(file: Path) -> set[str]:
 
 def _parsed(words: list[str]) -> Iterator[str]:
     """What the command line itself says of these words, up to the verb's own work."""
-    command: Any = typer.main.get_command(app)
+    command: Any = _line()
     context, name = None, "tpcheck"
     quiet = (contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()))
     with quiet[0], quiet[1]:
@@ -108,6 +108,13 @@ def _parsed(words: list[str]) -> Iterator[str]:
                 return
 
 
+@cache
+def _line() -> Any:
+    """The whole command line, as typer has it: a sixth of a second to make."""
+    return typer.main.get_command(app)
+
+
+@cache
 def verbs() -> dict[str, Any]:
     """The commands, by what stands behind `tpcheck`."""
     found: dict[str, Any] = {}
@@ -117,7 +124,7 @@ def verbs() -> dict[str, Any]:
             found[f"{path} {name}".strip()] = inner
             walk(inner, f"{path} {name}".strip())
 
-    walk(typer.main.get_command(app), "")
+    walk(_line(), "")
     return found
 
 

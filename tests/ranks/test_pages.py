@@ -14,7 +14,7 @@ from tests.documents.following import followed
 #: say is in each run, and that every command is one is `tests/unit/pages`' to see.
 LONG = {
     *("docs/cli.md", "docs/checks.md", "docs/specs.md", "docs/training.md", "docs/fuzz.md"),
-    *("docs/init.md", "docs/kernels.md"),
+    *("docs/init.md", "docs/kernels.md", "docs/plans.md", "README.md"),
 }
 
 

@@ -85,11 +85,7 @@ def edges(package: Path) -> Iterator[Edge]:
     """Every import of the tree: (module below the package, dotted name, line)."""
     for file in sorted(package.rglob("*.py")):
         module = ".".join(file.relative_to(package).with_suffix("").parts)
-        tree = ast.parse(file.read_text())
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-        functions = [n for n in ast.walk(tree) if isinstance(n, kinds)]
-        inner = {id(n) for function in functions for n in ast.walk(function)}
-        for node in ast.walk(tree):
+        for node, in_function in statements(ast.parse(file.read_text()).body):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -97,7 +93,16 @@ def edges(package: Path) -> Iterator[Edge]:
                 names = [f"{home}.{alias.name}" for alias in node.names]
             else:
                 continue
-            yield from ((module, name, node.lineno, id(node) in inner) for name in names)
+            yield from ((module, name, node.lineno, in_function) for name in names)
+
+
+def statements(body: list[ast.AST], in_function: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """Each, and those in it: no import is in an expression. Whether it is in a function."""
+    for node in body:
+        yield node, in_function
+        inner = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, part, []), inner)
 
 
 def unit(name: str) -> str:
@@ -126,7 +131,8 @@ def faults(package: Path, order: dict[str, str] = ORDER) -> list[str]:
              for f in package.rglob("*.py")} - {"__init__"}  # fmt: skip
     found += [f"{name} is not in the order" for name in sorted(units - set(order))]
     found += [f"{name} is in the order and not in the tree" for name in sorted(set(order) - units)]
-    for module, name, line, in_function in edges(package):
+    known = list(edges(package))
+    for module, name, line, in_function in known:
         at, home = f"{module}:{line}", unit(module)
         if home == "__init__" or home not in place:
             continue  # the lazy namespace of public names
@@ -145,13 +151,13 @@ def faults(package: Path, order: dict[str, str] = ORDER) -> list[str]:
             found.append(f"{at} imports {target}, which stands below it")
         elif order[home] != DRIVER and order[unit(target)] == DRIVER and not draws:
             found.append(f"{at} imports {target}, which is the driver's")
-    return found + circles(package)
+    return found + circles(package, known)
 
 
-def circles(package: Path) -> list[str]:
+def circles(package: Path, edges: list[Edge]) -> list[str]:
     """Modules that import each other, whatever the rooms."""
     graph: dict[str, set[str]] = {}
-    for module, name, _, _ in edges(package):
+    for module, name, _, _ in edges:
         target = inside(name, package)
         if target and module != "__init__" and target != module:
             graph.setdefault(module, set()).add(target)

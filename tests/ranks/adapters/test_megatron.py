@@ -59,7 +59,15 @@ def test_the_layer_passes_but_for_what_is_declared(
     assert result.only_known == (name in wrong)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+#: The two that take longest.
+SLOW = ("megatron_gated_weight_without_stride", "megatron_query_groups_reversed")
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(m, marks=pytest.mark.sweep if m.name in SLOW else ()) for m in MUTANTS],
+    ids=lambda m: m.name,
+)
 def test_the_mutant_is_killed_and_named(engine: Engine, mutant: Any) -> None:
     killed(mutant, engine)
 

@@ -217,10 +217,10 @@ def test_ranks_import_for_themselves(
         ("raise ValueError('deliberate')", InvalidArgument, "candidate: ValueError: deliberate"),
         ("raise SystemExit(3)", InvalidArgument, "candidate: SystemExit: 3"),
         ("os._exit(3)", EngineUnavailable, r"rank \d died \(importing the candidate\)"),
-        (
-            "import signal\nos.kill(os.getppid(), 9)\nsignal.pause()",
-            EngineUnavailable,
+        pytest.param(
+            *("import signal\nos.kill(os.getppid(), 9)\nsignal.pause()", EngineUnavailable),
             r"rank \d died",
+            marks=pytest.mark.sweep,
         ),
     ],
 )

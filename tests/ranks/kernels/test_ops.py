@@ -61,7 +61,7 @@ def test_a_right_op_passes(fn: Any, gloo: Engine) -> None:
     ("wrong", "test"),
     [
         (odd_ops.without_fake, OpTest.FAKE),
-        (odd_ops.fake_of_other_shape, OpTest.FAKE),
+        pytest.param(odd_ops.fake_of_other_shape, OpTest.FAKE, marks=pytest.mark.sweep),
         pytest.param(odd_ops.fake_of_other_dtype, OpTest.FAKE, marks=pytest.mark.sweep),
         pytest.param(odd_ops.fake_of_other_strides, OpTest.FAKE, marks=pytest.mark.sweep),
         (odd_ops.backward_reads_numbers, OpTest.AOT_DISPATCH),

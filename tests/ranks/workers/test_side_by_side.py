@@ -156,6 +156,7 @@ def test_each_check_has_its_share_of_the_time(gloo: Engine) -> None:
 
 
 @pytest.mark.usefixtures("clock")
+@pytest.mark.sweep  # as one after the other, which is in each run
 def test_when_the_time_is_up_failures_are_still_explained(gloo: Engine) -> None:
     options = replace(OPTIONS, examples=500, time_budget=1.25)
     found = verify_all([WRONG, RIGHT, ALSO], Session(gloo), options)

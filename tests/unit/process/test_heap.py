@@ -27,7 +27,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / written)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("kept", [True, pytest.param(False, marks=pytest.mark.sweep)])
 def test_pages_of_a_tensor_that_was_dropped_are_kept(kept: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WRITES.format(kept=kept)],
