@@ -133,14 +133,21 @@ class Local:
         want = self.expected[rank] if expected is None else expected
         if value.shape != want.shape:
             return False
-        slack = 2 * self.target.spread.elementwise_limit(want.numel())
         own = self.sigma[rank]
-        sigma = own if expected is None else largest(self.target.spread.sigma)
-        near = (value - want).abs() <= slack * sigma + 1e-13 * largest(want.abs())
+        slack = self._limit(want.numel()) * own if expected is None else self.slack(want.numel())
+        near = (value - want).abs() <= slack + 1e-13 * largest(want.abs())
         near |= (value == want) | (value.isnan() & want.isnan())
         if own.shape == want.shape:
             near |= ~own.isfinite()  # nothing is expected there
         return bool(near.all())
+
+    def slack(self, numel: int) -> float:
+        """How far any of so many elements may be off another value than the reference's."""
+        return self._limit(numel) * largest(self.target.spread.sigma)
+
+    def _limit(self, numel: int) -> float:
+        """In σ: doubled bounds."""
+        return 2 * self.target.spread.elementwise_limit(numel)
 
     def wrong(self) -> list[int]:
         """The ranks that do not hold what the reference expects of them."""

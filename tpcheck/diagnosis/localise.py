@@ -116,11 +116,8 @@ class Borders:
         before: Border | None = None
         for border in self.of(phase):
             if self.differs(border) and self._carries(border):
-                module, after = _maker(border), None
-                fed = before if before is not None and self._is_partial(before) else None
-                if fed is not None and fed.parent == module:
-                    after = fed.module
-                return Place(module, phase, border, after, fed)
+                partial = before is not None and self._is_partial(before)
+                return self._place(border, before if partial else None)
             before = border
         return None
 
@@ -147,15 +144,29 @@ class Borders:
             return Place(_maker(order[start]), Phase.BACKWARD, order[start])
         if place is not None and start < len(order) and self._is_partial(order[start]):
             # what comes in is a sum that nobody takes, since what goes on from here is wrong
-            made = self._start_of_sum(order, start)
-            return Place(_maker(made), Phase.BACKWARD, made)
+            return self._start_of_sum(order, start)
         return Place(earliest, Phase.BACKWARD)
 
-    def _start_of_sum(self, order: list[Border], index: int) -> Border:
-        """Where the gradient that is a sum to be taken at `index` has become one."""
+    def _start_of_sum(self, order: list[Border], index: int) -> Place:
+        """Where the gradient that is a sum to be taken at `index` has become one. Terms that are
+        the same on all ranks, just after some that differ, are not those: they were added up, and
+        the sum was divided."""
         while index and self._is_partial(order[index - 1]):
+            if self._is_one(order[index]) and not self._is_one(order[index - 1]):
+                return self._place(order[index], order[index - 1])
             index -= 1
-        return order[index]
+        return Place(_maker(order[index]), Phase.BACKWARD, order[index])
+
+    def _is_one(self, border: Border) -> bool:
+        """Whether all ranks hold the same, to the bit."""
+        first, *others = self.locals(border).values()
+        return all(torch.equal(first, other) for other in others)
+
+    def _place(self, border: Border, fed: Border | None) -> Place:
+        """Where it goes wrong between two boundaries, the first of which has terms of a sum."""
+        module = _maker(border)
+        after = fed.module if fed is not None and fed.parent == module else None
+        return Place(module, border.phase, border, after, fed)
 
     def _is_left(self, border: Border) -> bool:
         """Whether the ranks hold terms of a sum here, and in no other layer: nobody took it."""
@@ -173,8 +184,7 @@ class Borders:
         order = self.of(Phase.BACKWARD)
         if not order or not self._is_partial(order[-1]):
             return None
-        made = self._start_of_sum(order, len(order) - 1)
-        return Place(_maker(made), Phase.BACKWARD, made)
+        return self._start_of_sum(order, len(order) - 1)
 
     def _carries(self, border: Border) -> bool:
         """Whether the nearest module around this boundary that can be compared is wrong, too: a
@@ -190,10 +200,14 @@ class Borders:
 
     def telling(self, place: Place) -> list[Local]:
         """What hypotheses are tested on where a phase goes wrong: the terms of a sum just before,
-        too, unless that was taken. Terms are always such that their sum is right."""
+        too, unless that was taken, or can't have brought what is wrong. Terms are always such that
+        their sum is right."""
         found = [self.local(b) for b in (place.border, place.fed) if b is not None]
         known = [local for local in found if local is not None]
-        return known[:1] if len(known) > 1 and _is_one_result(known[0]) else known
+        if len(known) < 2:
+            return known
+        new = not all(bool(t.isfinite().all()) for t in known[0].actual.values())
+        return known[:1] if new or _is_one_result(known[0]) else known
 
     def local(self, border: Border) -> Local | None:
         """The tensor at a boundary as the hypotheses take it, laid out as its shapes say."""

@@ -21,6 +21,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.ranks import loaded
 from tpcheck.ranks.reading import counted
+from tpcheck.ranks.views import kept_by
 from tpcheck.tensors.live import (
     is_dtensor,
     live_entry,
@@ -204,9 +205,9 @@ class Loader:
     def _check_storage(self, name: str, tensor: Tensor) -> None:
         """A shard that is a view keeps the whole tensor in memory."""
         full, here = self.problem.params[name], local(tensor)
-        held = here.untyped_storage().nbytes()
-        if held >= bytes_of(full) > bytes_of(here) and not is_mapped(here):
-            self._misheld(name, Fault.STORAGE, storage=held, expected=bytes_of(here))
+        kept = 0 if is_mapped(here) else kept_by(here, map(local, self.held.values()))
+        if kept >= full.numel() * here.element_size() > here.nbytes:
+            self._misheld(name, Fault.STORAGE, storage=kept, expected=here.nbytes)
 
     def _entry_of(self, name: str, tensor: Tensor, full: Tensor) -> Entry:
         """The placement that the candidate's tensor declares, else the layout's."""
@@ -277,10 +278,6 @@ def only(entry: Entry) -> dict[str, Only]:
 
 def effective(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {axis: own for axis, own in entry.items() if not isinstance(own, (Replicate, Only))}
-
-
-def bytes_of(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def elsewhere(entry: Entry, case: Case, rank: int) -> Elsewhere:

@@ -10,7 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fixtures.parallel.collectives import copy_to_tp, reduce_from_tp
+from fixtures.parallel.collectives import (
+    all_reduce,
+    conjugate,
+    copy_to_tp,
+    identity,
+    reduce_from_tp,
+)
 from tests.ranks.diagnosis.test_examine import examined
 from tpcheck import Case, Check, Layout, Shard, Spec
 from tpcheck.engines.engine import Engine
@@ -69,3 +75,62 @@ def test_a_sum_that_was_taken_is_not_missing(gloo: Engine, wrong: Sum) -> None:
 
 def test_one_that_was_not_is(gloo: Engine) -> None:
     assert code(gloo, lambda terms, group: terms) == "missing-all-reduce"
+
+
+class Normed(nn.Module):
+    """A norm before a linear layer, to which a plain function passes gradients back."""
+
+    def __init__(self, inner: int, group: Any = None, total: Sum | None = None) -> None:
+        super().__init__()
+        self.group, self.total = group, total
+        self.norm = nn.LayerNorm(HIDDEN)
+        self.up = nn.Linear(HIDDEN, inner, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(self.copied(self.norm(x)))
+
+    def copied(self, h: Tensor) -> Tensor:
+        if (total := self.total) is None:
+            return h
+        return conjugate(h, forward=identity, backward=lambda g: total(g, self.group))
+
+
+def code_of_backward(engine: Engine, total: Sum) -> str:
+    spec = Spec(
+        name="normed",
+        cases=[CASE],
+        reference=lambda case: Normed(INNER),
+        inputs=lambda case, draw: {"x": draw("x", case["tokens"], HIDDEN)},
+        layout=lambda case: Layout(params={"up.weight": Shard(0)}, outputs={"output": Shard(-1)}),
+    )
+
+    def build(case: Case, mesh: Any) -> nn.Module:
+        return Normed(INNER // case.tp, mesh["tp"].get_group(), total)
+
+    return examined(Check(spec, build), CASE, engine).diagnosis.code
+
+
+def averaged(terms: Tensor, group: Any) -> Tensor:
+    return all_reduce(terms, group=group) / group.size()
+
+
+def spoiled(terms: Tensor, group: Any) -> Tensor:
+    total = all_reduce(terms, group=group)
+    return torch.where(total == total.max(), torch.inf, total) if group.size() > 1 else total
+
+
+@pytest.mark.parametrize(
+    ("total", "named"),
+    [
+        (averaged, "averaged-not-summed"),
+        (lambda terms, group: 2 * all_reduce(terms, group=group), "unclassified"),
+        (spoiled, "unwritten-memory"),
+        (lambda terms, group: terms, "missing-all-reduce"),
+    ],
+    ids=["averaged", "doubled", "spoiled", "left"],
+)
+def test_terms_of_a_gradient_are_those_of_a_sum_that_nobody_took_or_not(
+    gloo: Engine, total: Sum, named: str
+) -> None:
+    """Equal on all ranks, and together the reference: it was taken, and divided."""
+    assert code_of_backward(gloo, total) == named

@@ -76,6 +76,39 @@ def test_a_weight_that_is_whole_is_why_its_forward_raises_and_the_twin(gloo: Eng
         assert all(m.scene.misheld is None for m in result.mismatches)
 
 
+class Flat(candidates.Row):
+    """Its parameters are views of one buffer, which has nothing else."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        size, whole = self.weight.numel(), self.columns * len(self.weight)
+        buffer = torch.zeros(whole + len(self.bias), dtype=torch.float64)  # kept as it is
+        self.bias = nn.Parameter(buffer[whole:])
+        self.weight = nn.Parameter(buffer[whole - size : whole].view_as(self.weight))
+
+    @property
+    def columns(self) -> int:
+        return self.weight.shape[1]
+
+
+class WholeInFlat(Flat):
+    """The weight of all ranks is in the buffer."""
+
+    @property
+    def columns(self) -> int:
+        return 2 * self.weight.shape[1]
+
+
+def test_views_of_one_buffer_keep_what_is_theirs(gloo: Engine) -> None:
+    case = Case(candidates.linear_dims(32, 32, bias=True), mesh={"tp": 2})
+    for build, code in ((Flat, None), (WholeInFlat, "parameter-not-sharded")):
+        runner = Runner(candidates.check(build), gloo)
+        result = runner.run(case)
+        assert {m.kind for m in result.mismatches} == ({Kind.SHARDING} if code else set())
+        if code:
+            assert examine_failure(runner, result).diagnosis.code == code
+
+
 # ---- buffers that no checkpoint holds
 
 

@@ -201,11 +201,7 @@ def test_groups_that_were_destroyed_are_there_again(gloo: Engine) -> None:
     others_are_as_they_are(gloo)
 
 
-@pytest.mark.parametrize(
-    "what",
-    # in each run every other one: what is put back is the same, of one process
-    [pytest.param(w, marks=pytest.mark.sweep if at % 2 else ()) for at, w in enumerate(LEAVERS)],
-)
+@pytest.mark.parametrize("what", LEAVERS)
 def test_what_is_left_behind_where_ranks_are_threads(threads: Engine, what: str) -> None:
     name, leave = LEAVERS[what]
     first = run(leaver(leave), threads)

@@ -11,7 +11,7 @@ from torch import Tensor
 from tpcheck import Case
 from tpcheck.bounds.spread import Spread
 from tpcheck.diagnosis.facts import Facts, Local, largest
-from tpcheck.diagnosis.hypotheses import reruns, tensor
+from tpcheck.diagnosis.hypotheses import rounding, tensor
 from tpcheck.placement import Shard, take
 from tpcheck.protocol.problem import Target
 from tpcheck.verdict import Mismatch
@@ -66,8 +66,8 @@ def test_a_rank_that_holds_nothing_is_off_by_nothing(monkeypatch: pytest.MonkeyP
     held = [FULL[:2], FULL[:0]]
     of = local(FULL, held)
     of.expected[1] = FULL[:0]
-    monkeypatch.setattr(reruns, "gather", lambda facts, mismatch: of)
+    monkeypatch.setattr(rounding, "gather", lambda facts, mismatch: of)
     facts, mismatch = cast(Facts, None), Mismatch("y", Kind.OUTPUT, 0)
-    assert reruns._error(facts, mismatch) == 0.0
+    assert rounding._error(facts, mismatch) == 0.0
     of.actual[0] = torch.full_like(FULL[:2], torch.nan)
-    assert reruns._error(facts, mismatch) == torch.inf
+    assert rounding._error(facts, mismatch) == torch.inf

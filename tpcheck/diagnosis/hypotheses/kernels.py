@@ -14,7 +14,7 @@ from tpcheck.causes.reruns import (
 )
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.facts import Facts, subject_of, values
-from tpcheck.diagnosis.hypotheses import reruns
+from tpcheck.diagnosis.hypotheses import reruns, rounding
 from tpcheck.evidence import Unkept, Values, Wrapped
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.verdict import Diagnosis, Mismatch, Verdict
@@ -34,7 +34,7 @@ def of_kernels(facts: Facts) -> Diagnosis | None:
         return None
     if (found := _configuration(facts, subject)) is not None or Kind.DISCIPLINE in kinds:
         return found
-    if reruns.right_in_float64(facts) and reruns.rounding_only(facts, values(facts.result)):
+    if reruns.right_in_float64(facts) and rounding.only(facts, values(facts.result)):
         return None  # a little more, or less, of what is lost says nothing of strides
     if not any(map(_is_clear, values(facts.result))) and Kind.MEMORY not in kinds:
         return None  # other numbers, or another order of them, may be within bounds by chance

@@ -16,6 +16,7 @@ from tpcheck.diagnosis.hypotheses import (
     norms,
     reruns,
     resumed,
+    rounding,
     rows,
     scales,
     several,
@@ -153,8 +154,8 @@ def by_values(facts: Facts) -> Diagnosis | None:
     exact = reruns.right_in_float64(facts)
     if exact and (kept := _first(steps.not_given_back(facts, m) for m in first)) is not None:
         return kept
-    if exact and reruns.rounding_only(facts, first):
-        return reruns.precision_loss(facts, first)
+    if exact and rounding.only(facts, first):
+        return rounding.precision_loss(facts, first)
     named = _named(facts, first) or _differ_after_the_step(first, wrong)
     if (refuted := reruns.not_between_ranks(facts, first, named)) is not None:
         named = _differ_after_the_step(first, wrong) or refuted

@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
 from tpcheck.case import MODES, Case
 from tpcheck.causes import (
     Coincidence,
@@ -26,10 +25,9 @@ from tpcheck.causes.reruns import (
     NothingKnownInDtype,
     RightWithEqualHeads,
     RightWithoutData,
-    RoundingOnly,
     WrongOnOneRank,
 )
-from tpcheck.diagnosis.facts import Dumps, Facts, Local, gather, largest, subject_of, values
+from tpcheck.diagnosis.facts import Dumps, Facts, Local, subject_of, values
 from tpcheck.diagnosis.hypotheses import evident
 from tpcheck.evidence import Values
 from tpcheck.oracle.pose import pose
@@ -38,15 +36,6 @@ from tpcheck.tensors.draw import Draw, state
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch, Verdict
 from tpcheck.vocabulary import Code, Counted, Kind
-
-#: A value that passes through bfloat16, the coarsest dtype in which sums are sent, is off by at
-#: most u = 2^-8 of itself, and terms that are rounded before the sum and their sum after it by 2u
-#: of the terms. A factor, a missing term or a term too many is of the size of the terms themselves.
-ROUNDINGS = 2 * UNIT_ROUNDOFF[torch.bfloat16]
-#: Beyond its bound by this factor an error is still one of rounding, though few terms are behind
-#: it. More, and small faults that one dtype alone shows are called so; less, and what is a hair
-#: outside has no name.
-NEAR = 2.0
 
 
 def only_with_dp(facts: Facts, local: Local) -> Diagnosis | None:
@@ -159,45 +148,6 @@ def right_in_float64(facts: Facts) -> bool:
         return False
     exact = facts.rerun(replace(facts.case, dtype="float64"))
     return exact is not None and not exact.mismatches
-
-
-def rounding_only(facts: Facts, first: list[Mismatch]) -> bool:
-    """Whether every error is as small as roundings make it: `NEAR` its bound, or a share of
-    `ROUNDINGS` of the terms. σ is what roundings of relative size u move a value by, so that σ / u
-    is the size of the terms behind it, also where they cancel."""
-    small = (_excess(m) <= NEAR or _error(facts, m) <= ROUNDINGS * _terms(facts, m) for m in first)
-    return all(small)
-
-
-def _excess(mismatch: Mismatch) -> float:
-    """How many times its bound the error is: the worst element's, or that of all together."""
-    pairs = [(mismatch.error, mismatch.bound)]
-    if isinstance(own := mismatch.detail, Values):
-        pairs += [(own.norm_error, own.norm_bound), (own.gain_error, own.gain_bound)]
-    return max((error / (bound or 5e-324) for error, bound in pairs if error), default=math.inf)
-
-
-def _error(facts: Facts, mismatch: Mismatch) -> float:
-    local = gather(facts, mismatch)
-    if local is None:  # slices that can't be laid side by side: the element that was reported
-        return math.inf if mismatch.error is None else mismatch.error
-    off = [(local.actual[r] - local.expected[r]).abs().nan_to_num(math.inf) for r in local.ranks]
-    return max((float(t.max()) for t in off if t.numel()), default=0.0)
-
-
-def _terms(facts: Facts, mismatch: Mismatch) -> float:
-    target = facts.target(mismatch)
-    if target is None:
-        return 0.0
-    u = UNIT_ROUNDOFF[getattr(torch, facts.case.dtype)]
-    return max(largest(target.spread.sigma) / u, largest(target.value.abs()))
-
-
-def precision_loss(facts: Facts, first: list[Mismatch]) -> Diagnosis:
-    """Only precision is lost: right in float64, and off by no more than a coarser dtype rounds.
-    Asked before any other cause: whatever else fits in fewer bits would fit there, too."""
-    worst = max(_excess(m) for m in values(facts.result) if m.error is not None)
-    return Diagnosis(Code.PRECISION_LOSS, RoundingOnly(subject_of(first[0]), worst))
 
 
 def in_this_dtype(facts: Facts, first: list[Mismatch], named: Diagnosis | None) -> Diagnosis:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -23,6 +22,8 @@ from tpcheck.vocabulary import Code, Kind
 
 #: Terms of a sum of which every choice is compared, 2 ** 10: one more doubles the time.
 MOST_TERMS = 10
+#: Elements of a tensor by which most choices are ruled out before all of it is compared.
+FEW = 64
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,33 @@ def _own_positions(facts: Facts, dim: int, size: int) -> Mapping[int, tuple[int,
 
 def _subset(local: Local, rank: int, terms: list[Tensor]) -> tuple[int, ...] | None:
     """The one choice of terms whose sum the rank holds; None where there is none, or several."""
-    parts = [local.part_of(term, rank) for term in terms]
+    parts = torch.stack([local.part_of(term, rank) for term in terms])
+    if parts.shape[1:] != local.actual[rank].shape:
+        return None
     hits = []
-    for choice in product((0, 1), repeat=len(parts)):
-        if 0 < sum(choice) < len(parts):
-            total = sum(p for p, kept in zip(parts, choice, strict=True) if kept)
-            if isinstance(total, Tensor) and local.fits(local.actual[rank], rank, expected=total):
-                hits.append(choice)
+    for choice in _possible(local, rank, parts.flatten(1)):
+        total = parts[choice.bool()].sum(0)
+        if local.fits(local.actual[rank], rank, expected=total):
+            hits.append(tuple(choice.int().tolist()))
     return hits[0] if len(hits) == 1 else None
+
+
+def _possible(local: Local, rank: int, parts: Tensor) -> Tensor:
+    """The choices of some of the terms [n, numel] whose sums may be what the rank holds: a few
+    elements, the most wrong one and each term's largest among them, have the rest ruled out."""
+    n, size = parts.shape
+    choices = torch.cartesian_prod(*[torch.arange(2.0, dtype=parts.dtype)] * n).reshape(-1, n)
+    choices = choices[(choices.sum(1) > 0) & (choices.sum(1) < n)]
+    if not size:
+        return choices
+    actual = local.actual[rank].flatten()
+    off = (actual - local.expected[rank].flatten()).abs().nan_to_num(torch.inf)
+    largest_of = parts.abs().nan_to_num(0.0)
+    even = torch.linspace(0, size - 1, FEW).long()
+    at = torch.cat([even, largest_of.argmax(1), off.argmax(0, keepdim=True)]).unique()
+    at = at[actual[at].isfinite() & parts[:, at].isfinite().all(0)]
+    own = local.sigma[rank]
+    if own.numel() == size:
+        at = at[own.flatten()[at].isfinite()]
+    apart = (choices @ parts[:, at] - actual[at]).abs()
+    return choices[(apart <= local.slack(size) + 1e-12 * largest_of.sum(0).max()).all(1)]

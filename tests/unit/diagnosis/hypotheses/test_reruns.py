@@ -11,6 +11,7 @@ import torch
 
 from tests.unit.diagnosis.edits import (
     CASE,
+    DIMS,
     DW,
     OUT,
     ROW,
@@ -24,6 +25,7 @@ from tests.unit.diagnosis.edits import (
     times,
 )
 from tpcheck import specs
+from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
 from tpcheck.case import Case
 from tpcheck.causes import OnlyInDtype, OnlyInMode
 from tpcheck.causes.evident import NaNOfArithmetic
@@ -31,6 +33,7 @@ from tpcheck.causes.reruns import NothingKnownInDtype
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis import diagnose
 from tpcheck.diagnosis.facts import Facts
+from tpcheck.evidence import Values
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.spec import Spec
 from tpcheck.verdict import CaseResult
@@ -68,6 +71,21 @@ def test_a_small_error_that_float64_lacks_is_a_loss_of_precision() -> None:
     assert examine(times(OUT, 4), case=LOW).code == "summed-twice"
     small = examine(times(OUT, 1 + 2**-8), case=LOW, right=lambda c: c.dtype == "float64")
     assert small.code == "precision-loss"
+
+
+def test_one_factor_in_all_elements_is_no_loss_of_precision() -> None:
+    """Of which no element is outside of its bound: all together are."""
+    case = replace(CASE, dtype="bfloat16", dims=DIMS | {"batch": 16, "seq": 32, "out_features": 32})
+    posed = pose(ROW, case)
+    ranks = expected(posed)
+    times(OUT, 1 + 2**-7)(ranks, posed)
+    first, *_ = judged(posed, ranks).mismatches
+    own = first.detail
+    assert first.error is not None and first.bound is not None and isinstance(own, Values)
+    assert first.error <= first.bound and own.gain_error is not None
+    assert own.gain_error > UNIT_ROUNDOFF[torch.bfloat16]
+    named = examine(times(OUT, 1 + 2**-7), case=case, right=lambda c: c.dtype == "float64")
+    assert isinstance(named.cause, OnlyInDtype | NothingKnownInDtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

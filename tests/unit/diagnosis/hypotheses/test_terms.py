@@ -6,9 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.unit.diagnosis.edits import CASE, DIMS, DW, OUT, ROW, Edit, Ranks, examine
 from tpcheck import specs
 from tpcheck.causes.terms import SomeTermsOnly
+from tpcheck.diagnosis.facts import Local
+from tpcheck.diagnosis.hypotheses.terms import MOST_TERMS
 from tpcheck.oracle.pose import Posed
 from tpcheck.verdict import Diagnosis
 
@@ -69,3 +73,21 @@ def test_one_rank_s_term_in_the_place_of_the_sum_is_a_missing_all_reduce() -> No
 
     named = examine(edit, spec=ROW, case=replace(CASE, dims=DIMS | {"bias": False}))
     assert (named.code, kept(named)[0][3]) == ("missing-all-reduce", (2, 3))
+
+
+def test_of_a_thousand_choices_few_are_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One element of a rank's part is wrong: no choice of ten tokens gives that."""
+    compared = []
+    fits = Local.fits
+
+    def counting(self: Local, *args: Any, **named: Any) -> bool:
+        compared.append(args)
+        return fits(self, *args, **named)
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        ranks[3][DW][-1, -1] *= 2
+
+    case = replace(CASE, dims=DIMS | {"batch": 1, "seq": MOST_TERMS})
+    monkeypatch.setattr(Local, "fits", counting)
+    assert examine(edit, case=case).code == "unclassified"
+    assert len(compared) < 2**MOST_TERMS / 4
