@@ -25,6 +25,7 @@ def test_the_newest_minor_releases_are_taken_by_number_and_not_by_text() -> None
     assert adapters.last_minors(listed, 9)[-1] == "4.57.6"
 
 
+@pytest.mark.sweep  # loads every adapter, a quarter of a minute
 def test_every_check_of_the_matrix_is_there() -> None:
     """Those of transformers are named by what the installed release has."""
     targets = [t for made in adapters.environments(["5.24.0"]) for t in made.checks]

@@ -156,6 +156,7 @@ def test_a_saved_case_of_a_known_finding_is_kept_and_is_no_failure(
     assert {s.id for s in saved} <= {s.id for s in corpus.of("RaisesWhereOdd", None)}
 
 
+@pytest.mark.sweep  # of what is not known it is in each run
 def test_real_ranks_confirm_a_finding_that_threads_see(gloo: Engine, threads: Engine) -> None:
     known = check(ForgetsWhereOdd, replace(FINDING, code="missing-all-reduce"))
     result = Search(known, threads, OPTIONS, gloo).run()

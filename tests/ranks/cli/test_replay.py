@@ -60,6 +60,7 @@ narrow_refused = Check(
 """
 
 
+@pytest.mark.sweep  # of verify it is in each run
 def test_a_saved_case_that_its_spec_excludes_by_now_runs_and_a_note_says_so(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,6 +184,7 @@ def test_two_checks_of_one_name_are_told_apart(
     assert [case.get("classname") for case in cases] == names
 
 
+@pytest.mark.sweep  # one that can not be written is in each run
 def test_a_stdout_that_can_not_encode_loses_nothing(folder: Path) -> None:
     source = CHECKS.replace("return partial", "raise ValueError('\\u00dc \\x1b[31m [/x] \\udcff')")
     (folder / "checks.py").write_text(source)

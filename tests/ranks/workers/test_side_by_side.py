@@ -88,6 +88,7 @@ def test_they_say_what_one_after_the_other_does(tmp_path: Path) -> None:
     assert kept[0] == kept[1] and len(kept[0]) == 2
 
 
+@pytest.mark.sweep  # as one after the other, which is in each run
 def test_under_a_budget_what_passes_is_told_first() -> None:
     order: list[CheckResult] = []
     checks = [WRONG, RIGHT, ALSO]
