@@ -14,10 +14,11 @@ keep a correct module from being blamed:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.facts import Dumps, Local, kind_of, values
@@ -117,7 +118,7 @@ class Borders:
         for border in self.of(phase):
             if self.differs(border) and self._carries(border):
                 partial = before is not None and self._is_partial(before)
-                return self._place(border, before if partial else None)
+                return _place(border, before if partial else None)
             before = border
         return None
 
@@ -141,7 +142,7 @@ class Borders:
         if place is not None and start >= end:
             return place
         if start < len(order) and self._is_left(order[start]):
-            return Place(_maker(order[start]), Phase.BACKWARD, order[start])
+            return _place(order[start])
         if place is not None and start < len(order) and self._is_partial(order[start]):
             # what comes in is a sum that nobody takes, since what goes on from here is wrong
             return self._start_of_sum(order, start)
@@ -152,21 +153,11 @@ class Borders:
         the same on all ranks, just after some that differ, are not those: they were added up, and
         the sum was divided."""
         while index and self._is_partial(order[index - 1]):
-            if self._is_one(order[index]) and not self._is_one(order[index - 1]):
-                return self._place(order[index], order[index - 1])
+            here, before = (self.locals(b).values() for b in (order[index], order[index - 1]))
+            if _are_one(here) and not _are_one(before):
+                return _place(order[index], order[index - 1])
             index -= 1
-        return Place(_maker(order[index]), Phase.BACKWARD, order[index])
-
-    def _is_one(self, border: Border) -> bool:
-        """Whether all ranks hold the same, to the bit."""
-        first, *others = self.locals(border).values()
-        return all(torch.equal(first, other) for other in others)
-
-    def _place(self, border: Border, fed: Border | None) -> Place:
-        """Where it goes wrong between two boundaries, the first of which has terms of a sum."""
-        module = _maker(border)
-        after = fed.module if fed is not None and fed.parent == module else None
-        return Place(module, border.phase, border, after, fed)
+        return _place(order[index])
 
     def _is_left(self, border: Border) -> bool:
         """Whether the ranks hold terms of a sum here, and in no other layer: nobody took it."""
@@ -229,13 +220,25 @@ class Borders:
 
 def _is_one_result(local: Local) -> bool:
     """Whether the ranks hold the same, and some of it is right: it was made of the whole sum."""
-    first, rank = local.actual[local.ranks[0]], local.ranks[0]
-    others = (local.actual[r].nan_to_num() for r in local.ranks)
-    if not all(torch.equal(first.nan_to_num(), other) for other in others):
+    if not _are_one(local.actual.values()):
         return False
+    first, rank = local.actual[local.ranks[0]], local.ranks[0]
     due, limit = local.expected[rank], local.target.spread.elementwise_limit(first.numel())
     right = (first - due).abs() <= limit * local.sigma[rank]
     return bool((right & (due != 0)).any())
+
+
+def _are_one(held: Iterable[Tensor]) -> bool:
+    """Whether ranks hold the same, NaN where another has that."""
+    first, *others = (tensor.nan_to_num() for tensor in held)
+    return all(torch.equal(first, other) for other in others)
+
+
+def _place(border: Border, fed: Border | None = None) -> Place:
+    """Where it goes wrong at a boundary; `fed`: the one before, if that has terms of a sum."""
+    module = _maker(border)
+    after = fed.module if fed is not None and fed.parent == module else None
+    return Place(module, border.phase, border, after, fed)
 
 
 def _key(border: Border) -> Key:

@@ -20,6 +20,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.protocol.scaling import SCALE
+from tpcheck.ranks.views import has_storage, plain, storage_of
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import InPass, Pass, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
@@ -78,7 +79,7 @@ class Holding:
         if not isinstance(module, nn.Module):
             return
         own = tensors_of(module)
-        held = {storage_of(tensor) for tensor in _plain(own).values()}
+        held = {storage_of(tensor) for tensor in plain(own).values()}
         for where, tensor in _attributes(module):
             if storage_of(tensor) in held or not tensor.is_floating_point():
                 continue
@@ -99,10 +100,10 @@ class Holding:
         self, what: str, tensors: Mapping[str, Tensor], elements: Mapping[str, int | None]
     ) -> None:
         """With how many elements of each are due; None where nothing says, as of its own."""
-        plain = _plain(tensors)
-        held = {storage_of(t): t.untyped_storage().nbytes() for t in plain.values()}
+        own = plain(tensors)
+        held = {storage_of(t): t.untyped_storage().nbytes() for t in own.values()}
         due: dict[object, int] = {}
-        for name, tensor in plain.items():
+        for name, tensor in own.items():
             one = (tensor.data_ptr(), tensor.shape) if tensor.numel() else name  # a tied one once
             count = elements[name]
             due[one] = tensor.nbytes if count is None else count * tensor.element_size()
@@ -137,7 +138,7 @@ class Holding:
     def _judge(self, kind: Kind, tensors: Mapping[str, Tensor], step: int, what: str) -> None:
         """Tensors that are views into the whole one, by its size and its numbers: a storage as
         large may well be a bucket, padding, or the gradient of a fused product."""
-        for name, here in _plain(tensors).items():
+        for name, here in plain(tensors).items():
             of = name if name in self.full else parameter_of(name, self.full)
             if of is None or not self._sharded(of) or not here.numel():
                 continue
@@ -163,22 +164,6 @@ class Holding:
         self.report.mismatches.append(mismatch)
 
 
-def storage_of(tensor: Tensor) -> int:
-    """By which tensors of one storage are known."""
-    return tensor.untyped_storage().data_ptr()
-
-
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those that have a storage of their own to look at, of DTensors this rank's part."""
-    own = {name: local(tensor) for name, tensor in tensors.items()}
-    return {name: tensor for name, tensor in own.items() if _has_storage(tensor)}
-
-
-def _has_storage(tensor: Tensor) -> bool:
-    strided = tensor.layout is torch.strided and not tensor.is_meta
-    return strided and type(tensor) in (Tensor, nn.Parameter)
-
-
 def _rest_is(flat: Tensor, here: Tensor, due: Tensor, degree: int) -> bool:
     """Whether a storage holds, beside this rank's part, the other ranks' of the whole tensor: as
     that lies in memory, or part after part along one of its dims."""
@@ -202,7 +187,7 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             inside = value.values() if isinstance(value, dict) else value
             several = list(inside) if isinstance(value, (dict, list, tuple)) else [value]
             for each in several:
-                if isinstance(each, Tensor) and _has_storage(each):
+                if isinstance(each, Tensor) and has_storage(each):
                     yield where, each.detach()
 
 

@@ -205,7 +205,7 @@ class Loader:
     def _check_storage(self, name: str, tensor: Tensor) -> None:
         """A shard that is a view keeps the whole tensor in memory."""
         full, here = self.problem.params[name], local(tensor)
-        kept = 0 if is_mapped(here) else kept_by(here, map(local, self.held.values()))
+        kept = 0 if is_mapped(here) else kept_by(here, self.held)
         if kept >= full.numel() * here.element_size() > here.nbytes:
             self._misheld(name, Fault.STORAGE, storage=kept, expected=here.nbytes)
 

@@ -7,29 +7,49 @@ before and after it, is what it alone keeps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+
+from tpcheck.tensors.live import local
 
 #: Bytes around a tensor that an allocator's alignment may take where several share a storage:
 #: Megatron-core's buffers begin each parameter at a multiple of 64 elements, and end at one of 128.
 ALIGNMENT = 128 * 8
 
 
-def kept_by(tensor: Tensor, others: Iterable[Tensor]) -> int:
+def storage_of(tensor: Tensor) -> int:
+    """By which tensors of one storage are known."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those that have a storage of their own to look at, of DTensors this rank's part."""
+    own = {name: local(tensor) for name, tensor in tensors.items()}
+    return {name: tensor for name, tensor in own.items() if has_storage(tensor)}
+
+
+def has_storage(tensor: Tensor) -> bool:
+    strided = tensor.layout is torch.strided and not tensor.is_meta
+    return strided and type(tensor) in (Tensor, nn.Parameter)
+
+
+def kept_by(tensor: Tensor, own: Mapping[str, Tensor]) -> int:
     """Bytes that a tensor alone keeps alive: its own, and those of its storage around it and
     between its elements that are no other tensor's, but for alignment.
 
     Args:
-        others: the rank's tensors, this one perhaps among them.
+        own: the rank's tensors, this one perhaps among them.
     """
-    storage = tensor.untyped_storage()
-    first = storage.data_ptr()
+    first, whole = storage_of(tensor), tensor.untyped_storage().nbytes()
+    if whole <= tensor.nbytes:
+        return whole
     begin, end = _span(tensor)
-    low, high, inside, shared = first, first + storage.nbytes(), 0, False
-    for one in {_span(o): o for o in others if o.untyped_storage().data_ptr() == first}.values():
+    low, high, inside, shared = first, first + whole, 0, False
+    for one in {_span(o): o for o in plain(own).values() if storage_of(o) == first}.values():
         start, stop = _span(one)
-        if (start, stop) == (begin, end) and one.stride() == tensor.stride():
+        if (start, stop) == (begin, end):
             continue  # itself, or tied to it
         shared = True
         if stop <= begin:

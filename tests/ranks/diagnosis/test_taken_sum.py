@@ -43,17 +43,17 @@ class MLP(nn.Module):
         return y if self.total is None else self.total(y, self.group)
 
 
-def code(engine: Engine, total: Sum) -> str:
+def code(engine: Engine, total: Sum, module: Callable[..., nn.Module] = MLP) -> str:
     spec = Spec(
-        name="mlp",
+        name="summed",
         cases=[CASE],
-        reference=lambda case: MLP(INNER),
+        reference=lambda case: module(INNER),
         inputs=lambda case, draw: {"x": draw("x", case["tokens"], HIDDEN)},
-        layout=lambda case: Layout(params={"up.weight": Shard(0), "down.weight": Shard(1)}),
+        layout=lambda case: LAYOUTS[module],
     )
 
     def build(case: Case, mesh: Any) -> nn.Module:
-        return MLP(INNER // case.tp, mesh["tp"].get_group(), total)
+        return module(INNER // case.tp, mesh["tp"].get_group(), total)
 
     return examined(Check(spec, build), CASE, engine).diagnosis.code
 
@@ -95,19 +95,10 @@ class Normed(nn.Module):
         return conjugate(h, forward=identity, backward=lambda g: total(g, self.group))
 
 
-def code_of_backward(engine: Engine, total: Sum) -> str:
-    spec = Spec(
-        name="normed",
-        cases=[CASE],
-        reference=lambda case: Normed(INNER),
-        inputs=lambda case, draw: {"x": draw("x", case["tokens"], HIDDEN)},
-        layout=lambda case: Layout(params={"up.weight": Shard(0)}, outputs={"output": Shard(-1)}),
-    )
-
-    def build(case: Case, mesh: Any) -> nn.Module:
-        return Normed(INNER // case.tp, mesh["tp"].get_group(), total)
-
-    return examined(Check(spec, build), CASE, engine).diagnosis.code
+LAYOUTS: dict[Callable[..., nn.Module], Layout] = {
+    MLP: Layout(params={"up.weight": Shard(0), "down.weight": Shard(1)}),
+    Normed: Layout(params={"up.weight": Shard(0)}, outputs={"output": Shard(-1)}),
+}
 
 
 def averaged(terms: Tensor, group: Any) -> Tensor:
@@ -133,4 +124,4 @@ def test_terms_of_a_gradient_are_those_of_a_sum_that_nobody_took_or_not(
     gloo: Engine, total: Sum, named: str
 ) -> None:
     """Equal on all ranks, and together the reference: it was taken, and divided."""
-    assert code_of_backward(gloo, total) == named
+    assert code(gloo, total, Normed) == named

@@ -3,13 +3,20 @@ tensor of which it is a part."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 import torch
 from torch import Tensor
 
-from tpcheck.ranks.views import ALIGNMENT, kept_by
+from tpcheck.ranks import views
+from tpcheck.ranks.views import ALIGNMENT
 
 SIZE = 4 * ALIGNMENT  # elements of a whole weight, of four bytes
+
+
+def kept_by(tensor: Tensor, others: Iterable[Tensor]) -> int:
+    return views.kept_by(tensor, {str(i): one for i, one in enumerate(others)})
 
 
 def flat(*sizes: int) -> list[Tensor]:
@@ -55,3 +62,8 @@ def test_what_is_tied_is_one() -> None:
     whole = torch.empty(6, 4)
     part, again = whole[:3], whole[:3]
     assert kept_by(part, [part, again]) == whole.nbytes
+
+
+def test_what_has_no_storage_to_look_at_is_left_out() -> None:
+    whole = torch.empty(6, 4)
+    assert kept_by(whole[:3], [torch.eye(2).to_sparse(), whole.to("meta")]) == whole.nbytes
