@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -44,12 +45,14 @@ WHERE = "router.py:4"
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module of a package that is installed."""
+    """The module of a package that is installed: of this test's, not of one before it."""
     folder = tmp_path / "a_package" / "inside"
     folder.mkdir(parents=True)
     (folder / "router.py").write_text(TEXT)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(released, "RELEASED", (ROUTER, REDUCES))
+    for name in ("a_package", "a_package.inside", "a_package.inside.router"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     return importlib.import_module("a_package.inside.router")
 
 
