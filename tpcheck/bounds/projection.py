@@ -13,9 +13,8 @@ correlated as the reference makes them; nothing is assumed independent. Letters:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from tpcheck.bounds.limits import JUMP
@@ -43,34 +42,49 @@ def _direction(value: Tensor, sigma: Tensor) -> Tensor:
     return (value / sigma / sigma).nan_to_num_(0.0, 0.0, 0.0)
 
 
-def scale(
+def scales(
     value: Tensor,
     sigma: Tensor,
-    deviations: Sequence[Tensor],
+    deviations: Tensor,
     own: Tensor,
-    strained: Sequence[tuple[Tensor, Tensor]],
+    strained: tuple[Tensor, Tensor] | None,
     *,
     repeats: int,
-) -> tuple[float, int]:
-    """σ of z under rounding, and from how many samples.
+) -> list[tuple[float, int]]:
+    """σ of z under rounding, and from how many samples, of some tensors of one shape.
 
     Args:
-        deviations: of the m noisy runs.
+        value, sigma: [tensors, ...].
+        deviations: of the m noisy runs, [m, tensors, ...].
         own: the reference's own error in the case's dtype: a sample like the others, unless it is
-            zero (in float64); and `BIAS` of it is a floor.
-        strained: antithetic pairs; what a pair has in common is a jump and counts whole, as it
-            does for an element.
+            zero (in float64); and `BIAS` of it is a floor. [tensors, ...]
+        strained: antithetic pairs, [pairs, tensors, ...] each; what a pair has in common is a jump
+            and counts whole, as it does for an element.
         repeats: how often the same numbers occur in the inputs. Equal numbers have equal rounding
             errors, which add up instead of averaging out, and the noise does not know that.
     """
-    direction = _direction(value, sigma).reshape(-1)
-    common = [up + down for up, down in strained]
-    errors = torch.stack([*deviations, *common, own]).reshape(-1, direction.numel())  # [·, n]
-    z = (errors * direction).nan_to_num_(0.0, 0.0, 0.0).sum(1).abs().tolist()
-    runs, jumps, floor = z[: len(deviations)], z[:-1], z[-1]
+    direction = _direction(value, sigma)
+
+    def sizes(errors: Tensor) -> list[list[float]]:
+        """|z| by tensor and run."""
+        along = (errors * direction).nan_to_num_(0.0, 0.0, 0.0)
+        found: list[list[float]] = along.reshape(*along.shape[:2], -1).sum(2).abs().T.tolist()
+        return found
+
+    own_sizes = [one for (one,) in sizes(own.unsqueeze(0))]
+    common = sizes(strained[0] + strained[1]) if strained else [None] * len(own_sizes)
+    pairs = zip(sizes(deviations), common, own_sizes, strict=True)
+    return [_scale(*each, repeats=repeats) for each in pairs]
+
+
+def _scale(
+    runs: list[float], common: list[float] | None, floor: float, *, repeats: int
+) -> tuple[float, int]:
+    """Of one tensor, from the sizes of z: of the runs, of what pairs have in common, of its own
+    error."""
     samples = [*runs, floor] if floor else runs
     measured = math.sqrt(repeats * math.fsum(x * x for x in samples) / len(samples))
-    jump = max(jumps) - JUMP * measured if strained else 0.0
+    jump = max(*runs, *common) - JUMP * measured if common else 0.0
     return max(measured, jump, BIAS * floor), len(samples)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -17,7 +16,6 @@ from torch import Tensor
 from tpcheck.bounds import limits
 from tpcheck.bounds.arithmetic import OVERFLOW
 from tpcheck.bounds.limits import FALSE_ALARM, JUMP
-from tpcheck.tensors.blocks import in_rows
 
 #: By how much σ is enlarged. In float64 the expected value is as wrong as the candidate's (twice
 #: the variance), and sharpness is not what these cases are for: faults of logic are 1e-12 and
@@ -50,6 +48,9 @@ UNEXPLAINED = 4
 #: How many independent samples are behind σ then: one run, whose elements may all come from one
 #: rounding, and the noise. More would bound such a tensor too tightly.
 UNEXPLAINED_SAMPLES = 2
+
+#: The smallest number that divides without loss: in place of a mean that is zero.
+LEAST = torch.finfo(torch.float64).tiny
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,16 @@ class Spread:
         return limits.elementwise_limit(1, self.runs, self.chance) * self.gain
 
 
-def spread(
-    deviations: Sequence[Tensor],
+def spreads(
+    deviations: Tensor,
     own: Tensor,
     *,
     dtype: torch.dtype,
-    strained: Sequence[tuple[Tensor, Tensor]] = (),
+    strained: tuple[Tensor, Tensor] | None = None,
     chance: float = FALSE_ALARM,
-) -> Spread:
-    """σ of each element.
+) -> list[Spread]:
+    """σ of each element of some tensors of one shape, which are looked at together: of small ones
+    the calls are most of what it takes.
 
     Rounding can cause a jump that no multiple of a small σ describes: the sign of a norm over two
     numbers that nearly agree, the choice of an expert. One shows as a run far outside the others,
@@ -111,36 +113,47 @@ def spread(
     and more, covers the jump whole.
 
     Args:
-        deviations: from the exact values, in a few noisy runs.
+        deviations: from the exact values, in a few noisy runs: float64 [runs, tensors, ...].
         own: the reference's own error, in the case's dtype and with torch's own kernels: what it
             shows together (its rows and columns pooled) is a floor. It covers what the noise does
-            not model, such as another order inside a fused kernel.
+            not model, such as another order inside a fused kernel. [tensors, ...], float64.
         dtype: the case's.
         strained: antithetic pairs of deviations, under the same errors at +`STRAIN` and −`STRAIN`
-            times their size. To first order the two cancel.
+            times their size, [pairs, tensors, ...] each. To first order the two cancel.
         chance: of an alarm over a correct tensor.
     """
-    each = torch.stack([d.double() for d in deviations])
-    squares = each.square().mean(0)
-    pairs = [deviation for pair in strained for deviation in pair]
+    runs, squares = len(deviations), deviations.square().mean(0)
     unsure = ~(squares < UNSURE)  # it may overflow, or not
-    for off in pairs:
-        unsure |= ~(off.double().square() < UNSURE)
+    for off in strained or ():
+        unsure |= ~(off.square() < UNSURE).all(0)
     squares = torch.where(unsure, 0.0, squares)
     if squares.numel() == 0:
-        return Spread(squares, 1, 1, chance)
-    grid = in_rows(squares)
-    errors = (own.double() ** 2).reshape(grid.shape)
-    variance = torch.maximum(torch.maximum(grid, pooled(grid)), pooled(errors))
+        return [Spread(one, 1, 1, chance) for one in squares]
+    grids = _grids(squares)
+    errors = own.square().reshape(grids.shape)
+    variance = torch.maximum(torch.maximum(grids, pooled(grids)), pooled(errors))
     sigma = variance.reshape(squares.shape).sqrt()
     if strained:
-        sigma = _with_jumps(sigma, [*deviations, *(up + down for up, down in strained)])
+        up, down = strained
+        sigma = _with_jumps(sigma, torch.cat([deviations, up + down]))
     sigma = torch.where(unsure, torch.inf, sigma)
-    samples, of_norm = _samples(grid, errors, len(deviations))
-    independent = _independent(torch.where(unsure, 0.0, each).reshape(len(deviations), -1))
-    of_norm = round(min(of_norm, max(1.0, len(deviations) * independent)))
+    independent = _independent(torch.where(unsure, 0.0, deviations).reshape(runs, len(squares), -1))
+    samples = _samples(grids, errors, runs)
     sigma = sigma * MARGIN.get(dtype, 1.0)
-    return Spread(sigma, samples, of_norm, chance, independent=independent)
+    found = []
+    for one, (each, of_norm), ways in zip(sigma, samples, independent, strict=True):
+        of_norm = round(min(of_norm, max(1.0, runs * ways)))
+        found.append(Spread(one, each, of_norm, chance, independent=ways))
+    return found
+
+
+def _grids(tensors: Tensor) -> Tensor:
+    """Of some tensors of one shape: [tensors, rows, columns]; a vector is one row."""
+    count = len(tensors)
+    matrices = tensors.ndim >= 3
+    return (
+        tensors.reshape(count, -1, tensors.shape[-1]) if matrices else tensors.reshape(count, 1, -1)
+    )
 
 
 def of_integers(
@@ -153,51 +166,62 @@ def of_integers(
 ) -> Spread:
     """σ of integers and bools: 0, but where a run shows that rounding decides (the index of a
     maximum that two elements nearly share). Such an element is bounded by its own jumps, not by
-    those of others; of a bool nothing is left to judge. Arguments as of `spread`."""
+    those of others; of a bool nothing is left to judge.
+
+    Args:
+        deviations, own: as of `spreads`, of one tensor.
+        bools: whether it is one of bools.
+        strained: as of `spreads`, pair by pair.
+        chance: of an alarm over a correct tensor.
+    """
     pairs = [deviation for pair in strained for deviation in pair]
-    sigma = torch.stack([d.double() for d in deviations]).square().mean(0).sqrt()
-    sigma = _with_jumps(sigma, [*deviations, own, *pairs])
+    sigma = torch.stack([*deviations]).square().mean(0).sqrt()
+    sigma = _with_jumps(sigma, torch.stack([*deviations, own, *pairs]))
     if bools:
         sigma = torch.where(sigma > 0, torch.inf, sigma)
     sigma.nan_to_num_(torch.inf, torch.inf)  # another run has none
     return Spread(sigma, len(deviations), len(deviations), chance)
 
 
-def _samples(grid: Tensor, errors: Tensor, runs: int) -> tuple[int, int]:
-    """How many samples are behind one element's σ, and behind the whole tensor's.
+def _samples(grids: Tensor, errors: Tensor, runs: int) -> list[tuple[int, int]]:
+    """How many samples are behind one element's σ, and behind the whole tensor's, of each tensor.
 
     Args:
-        grid: mean squares of `runs` deviations [rows, columns].
+        grids: mean squares of `runs` deviations [tensors, rows, columns].
         errors: squares of the reference's own error.
     """
-    if float(errors.sum()) > UNEXPLAINED * float(grid.sum()):
-        return UNEXPLAINED_SAMPLES, UNEXPLAINED_SAMPLES
-    fewest = min(grid.shape)
-    each = int((grid > 0).sum()) if fewest < FEW else fewest
-    return runs * each, runs * grid.numel()
+    fewest, count = min(grids.shape[1:]), grids[0].numel()
+    unexplained = errors.sum((1, 2)) > UNEXPLAINED * grids.sum((1, 2))
+    nonzero = (grids > 0).sum((1, 2)).tolist()
+    return [
+        (UNEXPLAINED_SAMPLES, UNEXPLAINED_SAMPLES)
+        if of_few
+        else (runs * (some if fewest < FEW else fewest), runs * count)
+        for of_few, some in zip(unexplained.tolist(), nonzero, strict=True)
+    ]
 
 
-def _independent(deviations: Tensor) -> float:
-    """How many independent errors are behind the deviations of runs [runs, elements]: 1 where one
-    rounding upstream (of the mean of the only row) moves all elements.
+def _independent(deviations: Tensor) -> list[float]:
+    """How many independent errors are behind the deviations of runs [runs, tensors, elements]: 1
+    where one rounding upstream (of the mean of the only row) moves all elements.
 
     Of errors D = C·z with z independent, cos² of two runs is Σλ² / (Σλ)² on average, λ the
     eigenvalues of CCᵀ: one over the participation ratio, the number of directions that count.
     """
-    products = (deviations @ deviations.T).tolist()
-    squares = [row[k] for k, row in enumerate(products)]
-    some = [k for k, square in enumerate(squares) if square > 0]
+    each = deviations.transpose(0, 1)
+    products = each @ each.transpose(1, 2)  # [tensors, runs, runs]
+    squares = products.diagonal(dim1=1, dim2=2)
     # each divided by itself: a product of two squares may be zero
-    alike = [
-        (products[a][b] / squares[a]) * (products[a][b] / squares[b])
-        for a, b in combinations(some, 2)
-    ]
-    return len(alike) / sum(alike) if any(alike) else math.inf
+    alike = (products / squares.unsqueeze(2)) * (products / squares.unsqueeze(1))
+    some = squares > 0
+    both = (some.unsqueeze(2) & some.unsqueeze(1)).triu(1)
+    counts, sums = both.sum((1, 2)).tolist(), torch.where(both, alike, 0.0).sum((1, 2)).tolist()
+    return [n / of if of else math.inf for n, of in zip(counts, sums, strict=True)]
 
 
-def _with_jumps(sigma: Tensor, deviations: Sequence[Tensor]) -> Tensor:
-    """σ, enlarged to what lies beyond `JUMP` of it in one of the deviations."""
-    worst = torch.stack([d.abs() for d in deviations]).nan_to_num_(torch.inf).amax(0)
+def _with_jumps(sigma: Tensor, deviations: Tensor) -> Tensor:
+    """σ, enlarged to what lies beyond `JUMP` of it in one of the deviations [runs, ...]."""
+    worst = deviations.abs().nan_to_num_(torch.inf).amax(0)
     return torch.maximum(sigma, worst - JUMP * sigma)
 
 
@@ -210,7 +234,7 @@ class Pooled:
     or columns for that, the mean of the whole holds where there is any error at all.
 
     Args:
-        rows, columns, mean: means of the squares: [rows, 1], [1, columns], [].
+        rows, columns, mean: means of the squares: [..., rows, 1], [..., 1, columns], [..., 1, 1].
         few: whether there are too few rows or columns.
     """
 
@@ -225,13 +249,13 @@ class Pooled:
         Args:
             rows: their part of `rows`; squares: theirs.
         """
-        if not self.mean > 0:
-            return torch.zeros_like(squares)
-        each = rows * self.columns / self.mean
+        # where the mean is zero, so are the others
+        each = rows * self.columns / self.mean.clamp_min(LEAST)
         return torch.where(squares > 0, each.maximum(self.mean), each) if self.few else each
 
 
-def pooled(grid: Tensor) -> Tensor:
-    """`Pooled` of squared errors [rows, columns], which are there as a whole."""
-    rows, columns, mean = grid.mean(1, keepdim=True), grid.mean(0, keepdim=True), grid.mean()
-    return Pooled(rows, columns, mean, min(grid.shape) < FEW).of(rows, grid)
+def pooled(grids: Tensor) -> Tensor:
+    """`Pooled` of squared errors [..., rows, columns], which are there as a whole."""
+    rows, columns = grids.mean(-1, keepdim=True), grids.mean(-2, keepdim=True)
+    mean = grids.mean((-2, -1), keepdim=True)
+    return Pooled(rows, columns, mean, min(grids.shape[-2:]) < FEW).of(rows, grids)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tpcheck.bounds import floor, projection
-from tpcheck.bounds.spread import MARGIN, Spread, of_integers, spread
+from tpcheck.bounds.spread import MARGIN, Spread, of_integers, spreads
 from tpcheck.oracle.effort import Effort
 from tpcheck.oracle.passes import Passes
 from tpcheck.protocol.problem import Problem, Values
@@ -22,6 +22,10 @@ Key = tuple[str, str]  # (kind, name)
 #: Numbers so small that the squares of their rounding errors are zero in float64, by which σ would
 #: be zero, too; and to what share of themselves they are then held.
 FAINT, DIGITS = 2.0**-450, 2.0**-40
+
+#: Elements of a tensor that is looked at together with others. Of larger ones the numbers are what
+#: takes time, and copies of them would be as much memory again.
+SMALL = 4096
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,44 @@ def spreads_of(
     expanded, equal = passes.case.memory == "expanded", passes.case.family == "equal"
     inputs = passes.problems[i].inputs[0]
     repeats = projection.repeats_of(inputs, expanded=expanded, equal=equal)
-    dtype = torch_dtype(passes.case)
     # formulas of one function differ in what they make of ∞ itself, and in no other row
     given = passes.case.family != "infinite" and any(map(_has_not_finite, passes.problems))
-    return {
-        key: _spread(key, value, errors, dtype, repeats, effort.chance, given=given)
-        for key, value in values.items()
-    }
+    about = _About(torch_dtype(passes.case), repeats, effort.chance, given)
+    found: dict[Key, Spread] = {}
+    for keys in _alike(values, errors.own):
+        found |= zip(keys, _spreads(keys, values, errors, about), strict=True)
+    return {key: found[key] for key in values}
+
+
+@dataclass(frozen=True)
+class _About:
+    """What the bounds of all tensors depend on.
+
+    Args:
+        dtype: the case's.
+        repeats: as of `projection.scales`.
+        chance: of an alarm over a correct tensor.
+        given: whether numbers that are not finite may follow from those that were given: they must
+            then be the same. Where all that was given is finite they say nothing of the candidate.
+    """
+
+    dtype: torch.dtype
+    repeats: int
+    chance: float
+    given: bool
+
+
+def _alike(values: Values, own: Values) -> list[list[Key]]:
+    """Tensors that are looked at together: small ones of one shape and dtype, as a layer's in each
+    of many steps."""
+    found: dict[object, list[Key]] = {}
+    for key, value in values.items():
+        low = own[key]
+        alone = value.numel() > SMALL or not low.is_floating_point()
+        found.setdefault(key if alone else (value.shape, low.dtype, _is_reduced(key)), []).append(
+            key
+        )
+    return [*found.values()]
 
 
 def least_of(
@@ -80,44 +115,56 @@ def _has_not_finite(problem: Problem) -> bool:
     return any(not bool(t.isfinite().all()) for tensors in drawn for t in tensors.values())
 
 
-def _spread(
-    key: Key,
-    value: Tensor,
-    errors: Errors,
-    dtype: torch.dtype,
-    repeats: int,
-    chance: float,
-    *,
-    given: bool,
-) -> Spread:
-    """How far rounding may move one tensor.
-
-    Args:
-        given: whether numbers that are not finite may follow from those that were given: they must
-            then be the same. Where all that was given is finite they say nothing of the candidate.
-    """
-    noisy = [off[key] for off in errors.noisy]
-    strained = [(up[key], down[key]) for up, down in errors.strained]
-    low, value = errors.own[key], value.double()
+def _spreads(keys: list[Key], values: Values, errors: Errors, about: _About) -> list[Spread]:
+    """How far rounding may move tensors that are alike."""
+    if not errors.own[keys[0]].is_floating_point():
+        return [_of_integers(key, values[key], errors, about) for key in keys]
+    low, value = _stacked(errors.own, keys), _stacked(values, keys).double()
+    noisy = torch.stack([_stacked(off, keys) for off in errors.noisy])
+    strained = None
+    if errors.strained:
+        ups, downs = zip(*errors.strained, strict=True)
+        up, down = ([_stacked(off, keys) for off in signs] for signs in (ups, downs))
+        strained = torch.stack(up), torch.stack(down)
     finite = low.isfinite() & value.isfinite()
     own = torch.where(finite, low.double() - value, 0.0)
-    if not low.is_floating_point():
-        ones = low.dtype == torch.bool
-        return of_integers(noisy, own, bools=ones, strained=strained, chance=chance)
-    found = spread(noisy, own, dtype=dtype, strained=strained, chance=chance)
+    found = spreads(noisy, own, dtype=about.dtype, strained=strained, chance=about.chance)
     # what overflows in the case's dtype may overflow, or not, in another order too
-    sigma = torch.where(finite, found.sigma, torch.full_like(found.sigma, torch.inf))
+    sigma = torch.where(finite, torch.stack([one.sigma for one in found]), torch.inf)
     sigma = torch.where(value.abs() < FAINT, sigma.maximum(value.abs() * DIGITS), sigma)
-    if given:
+    if about.given:
         same = (low.double() == value) | (low.isnan() & value.isnan())
         sigma = torch.where(same & ~finite, 0.0, sigma)
+    elements = value[0].numel()
     # equal numbers are rounded alike, which the noise does not know
-    independent = min(found.independent, max(1.0, value.numel() / repeats))
+    most = max(1.0, elements / about.repeats)
     # an output in a wider dtype may be of numbers that were computed in the case's
-    largest = min(torch.finfo(dtype).max, torch.finfo(low.dtype).max)
-    found = replace(found, sigma=sigma, independent=independent, largest=largest)
-    if not _is_reduced(key) or not value.numel():
+    largest = min(torch.finfo(about.dtype).max, torch.finfo(low.dtype).max)
+    found = [
+        replace(one, sigma=each, independent=min(one.independent, most), largest=largest)
+        for one, each in zip(found, sigma, strict=True)
+    ]
+    if not _is_reduced(keys[0]) or not elements:
         return found
-    scale, samples = projection.scale(value, sigma, noisy, own, strained, repeats=repeats)
-    scale *= MARGIN.get(dtype, 1.0)
-    return replace(found, gain=scale, runs=samples, elements=value.numel())
+    gains = projection.scales(value, sigma, noisy, own, strained, repeats=about.repeats)
+    margin = MARGIN.get(about.dtype, 1.0)
+    return [
+        replace(one, gain=gain * margin, runs=samples, elements=elements)
+        for one, (gain, samples) in zip(found, gains, strict=True)
+    ]
+
+
+def _stacked(values: Values, keys: list[Key]) -> Tensor:
+    """[tensors, ...]; of one tensor a view."""
+    if len(keys) == 1:
+        return values[keys[0]].unsqueeze(0)
+    return torch.stack([values[key] for key in keys])
+
+
+def _of_integers(key: Key, value: Tensor, errors: Errors, about: _About) -> Spread:
+    noisy = [off[key] for off in errors.noisy]
+    strained = [(up[key], down[key]) for up, down in errors.strained]
+    low, value = errors.own[key].double(), value.double()
+    own = torch.where(low.isfinite() & value.isfinite(), low - value, 0.0)
+    bools = errors.own[key].dtype == torch.bool
+    return of_integers(noisy, own, bools=bools, strained=strained, chance=about.chance)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from tpcheck.bounds import projection
 from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.noise import RoundingNoise
-from tpcheck.bounds.spread import Spread, spread
+from tpcheck.bounds.spread import Spread, spreads
 from tpcheck.oracle.effort import CONFIRM
 from tpcheck.tensors.draw import TORCH_DTYPES
 
@@ -29,6 +30,50 @@ def noisy(
             value = function(*given)
         found.append((value.double() - exact.double()) / noise.enlarged)
     return found
+
+
+Pairs = Sequence[tuple[Tensor, Tensor]]
+
+
+def spread(
+    deviations: Sequence[Tensor],
+    own: Tensor,
+    *,
+    dtype: torch.dtype,
+    strained: Pairs = (),
+    **more: float,
+) -> Spread:
+    """Of one tensor; arguments as of `spreads`, a tensor each."""
+    runs = _of_one(deviations)
+    errors = own.double().unsqueeze(0)
+    (found,) = spreads(runs, errors, dtype=dtype, strained=_apart(strained), **more)
+    return found
+
+
+def scale(
+    value: Tensor,
+    sigma: Tensor,
+    deviations: Sequence[Tensor],
+    own: Tensor,
+    strained: Pairs,
+    *,
+    repeats: int,
+) -> tuple[float, int]:
+    """Of one tensor; arguments as of `projection.scales`, a tensor each."""
+    runs, (v, s, o) = _of_one(deviations), (t.unsqueeze(0) for t in (value, sigma, own))
+    (found,) = projection.scales(v, s, runs, o, _apart(strained), repeats=repeats)
+    return found
+
+
+def _of_one(runs: Sequence[Tensor]) -> Tensor:
+    return torch.stack([*runs]).double().unsqueeze(1)
+
+
+def _apart(pairs: Pairs) -> tuple[Tensor, Tensor] | None:
+    if not pairs:
+        return None
+    ups, downs = zip(*pairs, strict=True)
+    return _of_one(ups), _of_one(downs)
 
 
 def alone(deviations: list[Tensor]) -> Spread:

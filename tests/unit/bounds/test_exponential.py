@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.unit.bounds.noisy import noisy
+from tests.unit.bounds.noisy import noisy, spread
 from tpcheck.bounds.compare import compare
-from tpcheck.bounds.spread import spread
 from tpcheck.vocabulary import Kind
 
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.unit.bounds.noisy import spread
 from tpcheck.bounds import floor
 from tpcheck.bounds.compare import compare
 from tpcheck.bounds.limits import FALSE_ALARM
 from tpcheck.bounds.split import SplitProducts
-from tpcheck.bounds.spread import Spread, pooled, spread
+from tpcheck.bounds.spread import Spread, pooled
 from tpcheck.tensors import blocks
 from tpcheck.vocabulary import Kind
 

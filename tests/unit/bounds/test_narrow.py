@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.unit.bounds.noisy import F64, noisy
+from tests.unit.bounds.noisy import F64, noisy, spread
 from tpcheck.bounds.arithmetic import LARGEST, NARROW, OVERFLOW, Arithmetic
 from tpcheck.bounds.lanes import Drawn, Lanes, NoiseInLanes
 from tpcheck.bounds.noise import RoundingNoise
 from tpcheck.bounds.scales import Scales
-from tpcheck.bounds.spread import spread
 
 UP = torch.tensor([[8e3, 8e3, 8e3, -8e3, -8e3, -8e3], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], dtype=F64)
 

@@ -14,13 +14,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.unit.bounds.noisy import F64, alone, noisy
+from tests.unit.bounds.noisy import F64, alone, noisy, spread
 from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.compare import Comparison, compare
 from tpcheck.bounds.limits import elementwise_limit
 from tpcheck.bounds.noise import RoundingNoise
 from tpcheck.bounds.scales import Scales
-from tpcheck.bounds.spread import Spread, spread
+from tpcheck.bounds.spread import Spread
 from tpcheck.vocabulary import Kind
 
 SIZES = [(8, 2), (8, 8), (37, 3), (64, 8), (128, 4), (512, 2), (512, 8)]  # (K, R)

@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.unit.bounds.noisy import F64, NAMES, alone, noisy
+from tests.unit.bounds.noisy import F64, NAMES, alone, noisy, scale, spread
 from tpcheck.bounds import projection
 from tpcheck.bounds.compare import compare
-from tpcheck.bounds.spread import spread
 from tpcheck.specs.reference import rms_normalise
 from tpcheck.vocabulary import Kind
 
@@ -246,7 +245,7 @@ def test_a_loss_that_keeps_log_sum_exp_is_inside() -> None:
         own = gradient(logits) - exact
         deviations = noisy(gradient, logits.double(), dtype=torch.float32, degree=1)
         sigma = spread(deviations, own, dtype=torch.float32).sigma
-        gain, _ = projection.scale(exact, sigma, deviations, own, [], repeats=1)
+        gain, _ = scale(exact, sigma, deviations, own, [], repeats=1)
         ratios.append(projection.project(exact, sigma, kept - exact) / gain)
     assert 0.3 < torch.tensor(ratios).square().mean().sqrt() < 1.0
 

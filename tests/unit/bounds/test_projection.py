@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from properties.linear import row_linear
+from tests.unit.bounds.noisy import scale
 from tpcheck import Layout
 from tpcheck.bounds import projection
 from tpcheck.bounds.compare import Comparison, compare
@@ -75,15 +76,13 @@ def test_the_spread_is_measured_on_correlated_errors() -> None:
     sigma = torch.full_like(value, 1e-3)
     factors = torch.randn(200, generator=rng, dtype=torch.float64) * 1e-3
     zero = torch.zeros_like(value)
-    common, samples = projection.scale(
-        value, sigma, [value * f for f in factors], zero, [], repeats=1
-    )
+    common, samples = scale(value, sigma, [value * f for f in factors], zero, [], repeats=1)
     assert projection.relative(value, sigma, common) == pytest.approx(1e-3, rel=0.2)
     apart = [torch.randn(value.shape, generator=rng, dtype=torch.float64) * 1e-3 for _ in factors]
     assert samples == len(factors)
-    single, _ = projection.scale(value, sigma, apart, zero, [], repeats=1)
+    single, _ = scale(value, sigma, apart, zero, [], repeats=1)
     assert projection.relative(value, sigma, single) == pytest.approx(1e-3 / 32, rel=0.2)
-    doubled, _ = projection.scale(value, sigma, apart, zero, [], repeats=4)
+    doubled, _ = scale(value, sigma, apart, zero, [], repeats=4)
     assert doubled == pytest.approx(2 * single)
 
 
@@ -91,16 +90,16 @@ def test_floors() -> None:
     value, sigma = torch.ones(4, dtype=torch.float64), torch.ones(4, dtype=torch.float64)
     zero, own = torch.zeros_like(value), torch.full_like(value, 0.5)
     # a real rounding is a sample like the others, and half of it a floor
-    assert projection.scale(value, sigma, [zero], own, [], repeats=1) == (pytest.approx(2**0.5), 2)
-    many = projection.scale(value, sigma, [zero] * 99, own, [], repeats=1)
+    assert scale(value, sigma, [zero], own, [], repeats=1) == (pytest.approx(2**0.5), 2)
+    many = scale(value, sigma, [zero] * 99, own, [], repeats=1)
     assert many == (pytest.approx(1.0), 100)
     jump = (value * 3, -value)  # they don't cancel: 4 · 2 in common
-    assert projection.scale(value, sigma, [zero], zero, [jump], repeats=1) == (
+    assert scale(value, sigma, [zero], zero, [jump], repeats=1) == (
         pytest.approx(8.0),
         1,
     )
     cancels = (value, -value)
-    assert projection.scale(value, sigma, [zero], zero, [cancels], repeats=1) == (0.0, 1)
+    assert scale(value, sigma, [zero], zero, [cancels], repeats=1) == (0.0, 1)
 
 
 def test_exact_and_unjudged_elements_count_for_nothing() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.unit.bounds.noisy import F64, alone
-from tpcheck.bounds.spread import of_integers, spread
+from tests.unit.bounds.noisy import F64, alone, spread
+from tpcheck.bounds.spread import of_integers
 
 
 def test_rows_of_another_magnitude_keep_their_own_spread() -> None:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.unit.bounds.noisy import F64, noisy
-from tpcheck.bounds.spread import spread
+from tests.unit.bounds.noisy import F64, noisy, spread
 
 
 @pytest.mark.parametrize(
