@@ -85,6 +85,9 @@ class RankReport:
     events: list[Event] = field(default_factory=list)
     saved: int = 0  # elements that autograd kept after the first forward, besides parameters
     bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # what → held, due
+    #: Sharded parameter → bytes of its storage and its own, where the whole one may be around it;
+    #: zeros of one of which the rank has nothing.
+    room: dict[str, tuple[int, int]] = field(default_factory=dict)
     usage: float = 0.0
     compared: dict[tuple[str, str], Entry] = field(default_factory=dict)  # placed as compared
     code: dict[str, str] = field(default_factory=dict)  # module → where it is written, if examined

@@ -8,7 +8,7 @@ same but for padding, buckets, and what is not placed as the layout says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.protocol.scaling import SCALE
-from tpcheck.ranks.views import has_storage, plain, storage_of
+from tpcheck.ranks.views import attributes, plain, storage_of
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import InPass, Pass, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
@@ -80,7 +80,7 @@ class Holding:
             return
         own = tensors_of(module)
         held = {storage_of(tensor) for tensor in plain(own).values()}
-        for where, tensor in _attributes(module):
+        for where, tensor in attributes(module):
             if storage_of(tensor) in held or not tensor.is_floating_point():
                 continue
             for name, full in self.full.items():
@@ -138,7 +138,8 @@ class Holding:
     def _judge(self, kind: Kind, tensors: Mapping[str, Tensor], step: int, what: str) -> None:
         """Tensors that are views into the whole one, by its size and its numbers: a storage as
         large may well be a bucket, padding, or the gradient of a fused product."""
-        for name, here in plain(tensors).items():
+        there = plain(tensors)
+        for name, here in there.items():
             of = name if name in self.full else parameter_of(name, self.full)
             if of is None or not self._sharded(of) or not here.numel():
                 continue
@@ -149,7 +150,8 @@ class Holding:
             flat, named = here.new_empty(0).set_(storage), str(InPass(name, Pass(0, step)))
             due = self.targets.get((kind, named))
             # what an optimizer has made for the whole, and uses a part of, is zero elsewhere
-            unused = int(flat.count_nonzero()) == int(here.count_nonzero())
+            alone = sum(storage_of(one) == storage_of(here) for one in there.values()) == 1
+            unused = alone and int(flat.count_nonzero()) == int(here.count_nonzero())
             made = kind is Kind.OPTIMIZER_STATE and unused
             if made or (due is not None and _rest_is(flat, here, due.value, self.case.tp)):
                 self._found(named, what, storage.nbytes(), here.nbytes)
@@ -174,21 +176,3 @@ def _rest_is(flat: Tensor, here: Tensor, due: Tensor, degree: int) -> bool:
     orders = (torch.cat([part.flatten() for part in parts]) for parts in each)
     wanted = (order[~inside] for order in orders)
     return any(bool((rest - w).norm() < ALIKE * w.norm()) for w in wanted)
-
-
-def _attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that its modules keep in attributes, alone or in a list, tuple or dict; not what they
-    register."""
-    for prefix, owner in module.named_modules():
-        for name, value in list(vars(owner).items()):
-            where = f"{prefix}.{name}" if prefix else name
-            if name.startswith("_") and isinstance(value, dict) and name in _REGISTERED:
-                continue
-            inside = value.values() if isinstance(value, dict) else value
-            several = list(inside) if isinstance(value, (dict, list, tuple)) else [value]
-            for each in several:
-                if isinstance(each, Tensor) and has_storage(each):
-                    yield where, each.detach()
-
-
-_REGISTERED = ("_parameters", "_buffers", "_modules")

@@ -21,7 +21,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.ranks import loaded
 from tpcheck.ranks.reading import counted
-from tpcheck.ranks.views import kept_by
+from tpcheck.ranks.views import has_storage, in_memory, is_around, places
 from tpcheck.tensors.live import (
     is_dtensor,
     live_entry,
@@ -49,6 +49,7 @@ class Loader:
         self.work, self.problem, self.recorder, self.report = work, problem, recorder, report
         self.case, self.rank = work.case, report.rank
         self.held: dict[str, Tensor] = {}  # parameters and buffers of the candidate
+        self.there: list[Tensor] = []  # all that it keeps
         self.read: int | None = None  # bytes of a checkpoint
         self.apart: set[str] = set()  # computed buffers that are not the reference's
         self.found = list(report.mismatches)  # before
@@ -96,23 +97,24 @@ class Loader:
     def _hold(self, module: Any, *, fill: bool) -> bool:
         """Judges anew how the module holds what a checkpoint has, and may fill it."""
         own = self.held = tensors_of(module) if isinstance(module, nn.Module) else {}
+        self.there = in_memory(module) if own else []
         params = parameters_of(module) if own else {}
-        self.report.mismatches = list(self.found)
+        self.report.mismatches, self.report.room = list(self.found), {}
         fits, unknown = True, params.keys() - self.work.computed - _known(own, self.state)
         for name in self.state:
             if name not in own and self._has(self.work.params[name]):
-                self._misheld(name, Fault.MISSING, built=_instead_of_a_module(module))
+                self.misheld(name, Fault.MISSING, built=_instead_of_a_module(module))
                 fits = False
         for name, tensor in own.items():
             full = self.state.get(name)
             if full is None:
                 if name in unknown:
-                    self._misheld(name, Fault.UNEXPECTED)
+                    self.misheld(name, Fault.UNEXPECTED)
                     fits = False
                 continue
             if not self._has(self.work.params[name]):
                 where = elsewhere(self.work.params[name], self.case, self.rank)
-                self._misheld(name, Fault.ELSEWHERE, elsewhere=where)
+                self.misheld(name, Fault.ELSEWHERE, elsewhere=where)
             part = self._part_of(name, tensor, full, whole=fill)
             fits = part is not None and fits
             if fill and part is not None:
@@ -151,7 +153,7 @@ class Loader:
         due = sum(part.numel() * self.held[name].element_size() for name, part in parts)
         self.report.bytes[CHECKPOINT] = self.read, due
         if most is not None and self.read > most * due:
-            self._misheld(CHECKPOINT, Fault.READ, storage=self.read, expected=due)
+            self.misheld(CHECKPOINT, Fault.READ, storage=self.read, expected=due)
 
     def _part_of(self, name: str, tensor: Tensor, full: Tensor, *, whole: bool) -> Tensor | None:
         """What the rank is to hold, as its own tensor is placed; None where it can't be that.
@@ -167,7 +169,7 @@ class Loader:
         here = local(tensor)
         if here.shape != expected.shape:
             part, axes = self._whole_along(here.shape, full, entry)
-            self._misheld(
+            self.misheld(
                 name,
                 Fault.SHAPE if part is None else Fault.WHOLE,
                 shape=tuple(here.shape),
@@ -177,7 +179,7 @@ class Loader:
             )
             return part if whole else None
         if placement.is_sharded(entry, self.case):
-            self._check_storage(name, tensor)
+            _check_storage(self, name, tensor)
         return expected
 
     def _whole_along(
@@ -200,14 +202,7 @@ class Loader:
         live = self.report.entries
         found = [live[name] for name in names if name in live]
         if not any(placement.is_sharded(entry, self.case, axis="tp") for entry in found):
-            self._misheld(names[0], Fault.NONE_SHARDED, parameters=len(names))
-
-    def _check_storage(self, name: str, tensor: Tensor) -> None:
-        """A shard that is a view keeps the whole tensor in memory."""
-        full, here = self.problem.params[name], local(tensor)
-        kept = 0 if is_mapped(here) else kept_by(here, self.held)
-        if kept >= full.numel() * here.element_size() > here.nbytes:
-            self._misheld(name, Fault.STORAGE, storage=kept, expected=here.nbytes)
+            self.misheld(names[0], Fault.NONE_SHARDED, parameters=len(names))
 
     def _entry_of(self, name: str, tensor: Tensor, full: Tensor) -> Entry:
         """The placement that the candidate's tensor declares, else the layout's."""
@@ -225,7 +220,7 @@ class Loader:
         if name in self.work.named and has != wants:
             # all that it has is right, and some axis is missing: not sharded along that one
             whole = has.items() <= wants.items()
-            self._misheld(
+            self.misheld(
                 name,
                 Fault.WHOLE if whole else Fault.PLACEMENT,
                 placement=str(live),
@@ -238,9 +233,25 @@ class Loader:
         """Whether this rank is to have any of a tensor that is placed so."""
         return placement.holds(entry, case=self.case, rank=self.rank)
 
-    def _misheld(self, name: str, fault: Fault, **more: Any) -> None:
+    def misheld(self, name: str, fault: Fault, **more: Any) -> None:
         detail = Misheld(fault, **more)
         self.report.mismatches.append(Mismatch(name, Kind.SHARDING, self.rank, detail=detail))
+
+
+def _check_storage(loader: Loader, name: str, tensor: Tensor) -> None:
+    """A view may keep the whole tensor in memory; where there is only room, all ranks decide."""
+    full, here = loader.problem.params[name], local(tensor)
+    if not (own := here.nbytes):
+        loader.report.room[name] = (0, 0)
+    kept = here.untyped_storage().nbytes() if own and has_storage(here) else 0
+    if kept <= own or is_mapped(here):
+        return
+    at = places(loader.report.entries[name], full.shape, case=loader.case, rank=loader.rank)
+    whole = is_around(here, full, at, loader.there)
+    if whole is None:
+        loader.report.room[name] = kept, own
+    elif whole:
+        loader.misheld(name, Fault.STORAGE, storage=kept, expected=own)
 
 
 def _known(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> set[str]:

@@ -21,6 +21,7 @@ from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.report import reasons
 from tpcheck.runner.masks import telling, uncoordinated
+from tpcheck.runner.room import kept_whole
 from tpcheck.runner.shared_state import LeftToReplicas, left_to_replicas, of_state
 from tpcheck.tensors.names import InPass
 from tpcheck.verdict import CaseResult, Mismatch
@@ -43,7 +44,7 @@ def judge(
     causes = [m for m in failed if not m.is_consequence]
     result.mismatches = misheld + (_with_peers(causes, failed) if causes else failed)
     left = left_to_replicas(posed, reports)
-    found = [m for report in reports for m in report.mismatches]
+    found = kept_whole(reports) + [m for report in reports for m in report.mismatches]
     result.mismatches += _in_order(
         [m for m in found if of_state(posed, m.kind, m.tensor, m.rank) not in left]
     )
