@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from tpcheck.vocabulary import Phase
 
 POINT_TO_POINT = ("send", "recv")
+#: Those that add up what the ranks bring.
+SUMS = frozenset({"all_reduce", "reduce_scatter"})
 # In these every rank of the group must bring the same shape.
 _UNIFORM = {"all_reduce", "reduce_scatter", "broadcast", "reduce"}
 

@@ -100,7 +100,7 @@ _EXACT = frozenset(
     """
     copy_ clone detach cat stack embedding index_select gather index where masked_fill
     masked_fill_ masked_scatter masked_select fill_ zero_ zeros zeros_like ones ones_like full
-    full_like arange scalar_tensor neg neg_ abs sign relu relu_ threshold_backward clamp
+    full_like arange eye scalar_tensor neg neg_ abs sign relu relu_ threshold_backward clamp
     clamp_min clamp_max maximum minimum max min amax amin argmax argmin eq ne lt le gt ge
     logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not isnan isinf isfinite
     any all nonzero topk sort tril triu flip roll repeat constant_pad_nd slice_backward

@@ -19,6 +19,7 @@ from tpcheck.causes.reruns import OfReruns
 from tpcheck.causes.rows import OfRows
 from tpcheck.causes.several import (
     AllScaled,
+    BranchAveraged,
     BranchRepeated,
     BranchUnsummed,
     JoinsEveryTerm,
@@ -102,6 +103,7 @@ Factor = Scaled | BiasRepeated | ScaledOverData | AllScaled | FirstPassRepeated
 Coincidence = (
     Factor
     | BranchRepeated
+    | BranchAveraged
     | BranchUnsummed
     | JoinsEveryTerm
     | NormCounts

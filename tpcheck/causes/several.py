@@ -27,6 +27,16 @@ class BranchRepeated:
 
 
 @dataclass(frozen=True)
+class BranchAveraged:
+    """Of what `branch` sends back, or gives, there is 1 / `degree`: the sum over the ranks was
+    divided."""
+
+    subject: Subject
+    branch: str
+    degree: int
+
+
+@dataclass(frozen=True)
 class UnsummedBefore:
     """The sum over `ranks`, which should be replicas, is the reference once what each of them adds
     (`joined`: parameters, inputs, cotangents) counts once: what comes before it is not summed."""
@@ -121,6 +131,7 @@ class CollectiveLeftOut:
 OfSeveral = (
     BranchUnsummed
     | BranchRepeated
+    | BranchAveraged
     | UnsummedBefore
     | JoinsEveryTerm
     | ScaledOverData

@@ -140,7 +140,7 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
             with contextlib.suppress(Exception):
                 crossed = pictures.boundaries(borders, place)
         if borders is not None and place is not None:
-            inside = borders.telling(place)
+            inside = borders.telling(place, watched.trace)
         if same and watched.compiles and watched.verdict is Verdict.PASS:
             seen = _only_compiled(runner, posed, failed)
     if runner.check.kernel is not None and same and again.compiles:

@@ -100,6 +100,7 @@ class Local:
 
     Args:
         inside: what it is, for a tensor at a boundary of a module inside.
+        cut: how that is laid out, as its shapes say: full tensor and rank → the rank's part.
     """
 
     target: Target
@@ -109,6 +110,7 @@ class Local:
     expected: dict[int, Tensor]
     sigma: dict[int, Tensor]
     inside: Subject | None = None
+    cut: Callable[[Tensor, int], Tensor] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -160,11 +162,20 @@ class Local:
 
     def part_of(self, full: Tensor, rank: int) -> Tensor:
         """The slice of `full` that the layout gives to `rank`."""
+        if self.cut is not None and full.shape == self.target.value.shape:
+            return self.cut(full, rank)
         return take(full, self.target.entry, case=self.case, rank=rank)
 
     def holds(self, full: Tensor, rank: int) -> bool:
         """Whether `rank` has what it would have if `full` were the reference's value."""
         return self.fits(self.actual[rank], rank, expected=self.part_of(full, rank))
+
+    def is_that(self, full: Tensor) -> bool:
+        """Whether every wrong rank has what it would have if `full` were the reference's value, and
+        that is another one there: of one that is about the same anything small would fit."""
+        wrong = self.wrong()
+        other = not any(self.fits(self.part_of(full, rank), rank) for rank in wrong)
+        return other and all(self.holds(full, rank) for rank in wrong)
 
 
 def largest(numbers: Tensor) -> float:

@@ -14,15 +14,14 @@ keep a correct module from being blamed:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import torch
-from torch import Tensor
 
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.facts import Dumps, Local, kind_of, values
 from tpcheck.diagnosis.fitting import Fit, Locals, cuts, fit
+from tpcheck.diagnosis.sums import Due, are_one, is_taken
+from tpcheck.event import Event
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Replicate
 from tpcheck.tensors.boundaries import Border
@@ -154,7 +153,7 @@ class Borders:
         the sum was divided."""
         while index and self._is_partial(order[index - 1]):
             here, before = (self.locals(b).values() for b in (order[index], order[index - 1]))
-            if _are_one(here) and not _are_one(before):
+            if are_one(here) and not are_one(before):
                 return _place(order[index], order[index - 1])
             index -= 1
         return _place(order[index])
@@ -189,16 +188,23 @@ class Borders:
             around = around.rpartition(".")[0] if around else None
         return True
 
-    def telling(self, place: Place) -> list[Local]:
+    def telling(self, place: Place, trace: Sequence[Sequence[Event]] = ()) -> list[Local]:
         """What hypotheses are tested on where a phase goes wrong: the terms of a sum just before,
-        too, unless that was taken, or can't have brought what is wrong. Terms are always such that
-        their sum is right."""
+        too, unless that was taken. Terms are always such that their sum is right.
+
+        Args:
+            trace: the ranks' collectives.
+        """
         found = [self.local(b) for b in (place.border, place.fed) if b is not None]
         known = [local for local in found if local is not None]
-        if len(known) < 2:
+        if len(known) < 2 or place.fed is None:
             return known
-        new = not all(bool(t.isfinite().all()) for t in known[0].actual.values())
-        return known[:1] if new or _is_one_result(known[0]) else known
+        by = {place.module, place.fed.module}
+        due = [b for b in self.of(place.phase) if b.parent == place.fed.parent]
+        sizes = [self.targets[b].value.numel() for b in due if self._is_partial(b)]
+        sums = Due(place.phase, self.targets[place.fed].value.numel(), sizes, by)
+        taken = is_taken(*known) or sums.are_taken(self.case, trace)
+        return known[:1] if taken else known
 
     def local(self, border: Border) -> Local | None:
         """The tensor at a boundary as the hypotheses take it, laid out as its shapes say."""
@@ -214,24 +220,9 @@ class Borders:
             actual={r: t.double() for r, t in held.items()},
             expected={r: how.cut(target.value, r) for r in self.ranks},
             sigma={r: how.cut(target.spread.sigma, r) for r in self.ranks},
+            cut=how.cut,
             inside=Subject(kind, border.module, border.side),
         )
-
-
-def _is_one_result(local: Local) -> bool:
-    """Whether the ranks hold the same, and some of it is right: it was made of the whole sum."""
-    if not _are_one(local.actual.values()):
-        return False
-    first, rank = local.actual[local.ranks[0]], local.ranks[0]
-    due, limit = local.expected[rank], local.target.spread.elementwise_limit(first.numel())
-    right = (first - due).abs() <= limit * local.sigma[rank]
-    return bool((right & (due != 0)).any())
-
-
-def _are_one(held: Iterable[Tensor]) -> bool:
-    """Whether ranks hold the same, NaN where another has that."""
-    first, *others = (tensor.nan_to_num() for tensor in held)
-    return all(torch.equal(first, other) for other in others)
 
 
 def _place(border: Border, fed: Border | None = None) -> Place:

@@ -45,24 +45,27 @@ def regathered(facts: Facts, local: Local) -> Diagnosis | None:
     """The reference agrees once the parts of a sharded input (or, in backward, of an input or a
     cotangent) are put together otherwise than they were taken apart."""
     sides = {Side.INPUT: facts.posed.inputs, Side.COTANGENT: facts.posed.outputs}
+    problem = facts.posed.problems[0]
+    numbers = {Side.INPUT: problem.inputs[0], Side.COTANGENT: problem.cotangents[0]}
     if local.kind is Kind.OUTPUT:
         del sides[Side.COTANGENT]
     for side, entries in sides.items():
         for name, entry in entries.items():
-            for how, change in _orders(facts.case, entry):
+            ndim = numbers[side][name].ndim if name in numbers[side] else 0
+            for how, change in _orders(facts.case, entry, ndim):
                 full = with_other(facts, local, side, name, change)
-                if full is not None and all(local.holds(full, r) for r in local.wrong()):
+                if full is not None and local.is_that(full):
                     cause = Regathered(local.subject, side, name, how)
                     return Diagnosis(Code.SHARD_ORDER, cause)
     return None
 
 
-def _orders(case: Case, entry: Entry) -> Iterator[tuple[Gathered, Change]]:
+def _orders(case: Case, entry: Entry, ndim: int) -> Iterator[tuple[Gathered, Change]]:
     """Wrong ways to put the parts together, for a tensor that is sharded along one dim."""
     own = by_axis(entry).get("tp")
-    if not isinstance(own, Shard) or case.tp < 2:
+    if not isinstance(own, Shard) or case.tp < 2 or not ndim:
         return
-    dim, tp = own.dim, case.tp
+    dim, tp = own.dim % ndim, case.tp
 
     def gathered(full: Tensor, *, order: list[int], along: int) -> Tensor:
         parts = full.chunk(tp, dim)
@@ -128,7 +131,7 @@ def exchanged_pieces(facts: Facts, local: Local) -> Diagnosis | None:
         moved = problem.params[name].index_select(dim, torch.tensor(order))
         other = given(facts, replace(problem, params={**problem.params, name: moved}))
         full = other.get(local.key)
-        if full is not None and all(local.holds(full, r) for r in local.wrong()):
+        if full is not None and local.is_that(full):
             cause = Regrouped(local.subject, name, dim, groups, tuple(order))
             return Diagnosis(Code.SHARD_ORDER, cause)
     return None

@@ -82,6 +82,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     # the same of what one module sends back, or gives
     several.partial_branch,
     several.repeated_branch,
+    several.averaged_branch,
     # after what a module gives, which is more telling than what every rank adds
     several.unsummed_before,
     # before `lookups`: positions that other ranks have are missing from rows of a table, too

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tpcheck.causes.several import (
     AllScaled,
+    BranchAveraged,
     BranchRepeated,
     BranchUnsummed,
     CollectiveLeftOut,
@@ -45,9 +46,13 @@ def partial_branch(facts: Facts, local: Local) -> Diagnosis | None:
     give: that one's gradient, or output, is not summed over the ranks, the others' are."""
     if not local.alike():
         return None
-    rank, tp = local.ranks[0], local.case.tp
-    want, total = local.expected[rank], torch.stack(list(local.actual.values())).sum(0)
+    rank, tp, held = local.ranks[0], local.case.tp, list(local.actual.values())
+    if all(torch.equal(other, held[0]) for other in held):  # of ranks with the same nothing is due
+        return None
+    want, total = local.expected[rank], torch.stack(held).sum(0)
     for module, part in _branches(facts, local):
+        if part.shape != want.shape:
+            continue
         rest = want - part
         if bool(rest.any()) and local.fits(total, rank, expected=want + (tp - 1) * rest):
             return Diagnosis(Code.MISSING_ALL_REDUCE, BranchUnsummed(local.subject, module))
@@ -57,15 +62,36 @@ def partial_branch(facts: Facts, local: Local) -> Diagnosis | None:
 def repeated_branch(facts: Facts, local: Local) -> Diagnosis | None:
     """Every rank is off by R − 1 times what one module sends back, or gives: that is summed over
     the ranks once more than the others'."""
-    if not local.alike() or len(local.wrong()) != len(local.ranks) or local.case.tp < 2:
-        return None
     times = local.case.tp - 1
-    for module, part in _branches(facts, local):
-        if bool(part.any()) and all(
-            local.fits(local.actual[r], r, expected=local.expected[r] + times * part)
-            for r in local.ranks
+    module = _off_by(facts, local, times)
+    if module is None:
+        return None
+    return Diagnosis(Code.SUMMED_TWICE, BranchRepeated(local.subject, module, times))
+
+
+def averaged_branch(facts: Facts, local: Local) -> Diagnosis | None:
+    """Every rank lacks all but 1/R of what one module sends back, or gives: the sum of that over
+    the ranks was divided by R, the others' are what they should be."""
+    tp = local.case.tp
+    module = _off_by(facts, local, 1 / tp - 1)
+    if module is None:
+        return None
+    return Diagnosis(Code.AVERAGED_NOT_SUMMED, BranchAveraged(local.subject, module, tp))
+
+
+def _off_by(facts: Facts, local: Local, times: float) -> str | None:
+    """The module of which every rank's tensor has so many times its part more than it should."""
+    if local.case.tp < 2 or len(local.ranks) < 2 or len(local.wrong()) != len(local.ranks):
+        return None
+    for module, whole in _branches(facts, local):
+        parts = {r: local.part_of(whole, r) for r in local.ranks}
+        if all(
+            part.shape == local.expected[r].shape
+            and bool(part.any())
+            and local.fits(local.actual[r], r, expected=local.expected[r] + times * part)
+            for r, part in parts.items()
         ):
-            return Diagnosis(Code.SUMMED_TWICE, BranchRepeated(local.subject, module, times))
+            return module
     return None
 
 
@@ -78,7 +104,7 @@ def _branches(facts: Facts, local: Local) -> Iterator[tuple[str, Tensor]]:
     for target in facts.posed.problems[d].borders:
         border = Border.of(target.name)
         of_branch = border.module and (border.phase, border.side) == _SIDES[local.kind]
-        if of_branch and target.value.shape == local.expected[rank].shape:
+        if of_branch and target.value.shape == local.target.value.shape:
             yield border.module, target.value
 
 

@@ -139,6 +139,8 @@ def _subset(local: Local, rank: int, terms: list[Tensor]) -> tuple[int, ...] | N
         total = parts[choice.bool()].sum(0)
         if local.fits(local.actual[rank], rank, expected=total):
             hits.append(tuple(choice.int().tolist()))
+        if len(hits) > 1:
+            break
     return hits[0] if len(hits) == 1 else None
 
 

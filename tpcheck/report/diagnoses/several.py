@@ -29,6 +29,13 @@ def _(cause: causes.BranchRepeated) -> str:
 
 
 @sentence.register
+def _(cause: causes.BranchAveraged) -> str:
+    what = f"has 1/{cause.degree} of what {cause.branch} adds to it"
+    divided = f"that was averaged over the ranks, not summed{_backward(cause.subject)}"
+    return f"{called(cause.subject)} {what}: {divided}"
+
+
+@sentence.register
 def _(cause: causes.UnsummedBefore) -> str:
     joined = " and ".join(cause.joined)
     once = f"summed over ranks {list(cause.ranks)} it equals the reference once {joined} "

@@ -11,7 +11,13 @@ import torch
 from tests.unit.diagnosis.edits import CASE, DW, DX, OUT, Ranks, alone, examine, noise
 from tpcheck import Layout, Shard, specs
 from tpcheck.case import Case
-from tpcheck.causes.several import BranchRepeated, BranchUnsummed, Overwritten, UnsummedBefore
+from tpcheck.causes.several import (
+    BranchAveraged,
+    BranchRepeated,
+    BranchUnsummed,
+    Overwritten,
+    UnsummedBefore,
+)
 from tpcheck.causes.where import Subject
 from tpcheck.oracle.pose import Posed
 from tpcheck.tensors.boundaries import Border
@@ -70,6 +76,14 @@ def test_a_branch_that_is_summed_once_more_is_found_by_what_it_gives() -> None:
     cause = BranchRepeated(Subject(Kind.OUTPUT, "output"), "adapter", 3)
     assert (named.code, named.cause) == ("summed-twice", cause)
     assert of_adapter(lambda rank: 2.5).code == "unclassified"
+
+
+def test_a_branch_whose_sum_is_divided_is_found_by_what_is_left_of_it() -> None:
+    named = of_adapter(lambda rank: 1 / 4 - 1)
+    cause = BranchAveraged(Subject(Kind.OUTPUT, "output"), "adapter", 4)
+    assert (named.code, named.cause) == ("averaged-not-summed", cause)
+    for share in (1 / 2 - 1, -1.0, -2.0):  # that all ranks have alike: nothing is missing
+        assert of_adapter(lambda rank, share=share: share).code == "unclassified"
 
 
 def shares(key: str, *joined: str, keep: float = 1.0) -> Callable[[Ranks, Posed], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit.report.diagnoses.said import DW, DX, OUT, Said
 from tpcheck.causes.several import (
     AllScaled,
+    BranchAveraged,
     BranchRepeated,
     BranchUnsummed,
     CollectiveLeftOut,
@@ -35,6 +36,17 @@ SAID: list[Said] = [
         "input_grad x is off by 3 × what gate adds to it: that is summed over the ranks once more "
         "(backward)",
         {"branch": "gate", "times": 3},
+    ),
+    (
+        BranchAveraged(OUT, "down", 2),
+        "output has 1/2 of what down adds to it: that was averaged over the ranks, not summed",
+        {"branch": "down", "degree": 2},
+    ),
+    (
+        BranchAveraged(DX, "gate", 4),
+        "input_grad x has 1/4 of what gate adds to it: that was averaged over the ranks, not "
+        "summed (backward)",
+        {"branch": "gate", "degree": 4},
     ),
     (
         UnsummedBefore(OUT, (0, 1), ("bias",)),
