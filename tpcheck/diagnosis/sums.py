@@ -55,7 +55,8 @@ class Due:
 
     def are_taken(self, case: Case, trace: Sequence[Sequence[Event]]) -> bool:
         """Whether every rank has entered as many sums of this size as are due."""
-        passes = case.microbatches + bool(case.step)  # of a step; those of others are as many
+        after = case.step and self.phase is Phase.FORWARD  # once more, after the step
+        passes = case.microbatches + after  # of one step; those of others are as many
         counts = [sum(map(self._is_one, events)) for events in trace]
         return bool(counts) and min(counts) >= max(1, self.sizes.count(self.size)) * passes
 

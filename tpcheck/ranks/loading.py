@@ -21,7 +21,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.ranks import loaded
 from tpcheck.ranks.reading import counted
-from tpcheck.ranks.views import has_storage, in_memory, is_around, places
+from tpcheck.ranks.views import Views
 from tpcheck.tensors.live import (
     is_dtensor,
     live_entry,
@@ -31,7 +31,6 @@ from tpcheck.tensors.live import (
     says_how,
     sharded_by_hand,
 )
-from tpcheck.tensors.mapped import is_mapped
 from tpcheck.tensors.names import computed_buffers, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Kind, Phase
@@ -49,7 +48,7 @@ class Loader:
         self.work, self.problem, self.recorder, self.report = work, problem, recorder, report
         self.case, self.rank = work.case, report.rank
         self.held: dict[str, Tensor] = {}  # parameters and buffers of the candidate
-        self.there: list[Tensor] = []  # all that it keeps
+        self.views = Views(self.case, report)
         self.read: int | None = None  # bytes of a checkpoint
         self.apart: set[str] = set()  # computed buffers that are not the reference's
         self.found = list(report.mismatches)  # before
@@ -97,9 +96,8 @@ class Loader:
     def _hold(self, module: Any, *, fill: bool) -> bool:
         """Judges anew how the module holds what a checkpoint has, and may fill it."""
         own = self.held = tensors_of(module) if isinstance(module, nn.Module) else {}
-        self.there = in_memory(module) if own else []
         params = parameters_of(module) if own else {}
-        self.report.mismatches, self.report.room = list(self.found), {}
+        self.report.mismatches, self.views = list(self.found), Views(self.case, self.report)
         fits, unknown = True, params.keys() - self.work.computed - _known(own, self.state)
         for name in self.state:
             if name not in own and self._has(self.work.params[name]):
@@ -119,6 +117,8 @@ class Loader:
             fits = part is not None and fits
             if fill and part is not None:
                 loaded.fill(local(tensor), part)
+        for name, bytes_ in self.views.keeping(module):
+            self.misheld(name, Fault.STORAGE, **bytes_)
         if self.case.tp > 1 and params and not self.work.named:
             self._check_something_is_sharded(list(params))
         if self.work.plan is not None and params:
@@ -179,7 +179,7 @@ class Loader:
             )
             return part if whole else None
         if placement.is_sharded(entry, self.case):
-            _check_storage(self, name, tensor)
+            self.views.note(name, full, tensor)
         return expected
 
     def _whole_along(
@@ -236,22 +236,6 @@ class Loader:
     def misheld(self, name: str, fault: Fault, **more: Any) -> None:
         detail = Misheld(fault, **more)
         self.report.mismatches.append(Mismatch(name, Kind.SHARDING, self.rank, detail=detail))
-
-
-def _check_storage(loader: Loader, name: str, tensor: Tensor) -> None:
-    """A view may keep the whole tensor in memory; where there is only room, all ranks decide."""
-    full, here = loader.problem.params[name], local(tensor)
-    if not (own := here.nbytes):
-        loader.report.room[name] = (0, 0)
-    kept = here.untyped_storage().nbytes() if own and has_storage(here) else 0
-    if kept <= own or is_mapped(here):
-        return
-    at = places(loader.report.entries[name], full.shape, case=loader.case, rank=loader.rank)
-    whole = is_around(here, full, at, loader.there)
-    if whole is None:
-        loader.report.room[name] = kept, own
-    elif whole:
-        loader.misheld(name, Fault.STORAGE, storage=kept, expected=own)
 
 
 def _known(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> set[str]:

@@ -1,15 +1,16 @@
 """Whether a tensor that is a view keeps in memory the whole one of which it is a part.
 
 A storage may be shared: the flat buffer of a rank's parameters, as ZeRO and FSDP have it, holds
-what is theirs, padding, and perhaps their gradients. What tells the whole one is where the part
-lies: around it there is room for the others, as they lie in a whole one that it is cut from, and
-nothing else of the rank's is there. One rank's buffer may have such room by chance; those of all
-ranks, whose parts lie in different places of the whole one, hardly do.
+what is theirs, padding, and perhaps their gradients. What tells the whole one is what lies around
+the part where the others do in a whole one that it is cut from: their numbers; or, before there are
+any, room for all whole ones of which the storage has parts, and for nothing else. One rank's buffer
+may be such by chance; those of all ranks, whose parts lie in different places of the whole one,
+hardly are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,16 +18,14 @@ from torch import Tensor, nn
 
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Sharded, by_axis
+from tpcheck.protocol.messages import RankReport
 from tpcheck.tensors.live import local
+from tpcheck.tensors.mapped import is_mapped
 from tpcheck.tensors.names import tensors_of
 
-#: Elements of the largest unit that an allocator rounds a buffer up to: Megatron-core pads buckets
-#: to so many, for the bandwidth of NCCL. Smaller would call its buffers whole tensors; larger would
-#: miss more of those of which one rank has the first part.
-LARGEST_UNIT = 1 << 16
-#: Of the units by which the tensors in a buffer are aligned: Megatron-core's are 64 elements, and
-#: 128 at a bucket's end. What is before and behind small tensors there is padding; larger would
-#: take the other parts of larger ones for it.
+#: Elements of the units by which tensors in a buffer are aligned, at most: Megatron-core's are 64,
+#: and 128 at a bucket's end. Larger would take unused parts of other tensors for padding; smaller
+#: would not see whole tensors in such a buffer.
 UNIT = 128
 
 _REGISTERED = ("_parameters", "_buffers", "_modules")
@@ -45,7 +44,7 @@ def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def has_storage(tensor: Tensor) -> bool:
     """Whether there is memory to look at: not of one that wraps others, sparse, or on meta."""
-    if tensor.layout is not torch.strided or tensor.is_meta:
+    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_nested:
         return False
     if type(tensor) in (Tensor, nn.Parameter):
         return True
@@ -71,9 +70,9 @@ def attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def in_memory(module: nn.Module) -> list[Tensor]:
-    """All that it keeps: parameters and buffers, attributes, and those of its parameters, as their
-    gradients are."""
-    found = [*tensors_of(module).values(), *(tensor for _, tensor in attributes(module))]
+    """What it registers, parameters and buffers, and what its parameters have, as their gradients:
+    what is only in an attribute may be the whole tensor, or its other parts."""
+    found = [*tensors_of(module).values()]
     for parameter in module.parameters():
         each = [*vars(parameter).values(), parameter.grad]
         found += [one for one in each if isinstance(one, Tensor)]
@@ -92,55 +91,104 @@ def places(entry: Entry, shape: Sequence[int], *, case: Case, rank: int) -> list
     return every
 
 
-def is_around(
-    part: Tensor, full: Tensor, places: Sequence[Sequence[int]], others: Iterable[Tensor]
-) -> bool | None:
-    """Whether a part keeps the whole tensor alive; None where there is room for it around the
-    part, and nothing says what it is.
+class Views:
+    """The parts of a rank that are views, and what they keep.
 
     Args:
+        report: its room is filled: of parameters where nothing says what is around the part.
+    """
+
+    def __init__(self, case: Case, report: RankReport) -> None:
+        self.case, self.report = case, report
+        self._parts: dict[str, Part] = {}
+        report.room = {}
+
+    def note(self, name: str, full: Tensor, tensor: Tensor) -> None:
+        """A rank's part of a parameter, whose placement the report has."""
+        here = local(tensor)
+        if here.numel() in (0, full.numel()):
+            self.report.room[name] = (0, 0)
+        elif has_storage(here) and not is_mapped(here) and _kept(here) > here.nbytes:
+            entry, rank = self.report.entries[name], self.report.rank
+            at = places(entry, full.shape, case=self.case, rank=rank)
+            self._parts[name] = Part(here, full, at)
+
+    def keeping(self, module: nn.Module) -> Iterator[tuple[str, dict[str, int]]]:
+        """Parameters whose whole tensor is kept, with the bytes of the storage and of the part."""
+        if not self._parts:
+            return
+        for name, whole in kept_whole(self._parts, in_memory(module)).items():
+            here = self._parts[name].here
+            if whole is None:
+                self.report.room[name] = _kept(here), here.nbytes
+            elif whole:
+                yield name, {"storage": _kept(here), "expected": here.nbytes}
+
+
+def _kept(tensor: Tensor) -> int:
+    return tensor.untyped_storage().nbytes()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A rank's part of a tensor that is a view.
+
+    Args:
+        here: the part.
         full: the whole tensor's numbers.
         places: by dim, where the part's indices lie in the whole tensor's.
-        others: what the rank has. What overlaps the part itself is no other.
     """
-    size, most = part.element_size(), full.numel()
-    count, (first, last) = part.untyped_storage().nbytes() // size, _span(part, size)
-    laid = _laid(part, places, full.shape, count)
-    begin, end = (first, last) if laid is None else (laid.begin, laid.end)
-    # as far as the whole one may reach, and padding beyond
-    low = max(0, min(begin, first - most) - UNIT)
-    high = min(count, max(end, last + most) + UNIT)
-    taken = _taken(part, low, high, others)
-    around = _Free.around(taken, low, first, last)
-    if around.last - around.first == most and not around.is_padding(first, last, LARGEST_UNIT):
-        return True if count == most else None
-    if laid is None:
-        return False
-    if part.is_contiguous():
-        around.pad(taken, low, first, last)
-    if bool(taken.as_strided(full.shape, laid.strides, begin - low).any()):
-        return False
-    whole = part.detach().as_subclass(Tensor).as_strided(full.shape, laid.strides, begin)
+
+    here: Tensor
+    full: Tensor
+    places: Sequence[Sequence[int]]
+
+
+def kept_whole(parts: Mapping[str, Part], others: Sequence[Tensor]) -> dict[str, bool | None]:
+    """Whether each part keeps the whole tensor alive: the numbers of the other ranks' are around
+    it. None where nothing says what is there, and the whole tensors of all parts in the storage
+    would fill it, beside what else the rank has and padding.
+
+    Args:
+        others: all that the rank has. What overlaps a part is not another.
+    """
+    found: dict[str, bool | None] = {}
+    for storage in dict.fromkeys(storage_of(part.here) for part in parts.values()):
+        own = {n: part for n, part in parts.items() if storage_of(part.here) == storage}
+        there = [o for o in others if o.numel() and has_storage(o) and storage_of(o) == storage]
+        laid = {name: _laid(part) for name, part in own.items()}
+        room: bool | None = None if _fills(own, laid, there) else False
+        for name, part in own.items():
+            at = laid[name]
+            found[name] = True if at is not None and _is(at.of(part.here), part.full) else room
+    return found
+
+
+def _is(whole: Tensor, full: Tensor) -> bool:
+    """Whether it has the numbers of a tensor, which no other has by chance."""
     same = torch.equal(whole.to(full), full.to(whole.dtype).to(full))
-    return True if same and bool((full != full.flatten()[0]).any()) else None
+    return same and bool((full != full.flatten()[0]).any())
 
 
 @dataclass(frozen=True)
 class _Laid:
-    """Where a tensor would lie in a storage: from which element until which, with which strides."""
+    """Where a tensor would lie in a storage: from which element on, with which strides."""
 
     begin: int
-    end: int
+    shape: tuple[int, ...]
     strides: tuple[int, ...]
 
+    def of(self, tensor: Tensor) -> Tensor:
+        """It, in the storage of another tensor."""
+        plain = tensor.detach().as_subclass(Tensor)
+        return plain.as_strided(self.shape, self.strides, self.begin)
 
-def _laid(
-    part: Tensor, places: Sequence[Sequence[int]], shape: Sequence[int], count: int
-) -> _Laid | None:
-    """The whole tensor of this shape, around its part; None where it would not lie in a storage of
-    so many elements, or some of its elements on others."""
-    strides, begin = [], int(part.storage_offset())
-    for at, stride in zip(places, part.stride(), strict=True):
+
+def _laid(part: Part) -> _Laid | None:
+    """The whole tensor around its part; None where it would not lie in the storage, or some of its
+    elements on others."""
+    strides, begin = [], int(part.here.storage_offset())
+    for at, stride in zip(part.places, part.here.stride(), strict=True):
         step = at[1] - at[0] if len(at) > 1 else 1
         regular = step > 0 and list(at) == list(range(at[0], at[0] + step * len(at), step))
         if not regular or stride % step:
@@ -148,84 +196,56 @@ def _laid(
         strides.append(int(stride) // step)
         begin -= at[0] * strides[-1]
     reach = 1
-    for stride, n in sorted(zip(strides, shape, strict=True)):
+    for stride, n in sorted(zip(strides, part.full.shape, strict=True)):
         if n > 1:
             if stride < reach:
                 return None
             reach += (n - 1) * stride
-    inside = begin >= 0 and begin + reach <= count
-    return _Laid(begin, begin + reach, tuple(strides)) if inside else None
+    inside = begin >= 0 and begin + reach <= _count(part.here)
+    return _Laid(begin, tuple(part.full.shape), tuple(strides)) if inside else None
 
 
-def _taken(part: Tensor, low: int, high: int, others: Iterable[Tensor]) -> Tensor:
-    """Which elements of a part's storage are others', from `low` until `high`."""
-    size, taken = part.element_size(), torch.zeros(high - low, dtype=torch.bool)
-    own = _marked(part, low, high, size)
+def _count(tensor: Tensor) -> int:
+    """Elements of its storage."""
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
+
+
+def _fills(
+    parts: Mapping[str, Part], laid: Mapping[str, _Laid | None], others: Sequence[Tensor]
+) -> bool:
+    """Whether the whole tensors of parts of one storage, and what else is there, fill it but for
+    padding, none of them on another."""
+    here = [part.here for part in parts.values()]
+    if len({tensor.element_size() for tensor in here}) > 1:
+        return False
+    own, taken = (torch.zeros(_count(here[0]), dtype=torch.bool) for _ in range(2))
+    for tensor in here:
+        own.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(True)
     for other in others:
-        if not other.numel() or not has_storage(other) or storage_of(other) != storage_of(part):
-            continue
-        first, last = _span(other, size)
-        if first < high and last > low:
-            marked = _marked(other, low, high, size)
-            if not bool((marked & own).any()):
-                taken |= marked
-    return taken
+        marks = _lies(other, own, here[0].element_size())
+        if not bool(marks.any()):
+            _lies(other, taken, here[0].element_size()).fill_(True)
+    for at in set(laid.values()):  # tied ones once
+        if at is None or bool((region := at.of(taken)).any()):
+            return False
+        region.fill_(True)
+    return _is_padding(~taken)
 
 
-def _span(tensor: Tensor, size: int) -> tuple[int, int]:
-    """From which element of its storage until which it reaches, of elements of so many bytes."""
+def _lies(tensor: Tensor, marks: Tensor, size: int) -> Tensor:
+    """The marks of where it lies in its storage, of elements of so many bytes."""
     begin, each = int(tensor.storage_offset()), tensor.element_size()
+    if each == size:
+        return marks.as_strided(tensor.shape, tensor.stride(), begin)
     reach = 1 + sum((n - 1) * by for n, by in zip(tensor.shape, tensor.stride(), strict=True))
-    return begin * each // size, -(-(begin + int(reach)) * each // size)
+    return marks[begin * each // size : -(-(begin + int(reach)) * each // size)]
 
 
-def _marked(tensor: Tensor, low: int, high: int, size: int) -> Tensor:
-    """Where it lies between two elements of its storage, of so many bytes each."""
-    first, last = _span(tensor, size)
-    own = torch.zeros(last - first, dtype=torch.bool)
-    if tensor.element_size() == size:
-        own.as_strided(tensor.shape, tensor.stride(), 0).fill_(True)
-    else:
-        own.fill_(True)
-    marked = torch.zeros(high - low, dtype=torch.bool)
-    begin, end = max(first, low), min(last, high)
-    marked[begin - low : end - low] = own[begin - first : end - first]
-    return marked
-
-
-@dataclass(frozen=True)
-class _Free:
-    """The elements around a part that are no other tensor's, from the first until the last."""
-
-    first: int
-    last: int
-
-    @classmethod
-    def around(cls, taken: Tensor, low: int, first: int, last: int) -> _Free:
-        """Of a part that reaches from `first` until `last`, in what begins at `low`; none where
-        others lie between its elements."""
-        if bool(taken[first - low : last - low].any()):
-            return cls(first, first)
-        before, behind = taken[: first - low].nonzero(), taken[last - low :].nonzero()
-        begin = low + int(before[-1]) + 1 if len(before) else low
-        return cls(begin, last + int(behind[0]) if len(behind) else low + len(taken))
-
-    def gaps(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Before the part and behind it, where there are any."""
-        return [(a, b) for a, b in ((self.first, first), (last, self.last)) if a < b]
-
-    def is_padding(self, first: int, last: int, most: int) -> bool:
-        """Whether all of it is."""
-        return all(_is_padding(b - a, b, most) for a, b in self.gaps(first, last))
-
-    def pad(self, taken: Tensor, low: int, first: int, last: int) -> None:
-        """Takes what a unit of alignment leaves."""
-        for begin, end in self.gaps(first, last):
-            if _is_padding(end - begin, end, UNIT):
-                taken[begin - low : end - low] = True
-
-
-def _is_padding(count: int, until: int, most: int) -> bool:
-    """Whether so many elements are what a unit, a power of two, leaves before it begins anew."""
-    unit = 1 << count.bit_length()
-    return unit <= most and until % unit == 0
+def _is_padding(free: Tensor) -> bool:
+    """Whether all that is free of a storage is what a unit, a power of two, leaves behind a tensor
+    before it begins anew."""
+    edges = torch.diff(free.int(), prepend=torch.zeros(1).int(), append=torch.zeros(1).int())
+    begins, ends = (edges == 1).nonzero().flatten(), (edges == -1).nonzero().flatten()
+    runs = ends - begins
+    units = 2 ** torch.floor(torch.log2(runs.double()) + 1)
+    return bool(((units <= UNIT) & (ends % units == 0)).all())

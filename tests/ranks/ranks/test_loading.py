@@ -81,22 +81,24 @@ class Flat(candidates.Row):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        size, whole = self.weight.numel(), self.columns * len(self.weight)
+        rows, columns = self.weight.shape
+        whole = rows * columns * self.parts
         buffer = torch.zeros(whole + len(self.bias), dtype=torch.float64)  # kept as it is
         self.bias = nn.Parameter(buffer[whole:])
-        self.weight = nn.Parameter(buffer[whole - size : whole].view_as(self.weight))
+        weight = buffer[:whole].view(rows, columns * self.parts)
+        self.weight = nn.Parameter(weight.chunk(self.parts, 1)[self.rank if self.parts > 1 else 0])
 
     @property
-    def columns(self) -> int:
-        return self.weight.shape[1]
+    def parts(self) -> int:
+        return 1
 
 
 class WholeInFlat(Flat):
     """The weight of all ranks is in the buffer."""
 
     @property
-    def columns(self) -> int:
-        return 2 * self.weight.shape[1]
+    def parts(self) -> int:
+        return 2
 
 
 def test_views_of_one_buffer_keep_what_is_theirs(gloo: Engine) -> None:

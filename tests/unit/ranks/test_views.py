@@ -1,8 +1,9 @@
-"""What a view keeps alive: a whole tensor where the other parts of it would lie around it, and
-nothing of a flat buffer whose rest is others', or padding."""
+"""What a view keeps alive: a whole tensor where the other parts of it lie around it, or there is
+room for them and for nothing else; nothing of a buffer that has other things of the rank's."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 
 import pytest
@@ -10,124 +11,133 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck import Case, Shard
-from tpcheck.ranks.views import LARGEST_UNIT, UNIT, has_storage, in_memory, is_around, places
+from tpcheck.protocol.messages import RankReport
+from tpcheck.ranks.views import UNIT, Part, Views, has_storage, in_memory, kept_whole, places
 
 ROWS, COLUMNS = 6, 10
 FULL = torch.randn(ROWS, COLUMNS)
 
 
-def kept(
-    part: Tensor,
-    rank: int,
-    others: Iterable[Tensor] = (),
-    *,
-    full: Tensor = FULL,
-    dim: int = 0,
-    degree: int = 2,
-) -> bool | None:
+def part(here: Tensor, rank: int, full: Tensor = FULL, dim: int = 0, degree: int = 2) -> Part:
     case = Case({}, dtype="float32", mesh={"tp": degree})
-    at = places(Shard(dim), full.shape, case=case, rank=rank)
-    return is_around(part, full, at, others)
+    return Part(here, full, places(Shard(dim), full.shape, case=case, rank=rank))
 
 
-def flat(*sizes: int) -> Sequence[Tensor]:
-    """Parts of one buffer."""
-    return torch.zeros(sum(sizes)).split(list(sizes))
+def kept(
+    here: Tensor, rank: int, others: Iterable[Tensor] = (), *, full: Tensor = FULL, dim: int = 0
+) -> bool | None:
+    return kept_whole({"w": part(here, rank, full, dim)}, [here, *others])["w"]
 
 
 @pytest.mark.parametrize("dim", [0, 1])
 def test_a_part_of_the_whole_has_its_numbers_around_it(dim: int) -> None:
-    whole = FULL.clone()
-    for rank, part in enumerate(whole.chunk(2, dim)):
-        assert kept(part, rank, dim=dim)
-        assert kept(part, rank, [part, part.view(part.shape)], dim=dim)  # tied ones
-        assert not kept(part.clone(), rank, dim=dim)
-    for rank, part in enumerate(whole.T.contiguous().T.chunk(2, dim)):  # as it lies transposed
-        assert kept(part, rank, dim=dim)
+    larger = torch.cat([torch.zeros(3, COLUMNS), FULL, torch.zeros(5, COLUMNS)])
+    for whole in (FULL.clone(), FULL.T.contiguous().T, larger[3 : 3 + ROWS]):
+        for rank, here in enumerate(whole.chunk(2, dim)):
+            assert kept(here, rank, dim=dim) is True
+            assert kept(here, rank, [here.view_as(here), whole], dim=dim) is True
+            assert kept(here, rank, whole.chunk(2, dim), dim=dim) is True  # named or not
+            assert not kept(here.clone(), rank, dim=dim)
+    equal = torch.ones(ROWS, COLUMNS)
+    assert kept(equal[:3], 0, [equal[3:]], full=equal) is False  # by chance
 
 
-def test_before_it_is_loaded_there_is_room_for_it() -> None:
-    """In a storage that is larger than the whole one: of another as well."""
-    other = torch.zeros(2 * ROWS, COLUMNS)
-    for rank, part in enumerate(other[:ROWS].chunk(2)):
-        assert kept(part, rank) is None
-    assert kept(other[:3], 1) is False  # where rank 0's part would be, there is nothing
-    assert kept(other[3:6], 1, [other[:2]]) is False  # nor is it free
-    assert kept(other[3:6], 1, [other[:4]]) is None  # the whole one itself, in an attribute
-    assert kept(other[3:6].double(), 1) is False
-
-
-def test_the_storage_of_exactly_the_whole_one_is_it() -> None:
-    """Where each rank has the first part: unless an allocator rounds its storages up."""
-    assert kept(torch.zeros(ROWS, COLUMNS)[:3], 1)
-    assert kept(torch.zeros(ROWS, COLUMNS)[:3], 1, [torch.zeros(ROWS, COLUMNS)[3:]])
+def test_before_it_is_loaded_there_is_room_for_it_and_nothing_else() -> None:
+    for rank, here in enumerate(torch.zeros(ROWS, COLUMNS).chunk(2)):
+        assert kept(here, rank) is None
     first, second = torch.zeros(ROWS, COLUMNS).chunk(2)
-    assert kept(first, 1, [second]) is False
-    assert kept(torch.zeros(9, COLUMNS)[:3], 1, [torch.zeros(9, COLUMNS)[6:]]) is False
-    more = torch.zeros(9, COLUMNS)
-    assert kept(more[:3], 1, [more[6:]]) is None  # as large, in a buffer
-    full = torch.randn(8, 8)
-    assert kept(torch.zeros(8, 8)[:4], 1, full=full) is False
-    assert kept(torch.zeros(8, 8)[4:], 0, full=full)
-    large = torch.randn(4 * LARGEST_UNIT)
-    assert kept(torch.zeros(4 * LARGEST_UNIT)[: 2 * LARGEST_UNIT], 1, full=large)
+    assert kept(first, 1) is False  # where rank 0's part would be, there is nothing
+    assert kept(first, 0, [second]) is False
+    larger = torch.zeros(2 * ROWS, COLUMNS)
+    assert kept(larger[:3], 0) is False  # gradients, or what else it may be
+    assert kept(larger[:3], 0, [larger[ROWS:]]) is None
+    assert kept(larger[:3], 0, [larger[ROWS + 1 :]]) is False
 
 
-def test_a_flat_buffer_has_no_room() -> None:
-    one, two, three = flat(30, 40, 60)
+def buffer(*sizes: int) -> Sequence[Tensor]:
+    return torch.zeros(sum(sizes)).split(list(sizes))
+
+
+@pytest.mark.parametrize("aligned", [0, 4])
+def test_whole_tensors_of_several_parts_fill_a_storage(aligned: int) -> None:
+    """Two are sharded, one is whole; padding lies between them."""
+    one, pad, two, three = buffer(60, aligned, 22, 44)
+    first, second = torch.randn(60), torch.randn(22)
+    for rank in (0, 1):
+        here = {"one": one.chunk(2)[rank], "two": two.chunk(2)[rank]}
+        parts = {"one": part(here["one"], rank, first), "two": part(here["two"], rank, second)}
+        others = [*here.values(), three]
+        assert kept_whole(parts, others) == {"one": None, "two": None}
+        assert kept_whole(parts, [*others, one]) == {"one": None, "two": None}  # the whole one
+        assert kept_whole(parts, others[:2]) == {"one": False, "two": False}
+        assert kept_whole({"one": parts["one"]}, others) == {"one": False}
+        if aligned:
+            assert kept_whole(parts, [*others, pad]) == {"one": None, "two": None}
+
+
+def test_a_buffer_of_the_ranks_own_has_no_room() -> None:
+    one, two, three = buffer(30, 40, 60)
     own = [one.view(3, 10), two, three]
     assert [kept(own[0], rank, own) for rank in (0, 1)] == [False, False]
-    assert kept(own[0], 0, [three]) is None  # what nobody knows of lies between them
-    assert kept(own[0], 1, [three]) is False
-    assert kept(own[0], 0, [two[30:]]) is None and kept(own[0], 0, [two[20:]]) is False
+    for unit in (8, UNIT, 4 * UNIT):  # an arena: each begins at a multiple of its unit
+        arena, full = torch.zeros(4 * unit), torch.randn(2)
+        here = {str(k): arena[k * unit : k * unit + 1] for k in range(4)}
+        found = [
+            kept_whole({n: part(t, rank, full) for n, t in here.items()}, [*here.values()])
+            for rank in (0, 1)
+        ]
+        assert not any(all(each[name] is None for each in found) for name in here)
 
 
-@pytest.mark.parametrize("unit", [8, UNIT])
-def test_what_is_padding_is_not_room(unit: int) -> None:
-    """Each begins at a multiple of the unit: before and behind it is as much as the whole one."""
-    full = torch.randn(2)
-    buffer = torch.zeros(4 * unit)
-    others = [buffer[:1], buffer[2 * unit : 2 * unit + 1]]
-    part = buffer[unit : unit + 1]
-    assert [kept(part, rank, others, full=full) for rank in (0, 1)] == [False, False]
-    shifted = buffer[unit + 3 : unit + 4]
-    assert [kept(shifted, rank, others, full=full) for rank in (0, 1)] == [False, None]
-
-
-def test_columns_between_others_are_alone() -> None:
+def test_columns_of_fused_ones_are_judged_together() -> None:
     q, k = torch.zeros(ROWS, 2 * COLUMNS).unflatten(1, (2, COLUMNS)).unbind(1)
-    half = q.chunk(2)[0]
-    assert kept(half, 0, [k.chunk(2)[0]]) is None  # fused ones, whole, of which it has the rows
-    assert kept(half, 0, [k]) is None
-    assert kept(half, 0, [k, q.chunk(2)[1]]) is False
-    assert not kept(torch.zeros(ROWS, 16)[:, :5], 1, dim=1)  # rows that are aligned
+    own = {"q": q.chunk(2)[0], "k": k.chunk(2)[0]}
+    parts = {name: part(here, 0) for name, here in own.items()}
+    assert kept_whole(parts, [*own.values()]) == {"q": None, "k": None}
+    assert kept_whole({"q": parts["q"]}, [*own.values()]) == {"q": False}
+    assert kept(torch.zeros(ROWS, 16)[:, :5], 1, dim=1) is False  # rows that are aligned
 
 
-def test_what_has_no_storage_to_look_at_is_left_out() -> None:
-    part = FULL.clone()[:3]
-    assert kept(part, 0, [torch.eye(2).to_sparse(), FULL.to("meta"), torch.empty(0)])
-    assert not has_storage(torch.eye(2).to_sparse()) and not has_storage(FULL.to("meta"))
+def test_a_storage_of_another_element_size_is_not_filled() -> None:
+    raw = torch.zeros(2 * FULL.nbytes, dtype=torch.uint8)
+    here, other = raw.view(torch.float32)[:30].view(3, 10), raw[FULL.nbytes :]
+    assert kept(here, 0, [other]) is None and kept(here, 0, [other[8:]]) is False
 
 
 class Own(nn.Parameter):
     """One that knows more, as some frameworks have."""
 
 
-def test_subclasses_have_memory_and_what_wraps_others_has_not() -> None:
+def test_what_wraps_others_has_no_memory_to_look_at() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     assert has_storage(Own(torch.zeros(2)))
     with FakeTensorMode():
         assert not has_storage(torch.zeros(2))
-    one, two = flat(30, 30)
-    assert not kept(Own(one.view(3, 10)), 0, [Own(two)])
+    with warnings.catch_warnings(action="ignore"):  # they are a prototype
+        nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    for one in (torch.eye(2).to_sparse(), FULL.to("meta"), nested):
+        assert not has_storage(one)
+    here = FULL.clone()[:3]
+    assert kept(here, 0, [torch.eye(2).to_sparse(), FULL.to("meta"), torch.empty(0)]) is True
 
 
-def test_gradients_and_attributes_are_the_ranks_too() -> None:
+def test_gradients_are_the_ranks_and_attributes_may_be_anything() -> None:
     module = nn.Linear(2, 2)
     module.weight.main_grad = torch.zeros(2, 2)  # type: ignore[attr-defined]
     module.bias.grad = torch.zeros(2)
-    module.cache = {"x": torch.zeros(3)}  # type: ignore[assignment]
-    found = in_memory(module)
-    assert sorted(t.numel() for t in found) == [2, 2, 3, 4, 4]
-    assert {t.data_ptr() for t in found} >= {module.bias.grad.data_ptr()}
+    module.cache = torch.zeros(3)
+    assert sorted(t.numel() for t in in_memory(module)) == [2, 2, 4, 4]
+
+
+def test_a_part_that_is_all_of_it_or_nothing_is_no_view_of_the_whole() -> None:
+    report = RankReport(0)
+    views = Views(Case({}, dtype="float32", mesh={"tp": 2}), report)
+    module = nn.Linear(COLUMNS, 3, bias=False)
+    module.weight = nn.Parameter(FULL.clone()[:3])
+    report.entries = {"weight": Shard(0), "none": Shard(0), "all": Shard(0)}
+    views.note("none", FULL, torch.zeros(9)[:0])
+    views.note("all", FULL, torch.cat([FULL, FULL])[:ROWS])
+    assert report.room == {"none": (0, 0), "all": (0, 0)} and not [*views.keeping(module)]
+    views.note("weight", FULL, module.weight)
+    assert [*views.keeping(module)] == [("weight", {"storage": 240, "expected": 120})]
