@@ -16,6 +16,7 @@ from torch import Tensor
 from tpcheck.bounds import limits
 from tpcheck.bounds.arithmetic import OVERFLOW
 from tpcheck.bounds.limits import FALSE_ALARM, JUMP
+from tpcheck.tensors.blocks import in_rows
 
 #: By how much σ is enlarged. In float64 the expected value is as wrong as the candidate's (twice
 #: the variance), and sharpness is not what these cases are for: faults of logic are 1e-12 and
@@ -129,7 +130,8 @@ def spreads(
     squares = torch.where(unsure, 0.0, squares)
     if squares.numel() == 0:
         return [Spread(one, 1, 1, chance) for one in squares]
-    grids = _grids(squares)
+    # [tensors, rows, columns]
+    grids = squares.reshape(len(squares), *in_rows(squares[0]).shape)
     errors = own.square().reshape(grids.shape)
     variance = torch.maximum(torch.maximum(grids, pooled(grids)), pooled(errors))
     sigma = variance.reshape(squares.shape).sqrt()
@@ -145,15 +147,6 @@ def spreads(
         of_norm = round(min(of_norm, max(1.0, runs * ways)))
         found.append(Spread(one, each, of_norm, chance, independent=ways))
     return found
-
-
-def _grids(tensors: Tensor) -> Tensor:
-    """Of some tensors of one shape: [tensors, rows, columns]; a vector is one row."""
-    count = len(tensors)
-    matrices = tensors.ndim >= 3
-    return (
-        tensors.reshape(count, -1, tensors.shape[-1]) if matrices else tensors.reshape(count, 1, -1)
-    )
 
 
 def of_integers(

@@ -101,24 +101,24 @@ class Loader:
         fits, unknown = True, params.keys() - self.work.computed - _known(own, self.state)
         for name in self.state:
             if name not in own and self._has(self.work.params[name]):
-                self.misheld(name, Fault.MISSING, built=_instead_of_a_module(module))
+                self._misheld(name, Fault.MISSING, built=_instead_of_a_module(module))
                 fits = False
         for name, tensor in own.items():
             full = self.state.get(name)
             if full is None:
                 if name in unknown:
-                    self.misheld(name, Fault.UNEXPECTED)
+                    self._misheld(name, Fault.UNEXPECTED)
                     fits = False
                 continue
             if not self._has(self.work.params[name]):
                 where = elsewhere(self.work.params[name], self.case, self.rank)
-                self.misheld(name, Fault.ELSEWHERE, elsewhere=where)
+                self._misheld(name, Fault.ELSEWHERE, elsewhere=where)
             part = self._part_of(name, tensor, full, whole=fill)
             fits = part is not None and fits
             if fill and part is not None:
                 loaded.fill(local(tensor), part)
         for name, bytes_ in self.views.keeping(module):
-            self.misheld(name, Fault.STORAGE, **bytes_)
+            self._misheld(name, Fault.STORAGE, **bytes_)
         if self.case.tp > 1 and params and not self.work.named:
             self._check_something_is_sharded(list(params))
         if self.work.plan is not None and params:
@@ -153,7 +153,7 @@ class Loader:
         due = sum(part.numel() * self.held[name].element_size() for name, part in parts)
         self.report.bytes[CHECKPOINT] = self.read, due
         if most is not None and self.read > most * due:
-            self.misheld(CHECKPOINT, Fault.READ, storage=self.read, expected=due)
+            self._misheld(CHECKPOINT, Fault.READ, storage=self.read, expected=due)
 
     def _part_of(self, name: str, tensor: Tensor, full: Tensor, *, whole: bool) -> Tensor | None:
         """What the rank is to hold, as its own tensor is placed; None where it can't be that.
@@ -169,7 +169,7 @@ class Loader:
         here = local(tensor)
         if here.shape != expected.shape:
             part, axes = self._whole_along(here.shape, full, entry)
-            self.misheld(
+            self._misheld(
                 name,
                 Fault.SHAPE if part is None else Fault.WHOLE,
                 shape=tuple(here.shape),
@@ -202,7 +202,7 @@ class Loader:
         live = self.report.entries
         found = [live[name] for name in names if name in live]
         if not any(placement.is_sharded(entry, self.case, axis="tp") for entry in found):
-            self.misheld(names[0], Fault.NONE_SHARDED, parameters=len(names))
+            self._misheld(names[0], Fault.NONE_SHARDED, parameters=len(names))
 
     def _entry_of(self, name: str, tensor: Tensor, full: Tensor) -> Entry:
         """The placement that the candidate's tensor declares, else the layout's."""
@@ -220,7 +220,7 @@ class Loader:
         if name in self.work.named and has != wants:
             # all that it has is right, and some axis is missing: not sharded along that one
             whole = has.items() <= wants.items()
-            self.misheld(
+            self._misheld(
                 name,
                 Fault.WHOLE if whole else Fault.PLACEMENT,
                 placement=str(live),
@@ -233,7 +233,7 @@ class Loader:
         """Whether this rank is to have any of a tensor that is placed so."""
         return placement.holds(entry, case=self.case, rank=self.rank)
 
-    def misheld(self, name: str, fault: Fault, **more: Any) -> None:
+    def _misheld(self, name: str, fault: Fault, **more: Any) -> None:
         detail = Misheld(fault, **more)
         self.report.mismatches.append(Mismatch(name, Kind.SHARDING, self.rank, detail=detail))
 

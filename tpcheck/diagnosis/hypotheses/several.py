@@ -24,6 +24,8 @@ from tpcheck.causes.several import (
     UnsummedBefore,
 )
 from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.sums import are_one
+from tpcheck.event import SUMS
 from tpcheck.oracle.expected import evaluate
 from tpcheck.oracle.reference import ask
 from tpcheck.placement import take
@@ -47,7 +49,7 @@ def partial_branch(facts: Facts, local: Local) -> Diagnosis | None:
     if not local.alike():
         return None
     rank, tp, held = local.ranks[0], local.case.tp, list(local.actual.values())
-    if all(torch.equal(other, held[0]) for other in held):  # of ranks with the same nothing is due
+    if are_one(held):  # of ranks with the same nothing is due
         return None
     want, total = local.expected[rank], torch.stack(held).sum(0)
     for module, part in _branches(facts, local):
@@ -114,7 +116,7 @@ def unsummed_before(facts: Facts, local: Local) -> Diagnosis | None:
     if not local.alike() or local.at != FIRST:
         return None
     held, rank = list(local.actual.values()), local.ranks[0]
-    if all(torch.equal(other, held[0]) for other in held):  # of ranks with the same nothing is due
+    if are_one(held):  # of ranks with the same nothing is due
         return None
     want, total = local.expected[rank], torch.stack(held).sum(0)
     for names, joined in _joined(facts, local):
@@ -259,7 +261,6 @@ def missing_collective(facts: Facts, local: Local) -> Diagnosis | None:
 
 def _lacking(due: set[str], ran: set[str], phase: Phase) -> set[str]:
     """The ops of which one should have run: those that sum or, in backward, the gather."""
-    sums = {"all_reduce", "reduce_scatter"}
-    if due & sums and not ran & sums:
-        return due & sums
+    if due & SUMS and not ran & SUMS:
+        return due & SUMS
     return {"all_gather"} & (due - ran) if phase is Phase.BACKWARD else set()
