@@ -1,16 +1,16 @@
 """Whether a tensor that is a view keeps in memory the whole one of which it is a part.
 
 A storage may be shared: the flat buffer of a rank's parameters, as ZeRO and FSDP have it, holds
-what is theirs, padding, and perhaps their gradients. What tells the whole one is what lies around
-the part where the others do in a whole one that it is cut from: their numbers; or, before there are
-any, room for all whole ones of which the storage has parts, and for nothing else. One rank's buffer
-may be such by chance; those of all ranks, whose parts lie in different places of the whole one,
-hardly are.
+what is theirs, padding, and perhaps their gradients. What tells the whole one are the numbers of
+the other parts, where a whole one that the part is cut from has them, or elsewhere in the storage;
+or, before there are any, room for all whole ones of which the storage has parts, and for nothing
+else. One rank's buffer may be such by chance; those of all ranks, whose parts lie in different
+places of the whole one, hardly are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Sharded, by_axis
 from tpcheck.protocol.messages import RankReport
+from tpcheck.tensors.among import are_among
 from tpcheck.tensors.live import local
 from tpcheck.tensors.mapped import is_mapped
 from tpcheck.tensors.names import tensors_of
@@ -146,8 +147,8 @@ class Part:
 
 def kept_whole(parts: Mapping[str, Part], others: Sequence[Tensor]) -> dict[str, bool | None]:
     """Whether each part keeps the whole tensor alive: the numbers of the other ranks' are around
-    it. None where nothing says what is there, and the whole tensors of all parts in the storage
-    would fill it, beside what else the rank has and padding.
+    it, or elsewhere in its storage. None where nothing says what is there, and the whole tensors of
+    all parts in the storage would fill it, beside what else the rank has and padding.
 
     Args:
         others: all that the rank has. What overlaps a part is not another.
@@ -156,12 +157,38 @@ def kept_whole(parts: Mapping[str, Part], others: Sequence[Tensor]) -> dict[str,
     for storage in dict.fromkeys(storage_of(part.here) for part in parts.values()):
         own = {n: part for n, part in parts.items() if storage_of(part.here) == storage}
         there = [o for o in others if o.numel() and has_storage(o) and storage_of(o) == storage]
+        there = _beside([part.here for part in own.values()], there)
         laid = {name: _laid(part) for name, part in own.items()}
         room: bool | None = None if _fills(own, laid, there) else False
         for name, part in own.items():
             at = laid[name]
-            found[name] = True if at is not None and _is(at.of(part.here), part.full) else room
+            around = at is not None and _is(at.of(part.here), part.full)
+            found[name] = True if around or _has_others(part, own.values(), there) else room
     return found
+
+
+def _beside(own: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
+    """Those of the others that overlap none of a rank's parts in their storage."""
+    sizes = {tensor.element_size() for tensor in own}
+    size = sizes.pop() if len(sizes) == 1 else 1
+    marks = torch.zeros(_kept(own[0]) // size, dtype=torch.bool)
+    for tensor in own:
+        _lies(tensor, marks, size).fill_(True)
+    return [other for other in others if not bool(_lies(other, marks, size).any())]
+
+
+def _has_others(part: Part, parts: Iterable[Part], others: Iterable[Tensor]) -> bool:
+    """Whether the other ranks' numbers of a tensor are in the storage of its part, in whatever
+    order, where nothing that the rank has lies."""
+    here = part.here.detach().as_subclass(Tensor)
+    if not here.is_floating_point():
+        return False
+    free = torch.ones(_count(here), dtype=torch.bool)
+    for tensor in [*(each.here for each in parts), *others]:
+        _lies(tensor, free, here.element_size()).fill_(False)
+    missing = torch.ones(part.full.shape, dtype=torch.bool)
+    missing[torch.meshgrid(*map(torch.tensor, part.places), indexing="ij")] = False
+    return are_among(part.full[missing].to(here.dtype), here.as_strided(free.shape, (1,), 0)[free])
 
 
 def _is(whole: Tensor, full: Tensor) -> bool:
@@ -218,13 +245,9 @@ def _fills(
     here = [part.here for part in parts.values()]
     if len({tensor.element_size() for tensor in here}) > 1:
         return False
-    own, taken = (torch.zeros(_count(here[0]), dtype=torch.bool) for _ in range(2))
-    for tensor in here:
-        own.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(True)
+    taken = torch.zeros(_count(here[0]), dtype=torch.bool)
     for other in others:
-        marks = _lies(other, own, here[0].element_size())
-        if not bool(marks.any()):
-            _lies(other, taken, here[0].element_size()).fill_(True)
+        _lies(other, taken, here[0].element_size()).fill_(True)
     for at in set(laid.values()):  # tied ones once
         if at is None or bool((region := at.of(taken)).any()):
             return False
@@ -236,7 +259,8 @@ def _lies(tensor: Tensor, marks: Tensor, size: int) -> Tensor:
     """The marks of where it lies in its storage, of elements of so many bytes."""
     begin, each = int(tensor.storage_offset()), tensor.element_size()
     if each == size:
-        return marks.as_strided(tensor.shape, tensor.stride(), begin)
+        once = [n if by else min(n, 1) for n, by in zip(tensor.shape, tensor.stride(), strict=True)]
+        return marks.as_strided(once, tensor.stride(), begin)
     reach = 1 + sum((n - 1) * by for n, by in zip(tensor.shape, tensor.stride(), strict=True))
     return marks[begin * each // size : -(-(begin + int(reach)) * each // size)]
 

@@ -42,6 +42,28 @@ def test_a_part_of_the_whole_has_its_numbers_around_it(dim: int) -> None:
     assert kept(equal[:3], 0, [equal[3:]], full=equal) is False  # by chance
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("degree", [2, 3])
+def test_the_others_numbers_may_lie_anywhere_in_its_storage(
+    degree: int, dtype: torch.dtype
+) -> None:
+    """Columns packed rank by rank, beside what the rank has and what nobody names."""
+    torch.manual_seed(degree)
+    full = torch.randn(4, 6).to(dtype)
+    packed = torch.cat([part.flatten() for part in full.chunk(degree, 1)])
+    state = torch.randn(9).to(dtype)
+    for rank in range(degree):
+        beside = torch.cat([state, packed, state])
+        here = beside[9:33].view(degree, 4, -1)[rank]
+        own = {"w": part(here, rank, full, 1, degree)}
+        assert kept_whole(own, [here]) == {"w": True}
+        for missing in beside[9:33].view(degree, -1):
+            if missing.data_ptr() != here.data_ptr():
+                assert kept_whole(own, [here, missing]) == {"w": False}  # it is another's
+                beside[missing.storage_offset()] += 1  # one number is not there
+                assert kept_whole(own, [here]) == {"w": False}
+
+
 def test_before_it_is_loaded_there_is_room_for_it_and_nothing_else() -> None:
     for rank, here in enumerate(torch.zeros(ROWS, COLUMNS).chunk(2)):
         assert kept(here, rank) is None
@@ -102,6 +124,14 @@ def test_a_storage_of_another_element_size_is_not_filled() -> None:
     raw = torch.zeros(2 * FULL.nbytes, dtype=torch.uint8)
     here, other = raw.view(torch.float32)[:30].view(3, 10), raw[FULL.nbytes :]
     assert kept(here, 0, [other]) is None and kept(here, 0, [other[8:]]) is False
+    raw[FULL.nbytes :].copy_(FULL.flip(0).clone().flatten().view(torch.uint8))
+    assert kept(here, 0) is True and kept(here, 0, [other]) is None
+
+
+def test_a_buffer_of_one_number_lies_in_one_place() -> None:
+    raw = torch.zeros(ROWS * COLUMNS + 1)
+    here, one = raw[:30].view(3, 10), raw[-1:].expand(COLUMNS)
+    assert kept(here, 0, [one]) is None
 
 
 class Own(nn.Parameter):
