@@ -236,9 +236,13 @@ def _key(border: Border) -> Key:
     return Key(Shelf.BORDER, border.key)
 
 
-def _role(border: Border) -> str:
-    """What it has in common with the same boundary of other layers."""
-    return re.sub(r"\d+", "*", border.key)
+_NUMBER = re.compile(r"(?<![^.])((layer|block|stage)_?)?\d+(?![^.])")
+
+
+def _role(border: Border) -> tuple[str, ...]:
+    """What it has in common with the same boundary of other layers, and of other calls: `layers.1`
+    and `layers.2` are two, or `block1` and `block2`; `fc1` and `fc2` are not."""
+    return border.phase, _NUMBER.sub("*", border.module), border.side, border.slot
 
 
 def _maker(border: Border) -> str:

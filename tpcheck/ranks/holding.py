@@ -20,7 +20,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.protocol.scaling import SCALE
-from tpcheck.ranks.views import attributes, plain, storage_of
+from tpcheck.ranks.memory import attributes, plain, storage_of
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import InPass, Pass, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tpcheck.evidence import Undisciplined
-from tpcheck.tensors.forms import odd
+from tpcheck.tensors.forms import is_freed, odd
 from tpcheck.vocabulary import Habit
 
 Tensors = Mapping[str, Tensor]
@@ -60,11 +60,7 @@ def _place(tensor: Tensor) -> tuple[Any, ...]:
 
 def _is_there(tensor: Tensor) -> bool:
     """Whether it has a storage, which reaches to its last element."""
-    if odd(tensor) is not None:
-        return False
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
-    return tensor.untyped_storage().nbytes() >= needed
+    return odd(tensor) is None and not is_freed(tensor)
 
 
 #: Bytes of an element → the integers that have its bits.

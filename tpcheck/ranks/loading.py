@@ -22,6 +22,7 @@ from tpcheck.protocol.problem import Problem
 from tpcheck.ranks import loaded
 from tpcheck.ranks.reading import counted
 from tpcheck.ranks.views import Views
+from tpcheck.tensors.forms import is_freed
 from tpcheck.tensors.live import (
     is_dtensor,
     live_entry,
@@ -134,6 +135,8 @@ class Loader:
         computed = own - self.state.keys() | self.work.computed
         with torch.no_grad():
             for name, tensor in self.held.items():
+                if is_freed(local(tensor)):
+                    continue
                 if name in built:
                     local(tensor).copy_(built[name])
                 elif tensor.is_floating_point() and name not in computed:
@@ -246,10 +249,11 @@ def _known(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> set[str]:
 
 def _require_memory(held: Mapping[str, Tensor]) -> None:
     for name, tensor in held.items():
-        if tensor.is_meta:
+        if tensor.is_meta or is_freed(local(tensor)):
+            where = "on the meta device, " if tensor.is_meta else ""
             raise InvalidArgument(
-                f"{name} is on the meta device, without memory, after it was loaded; give it some "
-                "in build or in load, by the module's to_empty(device=…)"
+                f"{name} is {where}without memory, after it was loaded; give it some in build or "
+                "in load, by the module's to_empty(device=…)"
             )
 
 
@@ -257,6 +261,7 @@ def _integers_of(module: Any) -> dict[str, Tensor]:
     """Integers and bools with memory, as the module was built with them."""
     own = tensors_of(module) if isinstance(module, nn.Module) else {}
     exact = {n: t for n, t in own.items() if not (t.is_floating_point() or t.is_meta)}
+    exact = {name: tensor for name, tensor in exact.items() if not is_freed(local(tensor))}
     return {name: local(t).detach().clone() for name, t in exact.items() if not t.is_complex()}
 
 

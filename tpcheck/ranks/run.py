@@ -43,6 +43,7 @@ from tpcheck.ranks.witnesses import counted
 from tpcheck.tensors import case_mode, in_place
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.draw import torch_dtype
+from tpcheck.tensors.forms import convert_freed
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import Key, Pass, Shelf, tensors_of
 from tpcheck.vocabulary import Kind, Phase
@@ -281,7 +282,9 @@ def _save(run: RankRun, module: Any) -> None:
 def _convert(module: Any, device: torch.device | str, dtype: torch.dtype) -> None:
     if isinstance(module, nn.Module):
         # one without memory gets some from its own loader
-        empty = any(tensor.is_meta for tensor in tensors_of(module).values())
+        own = tensors_of(module).values()
+        empty = any(tensor.is_meta for tensor in own)
+        convert_freed(own, dtype)
         module.to(device=None if empty else device, dtype=dtype)
 
 

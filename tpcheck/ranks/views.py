@@ -1,99 +1,41 @@
-"""Whether a tensor that is a view keeps in memory the whole one of which it is a part.
+"""Whether a rank that has a part of a tensor keeps the whole one in memory.
 
 A storage may be shared: the flat buffer of a rank's parameters, as ZeRO and FSDP have it, holds
 what is theirs, padding, and perhaps their gradients. What tells the whole one are the numbers of
-the other parts, where a whole one that the part is cut from has them, or elsewhere in the storage;
-or, before there are any, room for all whole ones of which the storage has parts, and for nothing
-else. One rank's buffer may be such by chance; those of all ranks, whose parts lie in different
-places of the whole one, hardly are.
+the other ranks' parts, in a storage that the module's tensors lie in, where none of these does: as
+a whole one has them around the part, or in whatever order. Before there are any: whole tensors
+would fill the storage to the byte, on every rank; the parts lie in different places of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
 from tpcheck.case import Case
-from tpcheck.placement import Entry, Sharded, by_axis
 from tpcheck.protocol.messages import RankReport
-from tpcheck.tensors.among import are_among
+from tpcheck.ranks.memory import (
+    bytes_of,
+    has_storage,
+    in_memory,
+    kept_bytes,
+    numbers_in,
+    storage_of,
+)
+from tpcheck.ranks.parts import Part, places
 from tpcheck.tensors.live import local
 from tpcheck.tensors.mapped import is_mapped
-from tpcheck.tensors.names import tensors_of
 
-#: Elements of the units by which tensors in a buffer are aligned, at most: Megatron-core's are 64,
-#: and 128 at a bucket's end. Larger would take unused parts of other tensors for padding; smaller
-#: would not see whole tensors in such a buffer.
-UNIT = 128
-
-_REGISTERED = ("_parameters", "_buffers", "_modules")
-
-
-def storage_of(tensor: Tensor) -> int:
-    """By which tensors of one storage are known."""
-    return tensor.untyped_storage().data_ptr()
-
-
-def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those that have a storage of their own to look at, of DTensors this rank's part."""
-    own = {name: local(tensor) for name, tensor in tensors.items()}
-    return {name: tensor for name, tensor in own.items() if has_storage(tensor)}
-
-
-def has_storage(tensor: Tensor) -> bool:
-    """Whether there is memory to look at: not of one that wraps others, sparse, or on meta."""
-    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_nested:
-        return False
-    if type(tensor) in (Tensor, nn.Parameter):
-        return True
-    try:
-        return storage_of(tensor) != 0
-    except Exception:  # torch's own error differs by kind of wrapper
-        return False
-
-
-def attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that its modules keep in attributes, alone or in a list, tuple or dict; not what they
-    register."""
-    for prefix, owner in module.named_modules():
-        for name, value in list(vars(owner).items()):
-            where = f"{prefix}.{name}" if prefix else name
-            if name.startswith("_") and isinstance(value, dict) and name in _REGISTERED:
-                continue
-            inside = value.values() if isinstance(value, dict) else value
-            several = list(inside) if isinstance(value, (dict, list, tuple)) else [value]
-            for each in several:
-                if isinstance(each, Tensor) and has_storage(each):
-                    yield where, each.detach()
-
-
-def in_memory(module: nn.Module) -> list[Tensor]:
-    """What it registers, parameters and buffers, and what its parameters have, as their gradients:
-    what is only in an attribute may be the whole tensor, or its other parts."""
-    found = [*tensors_of(module).values()]
-    for parameter in module.parameters():
-        each = [*vars(parameter).values(), parameter.grad]
-        found += [one for one in each if isinstance(one, Tensor)]
-    return [tensor for tensor in map(local, found) if has_storage(tensor)]
-
-
-def places(entry: Entry, shape: Sequence[int], *, case: Case, rank: int) -> list[Sequence[int]]:
-    """Where rank `rank`'s part of a tensor of this shape lies: by dim, its indices."""
-    coordinates = case.coordinates(rank)
-    every: list[Sequence[int]] = [range(size) for size in shape]
-    for axis, own in by_axis(entry).items():
-        if isinstance(own, Sharded):
-            at, degree = every[own.dim], case.mesh.get(axis, 1)
-            indices = own.indices(len(at), degree, coordinates.get(axis, 0))
-            every[own.dim] = [at[i] for i in indices]
-    return every
+#: In which whole tensors are looked for, beside the part's own.
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class Views:
-    """The parts of a rank that are views, and what they keep.
+    """The parts of a rank, and what is kept of the whole tensors.
 
     Args:
         report: its room is filled: of parameters where nothing says what is around the part.
@@ -109,92 +51,42 @@ class Views:
         here = local(tensor)
         if here.numel() in (0, full.numel()):
             self.report.room[name] = (0, 0)
-        elif has_storage(here) and not is_mapped(here) and _kept(here) > here.nbytes:
-            entry, rank = self.report.entries[name], self.report.rank
-            at = places(entry, full.shape, case=self.case, rank=rank)
-            self._parts[name] = Part(here, full, at)
+        if here.numel() < full.numel() and has_storage(here) and not is_mapped(here):
+            entry, ranks = self.report.entries[name], range(self.case.world_size)
+            each = [places(entry, full.shape, case=self.case, rank=rank) for rank in ranks]
+            self._parts[name] = Part(here, full, each, self.report.rank)
 
     def keeping(self, module: nn.Module) -> Iterator[tuple[str, dict[str, int]]]:
         """Parameters whose whole tensor is kept, with the bytes of the storage and of the part."""
         if not self._parts:
             return
-        for name, whole in kept_whole(self._parts, in_memory(module)).items():
+        for name, found in kept_whole(self._parts, in_memory(module)).items():
             here = self._parts[name].here
-            if whole is None:
-                self.report.room[name] = _kept(here), here.nbytes
-            elif whole:
-                yield name, {"storage": _kept(here), "expected": here.nbytes}
+            if found is None:
+                self.report.room[name] = kept_bytes(here), here.nbytes
+            elif found:
+                yield name, {"storage": found, "expected": here.nbytes}
 
 
-def _kept(tensor: Tensor) -> int:
-    return tensor.untyped_storage().nbytes()
-
-
-@dataclass(frozen=True)
-class Part:
-    """A rank's part of a tensor that is a view.
-
-    Args:
-        here: the part.
-        full: the whole tensor's numbers.
-        places: by dim, where the part's indices lie in the whole tensor's.
-    """
-
-    here: Tensor
-    full: Tensor
-    places: Sequence[Sequence[int]]
-
-
-def kept_whole(parts: Mapping[str, Part], others: Sequence[Tensor]) -> dict[str, bool | None]:
-    """Whether each part keeps the whole tensor alive: the numbers of the other ranks' are around
-    it, or elsewhere in its storage. None where nothing says what is there, and the whole tensors of
-    all parts in the storage would fill it, beside what else the rank has and padding.
+def kept_whole(parts: Mapping[str, Part], others: Sequence[Tensor]) -> dict[str, int | None]:
+    """Of each part the bytes of the storage in which the numbers of the other ranks' are; 0 where
+    there is none. None where nothing says what is in its own, and the whole tensors of all parts in
+    it would fill it, beside what else the rank has.
 
     Args:
         others: all that the rank has. What overlaps a part is not another.
     """
-    found: dict[str, bool | None] = {}
-    for storage in dict.fromkeys(storage_of(part.here) for part in parts.values()):
-        own = {n: part for n, part in parts.items() if storage_of(part.here) == storage}
-        there = [o for o in others if o.numel() and has_storage(o) and storage_of(o) == storage]
-        there = _beside([part.here for part in own.values()], there)
-        laid = {name: _laid(part) for name, part in own.items()}
-        room: bool | None = None if _fills(own, laid, there) else False
-        for name, part in own.items():
-            at = laid[name]
-            around = at is not None and _is(at.of(part.here), part.full)
-            found[name] = True if around or _has_others(part, own.values(), there) else room
+    storages = _storages([*parts.values()], others)
+    found: dict[str, int | None] = {}
+    for name, part in parts.items():
+        own = storages.get(storage_of(part.here)) if part.is_view else None
+        every = [each for each in storages.values() if each.keeps(part)]
+        at = own if own is not None and own.surrounds(part) else next(iter(every), None)
+        if at is not None:
+            found[name] = kept_bytes(at.tensor)
+        else:
+            found[name] = None if own is not None and own.is_filled else 0
     return found
-
-
-def _beside(own: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
-    """Those of the others that overlap none of a rank's parts in their storage."""
-    sizes = {tensor.element_size() for tensor in own}
-    size = sizes.pop() if len(sizes) == 1 else 1
-    marks = torch.zeros(_kept(own[0]) // size, dtype=torch.bool)
-    for tensor in own:
-        _lies(tensor, marks, size).fill_(True)
-    return [other for other in others if not bool(_lies(other, marks, size).any())]
-
-
-def _has_others(part: Part, parts: Iterable[Part], others: Iterable[Tensor]) -> bool:
-    """Whether the other ranks' numbers of a tensor are in the storage of its part, in whatever
-    order, where nothing that the rank has lies."""
-    here = part.here.detach().as_subclass(Tensor)
-    if not here.is_floating_point():
-        return False
-    free = torch.ones(_count(here), dtype=torch.bool)
-    for tensor in [*(each.here for each in parts), *others]:
-        _lies(tensor, free, here.element_size()).fill_(False)
-    missing = torch.ones(part.full.shape, dtype=torch.bool)
-    missing[torch.meshgrid(*map(torch.tensor, part.places), indexing="ij")] = False
-    return are_among(part.full[missing].to(here.dtype), here.as_strided(free.shape, (1,), 0)[free])
-
-
-def _is(whole: Tensor, full: Tensor) -> bool:
-    """Whether it has the numbers of a tensor, which no other has by chance."""
-    same = torch.equal(whole.to(full), full.to(whole.dtype).to(full))
-    return same and bool((full != full.flatten()[0]).any())
 
 
 @dataclass(frozen=True)
@@ -209,6 +101,77 @@ class _Laid:
         """It, in the storage of another tensor."""
         plain = tensor.detach().as_subclass(Tensor)
         return plain.as_strided(self.shape, self.strides, self.begin)
+
+    def bytes_of(self, marks: Tensor, size: int) -> Tensor:
+        """Of the marks of all bytes those of it, whose elements have so many."""
+        strides = [*(by * size for by in self.strides), 1]
+        return marks.as_strided([*self.shape, size], strides, self.begin * size)
+
+
+@dataclass(frozen=True)
+class _Storage:
+    """One in which something of the rank's lies, and something else may.
+
+    Args:
+        tensor: any in it.
+        parts: those that are views of it.
+        beside: what else the rank has in it, which overlaps no part.
+    """
+
+    tensor: Tensor
+    parts: Sequence[Part]
+    beside: Sequence[Tensor]
+
+    @cached_property
+    def free(self) -> Tensor:
+        """bool: which bytes nothing of the rank's takes."""
+        marks = torch.ones(kept_bytes(self.tensor), dtype=torch.bool)
+        for tensor in [*(part.here for part in self.parts), *self.beside]:
+            bytes_of(tensor, marks).fill_(False)
+        return marks
+
+    def keeps(self, part: Part) -> bool:
+        """Whether the numbers that a part lacks are in it."""
+        return any(
+            part.is_among(numbers_in(self.tensor, self.free, dtype))
+            for dtype in dict.fromkeys((part.here.dtype, *_DTYPES))
+        )
+
+    def surrounds(self, part: Part) -> bool:
+        """Whether the whole tensor of a part in it lies around that."""
+        at = _laid(part)
+        return at is not None and part.tells and part.is_of(at.of(part.here))
+
+    @cached_property
+    def is_filled(self) -> bool:
+        """Whether the whole tensors of its parts fill it, beside what else the rank has, none of
+        them on another."""
+        free = torch.ones(kept_bytes(self.tensor), dtype=torch.bool)
+        for other in self.beside:
+            bytes_of(other, free).fill_(False)
+        laid = {(_laid(part), part.here.element_size()) for part in self.parts}  # tied ones once
+        for at, size in laid:
+            if at is None or not bool((region := at.bytes_of(free, size)).all()):
+                return False
+            region.fill_(False)
+        return not bool(free.any())
+
+
+def _storages(parts: Sequence[Part], others: Sequence[Tensor]) -> dict[int, _Storage]:
+    """By what they are known by, those that no tensor of the rank's fills."""
+    own, found = [part.here for part in parts], {}
+    held = [t for t in [*own, *others] if has_storage(t) and not is_mapped(t)]
+    for storage, tensor in {storage_of(t): t for t in held}.items():
+        there = [t for t in held if storage_of(t) == storage]
+        inside = [part for part in parts if part.is_view and storage_of(part.here) == storage]
+        if not inside and kept_bytes(tensor) == max(t.nbytes for t in there):
+            continue
+        marks = torch.zeros(kept_bytes(tensor), dtype=torch.bool)
+        for part in inside:
+            bytes_of(part.here, marks).fill_(True)
+        beside = [t for t in there if t.numel() and not bool(bytes_of(t, marks).any())]
+        found[storage] = _Storage(tensor, inside, beside)
+    return found
 
 
 def _laid(part: Part) -> _Laid | None:
@@ -228,48 +191,6 @@ def _laid(part: Part) -> _Laid | None:
             if stride < reach:
                 return None
             reach += (n - 1) * stride
-    inside = begin >= 0 and begin + reach <= _count(part.here)
+    count = kept_bytes(part.here) // part.here.element_size()
+    inside = begin >= 0 and begin + reach <= count
     return _Laid(begin, tuple(part.full.shape), tuple(strides)) if inside else None
-
-
-def _count(tensor: Tensor) -> int:
-    """Elements of its storage."""
-    return tensor.untyped_storage().nbytes() // tensor.element_size()
-
-
-def _fills(
-    parts: Mapping[str, Part], laid: Mapping[str, _Laid | None], others: Sequence[Tensor]
-) -> bool:
-    """Whether the whole tensors of parts of one storage, and what else is there, fill it but for
-    padding, none of them on another."""
-    here = [part.here for part in parts.values()]
-    if len({tensor.element_size() for tensor in here}) > 1:
-        return False
-    taken = torch.zeros(_count(here[0]), dtype=torch.bool)
-    for other in others:
-        _lies(other, taken, here[0].element_size()).fill_(True)
-    for at in set(laid.values()):  # tied ones once
-        if at is None or bool((region := at.of(taken)).any()):
-            return False
-        region.fill_(True)
-    return _is_padding(~taken)
-
-
-def _lies(tensor: Tensor, marks: Tensor, size: int) -> Tensor:
-    """The marks of where it lies in its storage, of elements of so many bytes."""
-    begin, each = int(tensor.storage_offset()), tensor.element_size()
-    if each == size:
-        once = [n if by else min(n, 1) for n, by in zip(tensor.shape, tensor.stride(), strict=True)]
-        return marks.as_strided(once, tensor.stride(), begin)
-    reach = 1 + sum((n - 1) * by for n, by in zip(tensor.shape, tensor.stride(), strict=True))
-    return marks[begin * each // size : -(-(begin + int(reach)) * each // size)]
-
-
-def _is_padding(free: Tensor) -> bool:
-    """Whether all that is free of a storage is what a unit, a power of two, leaves behind a tensor
-    before it begins anew."""
-    edges = torch.diff(free.int(), prepend=torch.zeros(1).int(), append=torch.zeros(1).int())
-    begins, ends = (edges == 1).nonzero().flatten(), (edges == -1).nonzero().flatten()
-    runs = ends - begins
-    units = 2 ** torch.floor(torch.log2(runs.double()) + 1)
-    return bool(((units <= UNIT) & (ends % units == 0)).all())

@@ -11,6 +11,10 @@ BESIDE = 64
 #: Of how many numbers, about, those beside them are looked up.
 SOME = 1024
 
+#: So many different numbers, and that three of four are, tell more than a grid of few values does,
+#: which any two tensors have in common.
+MANY = 64
+
 #: How probable it may be that as many are there by chance.
 CHANCE = 1e-4
 
@@ -27,7 +31,9 @@ def are_among(numbers: Tensor, others: Tensor) -> bool:
         others: of the same dtype, any shape.
     """
     own, there = (_bits(each.flatten()) for each in (numbers[numbers != numbers.round()], others))
-    own = own.unique()
+    count, own = own.numel(), own.unique()
+    if own.numel() < min(count, MANY) * 3 / 4:
+        return False
     if not own.numel() or not bool(torch.isin(own, there).all()):
         return False
     some = own[:: max(1, own.numel() // SOME)]

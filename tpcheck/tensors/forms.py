@@ -3,6 +3,8 @@ others are called."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -42,6 +44,25 @@ def odd(tensor: Tensor) -> str | None:
         if tensor.dtype not in COMPARED:
             return dtype_name(tensor.dtype)
     return type(tensor).__name__ if _wraps(tensor) else None
+
+
+def is_freed(tensor: Tensor) -> bool:
+    """Whether its storage ends before its last element, as one does whose memory was given back:
+    to read or to write it would end the process."""
+    if odd(tensor) is not None or not tensor.numel():
+        return False
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return tensor.untyped_storage().nbytes() < needed
+
+
+def convert_freed(tensors: Iterable[Tensor], dtype: torch.dtype) -> None:
+    """Floats whose memory was given back become such of another dtype: to read them, as a cast
+    does, would end the process."""
+    for tensor in tensors:
+        if is_freed(tensor) and tensor.is_floating_point() and tensor.dtype != dtype:
+            tensor.data = torch.empty_like(tensor, dtype=dtype)
+            tensor.untyped_storage().resize_(0)
 
 
 def plain(tensor: Tensor) -> Tensor:

@@ -11,14 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from fixtures.parallel.collectives import (
+    all_gather,
     all_reduce,
     conjugate,
     copy_to_tp,
     identity,
     reduce_from_tp,
+    reduce_scatter,
 )
+from fixtures.parallel.linear import ColumnLinear
+from fixtures.parallel.sharding import load_full
 from tests.ranks.diagnosis.test_examine import examined
-from tpcheck import Case, Check, Layout, Shard, Spec
+from tpcheck import Case, Check, Layout, Shard, Spec, specs
 from tpcheck.engines.engine import Engine
 
 #: (terms, group) → what is made of them.
@@ -77,6 +81,51 @@ def test_one_that_was_not_is(gloo: Engine) -> None:
     assert code(gloo, lambda terms, group: terms) == "missing-all-reduce"
 
 
+class Numbered(nn.Module):
+    """Two linear layers whose names differ by a number alone, which are not two of one kind."""
+
+    def __init__(self, inner: int, group: Any = None, total: Sum | None = None) -> None:
+        super().__init__()
+        self.group, self.total = group, total
+        self.fc1 = nn.Linear(HIDDEN, inner, bias=False)
+        self.fc2 = nn.Linear(inner, HIDDEN, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.total is None:
+            return x + self.fc2(self.fc1(x))
+        return self.total(self.fc2(self.fc1(copy_to_tp(x, self.group))), self.group)
+
+
+def test_layers_of_other_names_are_not_each_others_like(gloo: Engine) -> None:
+    """The residual is missing, not the sum."""
+    assert code(gloo, reduce_from_tp, Numbered) == "unclassified"
+
+
+class Scattered(ColumnLinear):
+    """It keeps what it gathered in forward; what it sends back is negated."""
+
+    def gather_input(self, x: Tensor) -> Tensor:
+        sign = -1 if self.degree > 1 else 1
+        return conjugate(
+            x,
+            forward=lambda x: all_gather(x, dim=1, group=self.group),
+            backward=lambda g: sign * reduce_scatter(g, dim=1, group=self.group),
+        )
+
+
+def test_a_gather_that_no_gradient_lacks_is_not_missing(gloo: Engine) -> None:
+    dims = {"batch": 2, "seq": 4, "in_features": 3, "out_features": 4, "bias": False}
+    check = Check(
+        specs.column_linear(sequence_parallel=True),
+        lambda case, mesh: Scattered(
+            3, 4, bias=False, group=mesh["tp"].get_group(), sequence_parallel=True
+        ),
+        load=load_full,
+    )
+    found = examined(check, Case(dims=dims, mesh={"tp": 2}, dtype="float64"), gloo)
+    assert found.diagnosis.code == "unclassified"
+
+
 class Normed(nn.Module):
     """A norm before a linear layer, to which a plain function passes gradients back."""
 
@@ -96,6 +145,7 @@ class Normed(nn.Module):
 
 
 LAYOUTS: dict[Callable[..., nn.Module], Layout] = {
+    Numbered: Layout(params={"fc1.weight": Shard(0), "fc2.weight": Shard(1)}),
     MLP: Layout(params={"up.weight": Shard(0), "down.weight": Shard(1)}),
     Normed: Layout(params={"up.weight": Shard(0)}, outputs={"output": Shard(-1)}),
 }

@@ -15,7 +15,7 @@ from tests import candidates
 from tpcheck import Case, Check, Layout, Replicate, Spec
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
-from tpcheck.evidence import Misheld
+from tpcheck.evidence import Misheld, Raised
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
 from tpcheck.vocabulary import Fault, Kind
@@ -198,6 +198,30 @@ def test_what_a_loader_puts_in_place_is_what_is_judged(gloo: Engine) -> None:
     (fault,) = {m.detail.fault for m in result.mismatches if isinstance(m.detail, Misheld)}
     assert fault is Fault.WHOLE
     assert examine_failure(runner, result).diagnosis.code == "parameter-not-sharded"
+
+
+class Freed(candidates.Row):
+    """Its parameters have given their memory back, as FSDP's have between forwards."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for parameter in self.parameters():
+            parameter.untyped_storage().resize_(0)
+
+
+def regrown(module: Any, state: Any) -> None:
+    for parameter in module.parameters():
+        parameter.untyped_storage().resize_(parameter.nbytes)
+    load_full(module, state)
+
+
+def test_memory_that_was_given_back_is_for_the_loader_to_make(gloo: Engine) -> None:
+    check = candidates.check(Freed)
+    assert Runner(replace(check, load=regrown), gloo).run(candidates.CASE).verdict is Verdict.PASS
+    for one in (check, replace(check, load=lambda module, state: None)):
+        result = Runner(one, gloo).run(candidates.CASE)
+        (said,) = {m.detail.text for m in result.mismatches if isinstance(m.detail, Raised)}
+        assert "weight is without memory, after it was loaded" in said
 
 
 def times(factor: Any) -> Any:

@@ -4,7 +4,7 @@ room for them and for nothing else; nothing of a buffer that has other things of
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 import torch
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from tpcheck import Case, Shard
 from tpcheck.protocol.messages import RankReport
-from tpcheck.ranks.views import UNIT, Part, Views, has_storage, in_memory, kept_whole, places
+from tpcheck.ranks.memory import has_storage, in_memory
+from tpcheck.ranks.parts import Part, places
+from tpcheck.ranks.views import Views, kept_whole
 
 ROWS, COLUMNS = 6, 10
 FULL = torch.randn(ROWS, COLUMNS)
@@ -20,13 +22,20 @@ FULL = torch.randn(ROWS, COLUMNS)
 
 def part(here: Tensor, rank: int, full: Tensor = FULL, dim: int = 0, degree: int = 2) -> Part:
     case = Case({}, dtype="float32", mesh={"tp": degree})
-    return Part(here, full, places(Shard(dim), full.shape, case=case, rank=rank))
+    each = [places(Shard(dim), full.shape, case=case, rank=other) for other in range(degree)]
+    return Part(here, full, each, rank)
 
 
 def kept(
     here: Tensor, rank: int, others: Iterable[Tensor] = (), *, full: Tensor = FULL, dim: int = 0
 ) -> bool | None:
-    return kept_whole({"w": part(here, rank, full, dim)}, [here, *others])["w"]
+    return told({"w": part(here, rank, full, dim)}, [here, *others])["w"]
+
+
+def told(parts: Mapping[str, Part], others: Sequence[Tensor]) -> dict[str, bool | None]:
+    """Whether each is kept; None where that depends on other ranks."""
+    found = kept_whole(parts, others)
+    return {name: None if kept is None else kept > 0 for name, kept in found.items()}
 
 
 @pytest.mark.parametrize("dim", [0, 1])
@@ -56,12 +65,12 @@ def test_the_others_numbers_may_lie_anywhere_in_its_storage(
         beside = torch.cat([state, packed, state])
         here = beside[9:33].view(degree, 4, -1)[rank]
         own = {"w": part(here, rank, full, 1, degree)}
-        assert kept_whole(own, [here]) == {"w": True}
+        assert told(own, [here]) == {"w": True}
         for missing in beside[9:33].view(degree, -1):
             if missing.data_ptr() != here.data_ptr():
-                assert kept_whole(own, [here, missing]) == {"w": False}  # it is another's
+                assert told(own, [here, missing]) == {"w": False}  # it is another's
                 beside[missing.storage_offset()] += 1  # one number is not there
-                assert kept_whole(own, [here]) == {"w": False}
+                assert told(own, [here]) == {"w": False}
 
 
 def test_before_it_is_loaded_there_is_room_for_it_and_nothing_else() -> None:
@@ -80,43 +89,80 @@ def buffer(*sizes: int) -> Sequence[Tensor]:
     return torch.zeros(sum(sizes)).split(list(sizes))
 
 
-@pytest.mark.parametrize("aligned", [0, 4])
-def test_whole_tensors_of_several_parts_fill_a_storage(aligned: int) -> None:
-    """Two are sharded, one is whole; padding lies between them."""
-    one, pad, two, three = buffer(60, aligned, 22, 44)
+@pytest.mark.parametrize("padding", [0, 4])
+def test_whole_tensors_of_several_parts_fill_a_storage(padding: int) -> None:
+    """Two are sharded, one is whole; what may lie between them is only theirs where it has a
+    name."""
+    one, pad, two, three = buffer(60, padding, 22, 44)
     first, second = torch.randn(60), torch.randn(22)
     for rank in (0, 1):
         here = {"one": one.chunk(2)[rank], "two": two.chunk(2)[rank]}
         parts = {"one": part(here["one"], rank, first), "two": part(here["two"], rank, second)}
-        others = [*here.values(), three]
-        assert kept_whole(parts, others) == {"one": None, "two": None}
-        assert kept_whole(parts, [*others, one]) == {"one": None, "two": None}  # the whole one
-        assert kept_whole(parts, others[:2]) == {"one": False, "two": False}
-        assert kept_whole({"one": parts["one"]}, others) == {"one": False}
-        if aligned:
-            assert kept_whole(parts, [*others, pad]) == {"one": None, "two": None}
+        others = [*here.values(), three, pad]
+        assert told(parts, others) == {"one": None, "two": None}
+        assert told(parts, [*others, one]) == {"one": None, "two": None}  # the whole one
+        assert told(parts, [*here.values(), pad]) == {"one": False, "two": False}
+        assert told({"one": parts["one"]}, others) == {"one": False}
+        if padding:
+            assert told(parts, others[:-1]) == {"one": False, "two": False}
 
 
-def test_a_buffer_of_the_ranks_own_has_no_room() -> None:
-    one, two, three = buffer(30, 40, 60)
-    own = [one.view(3, 10), two, three]
-    assert [kept(own[0], rank, own) for rank in (0, 1)] == [False, False]
-    for unit in (8, UNIT, 4 * UNIT):  # an arena: each begins at a multiple of its unit
-        arena, full = torch.zeros(4 * unit), torch.randn(2)
-        here = {str(k): arena[k * unit : k * unit + 1] for k in range(4)}
-        found = [
-            kept_whole({n: part(t, rank, full) for n, t in here.items()}, [*here.values()])
+@pytest.mark.parametrize("unit", [1, 4, 8, 64, 128])
+def test_a_buffer_of_the_ranks_own_has_no_room(unit: int) -> None:
+    """Each tensor begins at a multiple of the unit; what is whole may come first, or last."""
+    orders = [("norm", "up", "down"), ("up", "norm"), ("norm", "up"), ("up", "down")]
+    sizes = {"norm": 8, "up": 16, "down": 16}
+    for order in orders:
+        aligned = [-(-sizes[name] // unit) * unit for name in order]
+        places_ = dict(zip(order, buffer(*aligned), strict=True))
+        here = {name: places_[name][: sizes[name]] for name in order}
+        full = {name: torch.randn(2 * sizes[name]) for name in order if name != "norm"}
+        by_rank = [
+            told({n: part(here[n], rank, full[n]) for n in full}, [*here.values()])
             for rank in (0, 1)
         ]
-        assert not any(all(each[name] is None for each in found) for name in here)
+        assert not any(all(found[name] is None for found in by_rank) for name in full)
+        assert not any(any(found.values()) for found in by_rank)
+
+
+def test_a_copy_of_the_part_is_not_the_others() -> None:
+    """A main copy that nobody names, of weights whose parts coincide or are of few values."""
+    torch.manual_seed(0)
+    grid = torch.tensor([-0.3, -0.2, -0.1, 0.1, 0.2, 0.3])
+    unit = torch.randn(3, COLUMNS)
+    for full in (
+        torch.tensor([1.0, 2.0, 1.0, 2.0]),
+        torch.randint(-2, 3, (4,)).float(),
+        unit.repeat(2, 1),
+        grid[torch.randint(6, (6, 8))],
+    ):
+        own = full.chunk(2)[0]
+        for rank in (0, 1):
+            main = torch.cat([full.chunk(2)[rank]] * 3)
+            here = main[len(own) : 2 * len(own)]
+            assert not kept(here, rank, full=full)
+    assert kept(FULL.clone()[:3], 0) is True
+
+
+def test_they_may_lie_in_the_storage_of_another_tensor_or_in_another_dtype() -> None:
+    norm = torch.cat([FULL.flatten(), torch.zeros(4)])
+    here = FULL[:3].clone()
+    assert kept(here, 0, [norm[-4:]]) is True
+    assert kept(here, 0, [norm]) is False  # all of it is the rank's
+    assert kept(FULL[:0].clone(), 1, [norm[-4:]]) is True
+    raw = torch.cat([FULL.double().view(-1).view(torch.uint8), here.view(-1).view(torch.uint8)])
+    assert kept(raw[480:].view(torch.float32).view(3, 10), 0) is True
+    half = torch.cat([FULL.flatten(), torch.zeros(2)]).bfloat16()
+    assert kept(here, 0, [half[-2:]]) is True
+    assert kept(here, 0, [FULL.bfloat16()]) is False
 
 
 def test_columns_of_fused_ones_are_judged_together() -> None:
     q, k = torch.zeros(ROWS, 2 * COLUMNS).unflatten(1, (2, COLUMNS)).unbind(1)
     own = {"q": q.chunk(2)[0], "k": k.chunk(2)[0]}
     parts = {name: part(here, 0) for name, here in own.items()}
-    assert kept_whole(parts, [*own.values()]) == {"q": None, "k": None}
-    assert kept_whole({"q": parts["q"]}, [*own.values()]) == {"q": False}
+    assert told(parts, [*own.values()]) == {"q": None, "k": None}
+    assert told({"q": parts["q"]}, [*own.values()]) == {"q": False}
     assert kept(torch.zeros(ROWS, 16)[:, :5], 1, dim=1) is False  # rows that are aligned
 
 
@@ -166,7 +212,7 @@ def test_a_part_that_is_all_of_it_or_nothing_is_no_view_of_the_whole() -> None:
     module = nn.Linear(COLUMNS, 3, bias=False)
     module.weight = nn.Parameter(FULL.clone()[:3])
     report.entries = {"weight": Shard(0), "none": Shard(0), "all": Shard(0)}
-    views.note("none", FULL, torch.zeros(9)[:0])
+    views.note("none", torch.randn(ROWS, COLUMNS), torch.zeros(9)[:0])
     views.note("all", FULL, torch.cat([FULL, FULL])[:ROWS])
     assert report.room == {"none": (0, 0), "all": (0, 0)} and not [*views.keeping(module)]
     views.note("weight", FULL, module.weight)

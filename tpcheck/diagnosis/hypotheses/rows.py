@@ -12,6 +12,12 @@ from tpcheck.vocabulary import Code, Kind
 
 #: Rows of a dim that are compared one by one with all others: more take longer than they tell.
 MOST_ROWS = 256
+#: By which rows are multiplied that are no rows of the reference: as many of these as are found
+#: there, too, would be by chance, where bounds are wide and rows are short.
+_FACTORS = [sign * (0.5 + k / 20) for k in range(20) if k != 10 for sign in (1.0, -1.0)]
+MOST_ROWS_TRIED = 16
+#: How probable it may be that all are found by chance.
+CHANCE = 1e-2
 
 
 def permuted(facts: Facts, local: Local) -> Diagnosis | None:
@@ -43,13 +49,20 @@ def _row_map(local: Local, rank: int, dim: int) -> list[int] | None:
         for t in (local.expected, local.sigma)
     )
     bound = slack * noise + 1e-13 * wanted.abs().max()
+
+    def hits(row: Tensor) -> list[int]:
+        found: list[int] = ((row - wanted).abs() <= bound).all(1).nonzero().flatten().tolist()
+        return found
+
     out = []
     for row in rows:
-        hits = ((row - wanted).abs() <= bound).all(1).nonzero().flatten().tolist()
-        if not hits:
+        if not (found := hits(row)):
             return None
-        out.append(int(hits[0]))
-    return out
+        out.append(found[0])
+    elsewhere = [row for i, row in enumerate(rows) if out[i] != i and bool(row.any())]
+    near = [factor * row for row in elsewhere[:MOST_ROWS_TRIED] for factor in _FACTORS]
+    share = (sum(bool(hits(row)) for row in near) + 1) / (len(near) + 1)
+    return out if share ** len(elsewhere) < CHANCE else None
 
 
 def lookups(facts: Facts, local: Local) -> Diagnosis | None:

@@ -38,6 +38,7 @@ from tpcheck.vocabulary import Code, End, Kind, Phase
 #: are off by one factor too easily.
 TENSORS, ELEMENTS = 3, 6
 
+_GATHER = "all_gather"
 
 #: Where a module's part of an input's gradient, or of an output, crosses its boundary.
 _SIDES = {Kind.INPUT_GRAD: (Phase.BACKWARD, End.IN), Kind.OUTPUT: (Phase.FORWARD, End.OUT)}
@@ -251,7 +252,7 @@ def missing_collective(facts: Facts, local: Local) -> Diagnosis | None:
     due = {op for op, n in (volumes or {}).items() if n}
     ran = {e.op for rank in facts.result.trace for e in rank if e.phase == phase}
     lacking = _lacking(due, ran, phase)
-    if not lacking:
+    if not lacking or (lacking == {_GATHER} and not _gradients_lack(facts)):
         return None
     of_parameter = local.kind is Kind.PARAM_GRAD
     code = Code.PARTIAL_NOT_REDUCED if of_parameter else Code.MISSING_ALL_REDUCE
@@ -263,4 +264,12 @@ def _lacking(due: set[str], ran: set[str], phase: Phase) -> set[str]:
     """The ops of which one should have run: those that sum or, in backward, the gather."""
     if due & SUMS and not ran & SUMS:
         return due & SUMS
-    return {"all_gather"} & (due - ran) if phase is Phase.BACKWARD else set()
+    return {_GATHER} & (due - ran) if phase is Phase.BACKWARD else set()
+
+
+def _gradients_lack(facts: Facts) -> bool:
+    """Whether a gradient of a parameter is wrong, too, as one is that was computed from a part of
+    the rows; a candidate may well keep what it gathered in forward."""
+    checked = any(t.kind is Kind.PARAM_GRAD for p in facts.posed.problems for t in p.targets)
+    wrong = any(m.kind is Kind.PARAM_GRAD for m in facts.result.mismatches)
+    return wrong or not checked

@@ -1,0 +1,90 @@
+"""The memory of a rank's tensors: which storage each has, and what the rank keeps in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tpcheck.tensors.forms import is_freed
+from tpcheck.tensors.live import local
+from tpcheck.tensors.names import tensors_of
+
+_REGISTERED = ("_parameters", "_buffers", "_modules")
+
+
+def storage_of(tensor: Tensor) -> int:
+    """By which tensors of one storage are known."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those that have a storage of their own to look at, of DTensors this rank's part."""
+    own = {name: local(tensor) for name, tensor in tensors.items()}
+    return {name: tensor for name, tensor in own.items() if has_storage(tensor)}
+
+
+def has_storage(tensor: Tensor) -> bool:
+    """Whether there is memory to look at: not of one that wraps others, sparse, or on meta."""
+    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_nested:
+        return False
+    if is_freed(tensor):
+        return False
+    if type(tensor) in (Tensor, nn.Parameter):
+        return True
+    try:
+        return storage_of(tensor) != 0
+    except Exception:  # torch's own error differs by kind of wrapper
+        return False
+
+
+def attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that its modules keep in attributes, alone or in a list, tuple or dict; not what they
+    register."""
+    for prefix, owner in module.named_modules():
+        for name, value in list(vars(owner).items()):
+            where = f"{prefix}.{name}" if prefix else name
+            if name.startswith("_") and isinstance(value, dict) and name in _REGISTERED:
+                continue
+            inside = value.values() if isinstance(value, dict) else value
+            several = list(inside) if isinstance(value, (dict, list, tuple)) else [value]
+            for each in several:
+                if isinstance(each, Tensor) and has_storage(each):
+                    yield where, each.detach()
+
+
+def in_memory(module: nn.Module) -> list[Tensor]:
+    """What it registers, parameters and buffers, and what its parameters have, as their gradients:
+    what is only in an attribute may be the whole tensor, or its other parts."""
+    found = [*tensors_of(module).values()]
+    for parameter in module.parameters():
+        each = [*vars(parameter).values(), parameter.grad]
+        found += [one for one in each if isinstance(one, Tensor)]
+    return [tensor for tensor in map(local, found) if has_storage(tensor)]
+
+
+def kept_bytes(tensor: Tensor) -> int:
+    """Of its storage."""
+    return tensor.untyped_storage().nbytes()
+
+
+def bytes_of(tensor: Tensor, marks: Tensor) -> Tensor:
+    """Of the marks of all bytes of its storage those of a tensor; of what it repeats, once."""
+    size, strides = tensor.element_size(), tensor.stride()
+    once = [n if by else min(n, 1) for n, by in zip(tensor.shape, strides, strict=True)]
+    begin = int(tensor.storage_offset()) * size
+    return marks.as_strided([*once, size], [*(by * size for by in strides), 1], begin)
+
+
+def numbers_in(storage: Tensor, free: Tensor, dtype: torch.dtype) -> Tensor:
+    """What free bytes of a storage are as numbers, where all bytes of one are free.
+
+    Args:
+        storage: a tensor in it.
+        free: bool, of each byte.
+    """
+    size = dtype.itemsize
+    count = free.numel() // size
+    raw = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage.untyped_storage())
+    return raw[: count * size].cpu().view(dtype)[free[: count * size].view(-1, size).all(1)]
