@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from tests.unit.diagnosis.edits import CASE, DW, DX, OUT, Ranks, alone, examine, noise
 from tpcheck import Layout, Shard, specs
+from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
 from tpcheck.causes.several import (
     BranchAveraged,
@@ -19,7 +22,11 @@ from tpcheck.causes.several import (
     UnsummedBefore,
 )
 from tpcheck.causes.where import Subject
+from tpcheck.diagnosis.facts import Local
+from tpcheck.diagnosis.hypotheses.several import averaged_branch
 from tpcheck.oracle.pose import Posed
+from tpcheck.placement import Replicate
+from tpcheck.protocol.problem import Target
 from tpcheck.tensors.boundaries import Border
 from tpcheck.verdict import Diagnosis, Mismatch
 from tpcheck.vocabulary import End, Kind, Phase
@@ -84,6 +91,22 @@ def test_a_branch_whose_sum_is_divided_is_found_by_what_is_left_of_it() -> None:
     assert (named.code, named.cause) == ("averaged-not-summed", cause)
     for share in (1 / 2 - 1, -1.0, -2.0):  # that all ranks have alike: nothing is missing
         assert of_adapter(lambda rank, share=share: share).code == "unclassified"
+
+
+@pytest.mark.parametrize(("left", "named"), [(1 / 2, True), (1 / 3, False)])
+def test_a_multiple_that_wide_bounds_hold_is_not_the_one(left: float, named: bool) -> None:
+    """Of what a branch adds a half would be left by a mean over two ranks."""
+    part = torch.linspace(-1, 1, 8, dtype=torch.float64)
+    spread = Spread(torch.full_like(part, 0.007), 9, 99)
+    border = Border(Phase.FORWARD, "adapter", 0, End.OUT, "0").key
+    given = Target(Kind.OUTPUT, border, Replicate(), torch.bfloat16, part, spread)
+    problem = SimpleNamespace(borders=[given])
+    case, held = Case(mesh={"tp": 2}), (2 + left) * part
+    target = replace(given, name="output", value=3 * part)
+    of_ranks = (dict.fromkeys((0, 1), t) for t in (held, 3 * part, spread.sigma))
+    local = Local(target, case, [0, 1], *of_ranks)
+    facts: Any = SimpleNamespace(case=case, posed=SimpleNamespace(problems=[problem]))
+    assert local.wrong() and (averaged_branch(facts, local) is not None) is named
 
 
 def shares(key: str, *joined: str, keep: float = 1.0) -> Callable[[Ranks, Posed], None]:
