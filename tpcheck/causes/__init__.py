@@ -33,6 +33,7 @@ from tpcheck.causes.targets import OfTargets
 from tpcheck.causes.tensor import BiasRepeated, OfTensor, PartsExchanged, Scaled
 from tpcheck.causes.terms import OfTerms
 from tpcheck.causes.tied import OfTied
+from tpcheck.causes.traced import OfTrace
 
 InAnyDtype = (
     OfStructure
@@ -46,6 +47,7 @@ InAnyDtype = (
     | OfLosses
     | OfTargets
     | OfTied
+    | OfTrace
     | OfNorms
     | OfSteps
     | OfMicrobatches

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpcheck.causes.where import Subject
-from tpcheck.vocabulary import Phase
 
 
 @dataclass(frozen=True)
@@ -112,22 +111,6 @@ class AllScaled:
     axis: str | None
 
 
-@dataclass(frozen=True)
-class CollectiveLeftOut:
-    """The budget has a collective in this phase, and the trace does not.
-
-    Args:
-        due, ran: the ops of the budget, and of the trace.
-        lacking: those of which one should have run.
-    """
-
-    subject: Subject
-    phase: Phase
-    due: tuple[str, ...]
-    ran: tuple[str, ...]
-    lacking: tuple[str, ...]
-
-
 OfSeveral = (
     BranchUnsummed
     | BranchRepeated
@@ -139,5 +122,4 @@ OfSeveral = (
     | SummedOverData
     | Overwritten
     | AllScaled
-    | CollectiveLeftOut
 )

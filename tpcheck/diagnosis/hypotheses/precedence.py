@@ -25,6 +25,7 @@ from tpcheck.diagnosis.hypotheses import (
     tensor,
     terms,
     tied,
+    traced,
 )
 from tpcheck.diagnosis.one_step import by_itself
 from tpcheck.evidence import Values
@@ -118,7 +119,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     # what is computed in a lower dtype may have any cause above
     tensor.low_precision,
     # from the trace alone: the values are not asked
-    several.missing_collective,
+    traced.missing_collective,
     # runs the reference up to a hundred times
     altered.exchanged_pieces,
     # runs the reference once per target

@@ -14,7 +14,7 @@ from tpcheck.vocabulary import Code, Kind
 MOST_ROWS = 256
 #: By which rows are multiplied that are no rows of the reference: as many of these as are found
 #: there, too, would be by chance, where bounds are wide and rows are short.
-_FACTORS = [sign * (0.5 + k / 20) for k in range(20) if k != 10 for sign in (1.0, -1.0)]
+_FACTORS = [sign * (0.505 + k / 64) for k in range(64) for sign in (1.0, -1.0)]
 MOST_ROWS_TRIED = 16
 #: How probable it may be that all are found by chance.
 CHANCE = 1e-2

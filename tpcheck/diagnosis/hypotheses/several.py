@@ -15,7 +15,6 @@ from tpcheck.causes.several import (
     BranchAveraged,
     BranchRepeated,
     BranchUnsummed,
-    CollectiveLeftOut,
     JoinsEveryTerm,
     Overwritten,
     OwnDataOnly,
@@ -25,9 +24,7 @@ from tpcheck.causes.several import (
 )
 from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.diagnosis.sums import are_one
-from tpcheck.event import SUMS
 from tpcheck.oracle.expected import evaluate
-from tpcheck.oracle.reference import ask
 from tpcheck.placement import take
 from tpcheck.tensors.boundaries import Border
 from tpcheck.tensors.names import FIRST, Shelf
@@ -41,8 +38,6 @@ TENSORS, ELEMENTS = 3, 6
 #: How far the multiple of a part that is nearest to a gap may be from the one that is named: more
 #: would take 1/3 for 1/2, less would be off by rounding in a half precision.
 NEAR = 0.1
-
-_GATHER = "all_gather"
 
 #: Where a module's part of an input's gradient, or of an output, crosses its boundary.
 _SIDES = {Kind.INPUT_GRAD: (Phase.BACKWARD, End.IN), Kind.OUTPUT: (Phase.FORWARD, End.OUT)}
@@ -252,36 +247,3 @@ def common_factor(facts: Facts) -> Diagnosis | None:
             if degree > 1 and all(abs(r - factor) <= near * factor for r in ratios):
                 return Diagnosis(code, AllScaled(factor, len(wrong), axis))
     return None
-
-
-def missing_collective(facts: Facts, local: Local) -> Diagnosis | None:
-    """The trace has no sum, or no gather, where the budget has one."""
-    if facts.spec is None or facts.spec.budget is None or facts.case.tp < 2:
-        return None
-    phase = Phase.FORWARD if local.kind.is_output else Phase.BACKWARD
-    budget = ask(facts.spec, "budget", facts.spec.budget, facts.case)
-    volumes = budget.forward if phase is Phase.FORWARD else budget.backward
-    due = {op for op, n in (volumes or {}).items() if n}
-    ran = {e.op for rank in facts.result.trace for e in rank if e.phase == phase}
-    lacking = _lacking(due, ran, phase)
-    if not lacking or (lacking == {_GATHER} and not _gradients_lack(facts)):
-        return None
-    of_parameter = local.kind is Kind.PARAM_GRAD
-    code = Code.PARTIAL_NOT_REDUCED if of_parameter else Code.MISSING_ALL_REDUCE
-    what = (tuple(sorted(due)), tuple(sorted(ran)), tuple(sorted(lacking)))
-    return Diagnosis(code, CollectiveLeftOut(local.subject, phase, *what))
-
-
-def _lacking(due: set[str], ran: set[str], phase: Phase) -> set[str]:
-    """The ops of which one should have run: those that sum or, in backward, the gather."""
-    if due & SUMS and not ran & SUMS:
-        return due & SUMS
-    return {_GATHER} & (due - ran) if phase is Phase.BACKWARD else set()
-
-
-def _gradients_lack(facts: Facts) -> bool:
-    """Whether a gradient of a parameter is wrong, too, as one is that was computed from a part of
-    the rows; a candidate may well keep what it gathered in forward."""
-    checked = any(t.kind is Kind.PARAM_GRAD for p in facts.posed.problems for t in p.targets)
-    wrong = any(m.kind is Kind.PARAM_GRAD for m in facts.result.mismatches)
-    return wrong or not checked

@@ -20,6 +20,7 @@ from tpcheck.causes.targets import OfTargets
 from tpcheck.causes.tensor import OfTensor
 from tpcheck.causes.terms import OfTerms
 from tpcheck.causes.tied import OfTied
+from tpcheck.causes.traced import OfTrace
 from tpcheck.report.diagnoses import (
     altered,
     evident,
@@ -36,6 +37,7 @@ from tpcheck.report.diagnoses import (
     tensor,
     terms,
     tied,
+    traced,
 )
 
 
@@ -72,6 +74,8 @@ def sentence(cause: Cause) -> str:
         return steps.sentence(cause)
     if isinstance(cause, OfTied):
         return tied.sentence(cause)
+    if isinstance(cause, OfTrace):
+        return traced.sentence(cause)
     if isinstance(cause, OfTargets):
         return targets.sentence(cause)
     if isinstance(cause, OfAltered):

@@ -87,11 +87,5 @@ def _(cause: causes.AllScaled) -> str:
     return f"every parameter's gradient is {cause.factor:g} × the reference, as over {over}"
 
 
-@sentence.register
-def _(cause: causes.CollectiveLeftOut) -> str:
-    what = f"{called(cause.subject)}: {cause.phase} ran no {' or '.join(cause.lacking)}"
-    return f"{what}: only this rank's rows count" if "all_gather" in cause.lacking else what
-
-
 def _backward(subject: Subject) -> str:
     return " (backward)" if subject.kind.is_gradient else ""

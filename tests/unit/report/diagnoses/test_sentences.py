@@ -25,6 +25,7 @@ from tests.unit.report.diagnoses.said import (
     tensor,
     terms,
     tied,
+    traced,
 )
 from tpcheck.causes import Cause, OnlyInDtype, OnlyInMode, OnlySavedAt, WhileSaving
 from tpcheck.causes.altered import RowsMixed
@@ -65,6 +66,7 @@ SAID: list[Said] = [
     *losses.SAID,
     *targets.SAID,
     *tied.SAID,
+    *traced.SAID,
     *norms.SAID,
     *steps.SAID,
     (

@@ -8,7 +8,6 @@ from tpcheck.causes.several import (
     BranchAveraged,
     BranchRepeated,
     BranchUnsummed,
-    CollectiveLeftOut,
     JoinsEveryTerm,
     Overwritten,
     OwnDataOnly,
@@ -16,9 +15,6 @@ from tpcheck.causes.several import (
     SummedOverData,
     UnsummedBefore,
 )
-from tpcheck.vocabulary import Phase
-
-SUMS = ("all_reduce", "reduce_scatter")
 
 SAID: list[Said] = [
     (
@@ -101,15 +97,5 @@ SAID: list[Said] = [
         AllScaled(0.5, 7, None),
         "every parameter's gradient is 0.5 × the reference, as over the world",
         {"factor": 0.5, "tensors": 7},
-    ),
-    (
-        CollectiveLeftOut(DX, Phase.BACKWARD, SUMS, (), SUMS),
-        "input_grad x: backward ran no all_reduce or reduce_scatter",
-        {"due": ["all_reduce", "reduce_scatter"], "ran": []},
-    ),
-    (
-        CollectiveLeftOut(DX, Phase.BACKWARD, ("all_gather",), ("barrier",), ("all_gather",)),
-        "input_grad x: backward ran no all_gather: only this rank's rows count",
-        {"due": ["all_gather"], "ran": ["barrier"]},
     ),
 ]  # fmt: skip
