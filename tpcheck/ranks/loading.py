@@ -118,7 +118,8 @@ class Loader:
             fits = part is not None and fits
             if fill and part is not None:
                 loaded.fill(local(tensor), part)
-        for name, bytes_ in self.views.keeping(module):
+        known = {name: t for name, t in own.items() if name in {*self.state, *self.work.computed}}
+        for name, bytes_ in self.views.keeping(module, known):
             self._misheld(name, Fault.STORAGE, **bytes_)
         if self.case.tp > 1 and params and not self.work.named:
             self._check_something_is_sharded(list(params))

@@ -13,11 +13,12 @@ from torch import Tensor
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Sharded, by_axis
 from tpcheck.ranks.memory import kept_bytes
-from tpcheck.tensors.among import are_among
 
 #: Bits that numbers in their places must say before they are taken for a whole tensor's. Fewer are
 #: there by chance once in thousands of cases; more leave out small tensors.
 TELLING = 14.0
+#: Of how many missing numbers, about, it is asked first whether they are somewhere.
+SOME = 32
 
 Places = Sequence[Sequence[int]]
 
@@ -41,66 +42,59 @@ class Part:
     Args:
         here: the part.
         full: the whole tensor's numbers.
-        each: of every rank, by dim, where its part's indices lie in the whole tensor's.
-        rank: whose it is.
+        places: by dim, where the part's indices lie in the whole tensor's.
     """
 
     here: Tensor
     full: Tensor
-    each: Sequence[Places]
-    rank: int
-
-    @property
-    def places(self) -> Places:
-        return self.each[self.rank]
+    places: Places
 
     @property
     def is_view(self) -> bool:
         return bool(self.here.numel()) and kept_bytes(self.here) > self.here.nbytes
 
-    @cached_property
-    def missing(self) -> Tensor:
-        """The numbers of the whole tensor that are in no part like this one, one after the other:
-        another rank's may have the same numbers in the same order."""
-        own = self._numbers(self.places)
-        seen, found = {str(self.places)}, [own.new_empty(0)]
-        for places in self.each:
-            if str(places) not in seen and not torch.equal(part := self._numbers(places), own):
-                found.append(part.flatten())
-            seen.add(str(places))
-        return torch.cat(found)
-
-    def _numbers(self, places: Places) -> Tensor:
-        indices = (torch.tensor([*one], dtype=torch.int64) for one in places)
-        at = torch.meshgrid(*indices, indexing="ij")
-        return self._comparable[at]
-
-    @cached_property
-    def _comparable(self) -> Tensor:
-        """The whole tensor: not all that torch does is there for floats of eight bits."""
-        return self.full.double() if self.full.is_floating_point() else self.full
-
-    @cached_property
-    def tells(self) -> bool:
-        """Whether its missing numbers, each in its place, are not there by chance."""
-        if self.full.is_complex() or not self.missing.numel():
-            return False
-        values, count = self._comparable.unique(return_counts=True)
-        single, digits = 0, 0.0
-        if values.is_floating_point():
-            alone = values[(count == 1) & (values != values.round())]
-            single = int(torch.isin(self.missing, alone).sum())
-            digits = -math.log2(torch.finfo(self.here.dtype).eps)
-        return single * digits + (self.missing.numel() - single) * math.log2(len(values)) >= TELLING
-
     def is_of(self, whole: Tensor) -> bool:
         """Whether a tensor has the numbers of the whole one."""
         return torch.equal(whole.to(self.full), self.full.to(whole.dtype).to(self.full))
 
-    def is_among(self, numbers: Tensor) -> bool:
-        """Whether its missing numbers are among others, in whatever order. Numbers that are in it,
-        too, tell nothing."""
-        if not (self.missing.is_floating_point() and numbers.numel()):
+    @cached_property
+    def missing(self) -> Tensor:
+        """The numbers of the whole tensor that the part has not, float64 where they are floats: not
+        all that torch does is there for eight bits."""
+        full = self.full.double() if self.full.is_floating_point() else self.full
+        elsewhere = torch.ones(full.shape, dtype=torch.bool)
+        indices = (torch.tensor([*one], dtype=torch.int64) for one in self.places)
+        elsewhere[torch.meshgrid(*indices, indexing="ij")] = False
+        return full[elsewhere]
+
+    def sample(self, own: Tensor) -> Tensor:
+        """Some of `lacking`, none where there are few of it."""
+        step = max(1, self.missing.numel() // SOME)
+        return _lacking(self.missing[::step], own)
+
+    def lacking(self, own: Tensor) -> Tensor:
+        """The missing numbers that tell it: none that the rank has elsewhere, and no zeros.
+
+        Args:
+            own: all numbers that the rank is to have, float64.
+        """
+        return _lacking(self.missing, own)
+
+    def tells(self, own: Tensor) -> bool:
+        """Whether its missing numbers, each in its place, are not there by chance."""
+        lacking, single, digits = self.lacking(own), 0, 0.0
+        if not lacking.numel():
             return False
-        own = self._numbers(self.places)
-        return are_among(self.missing[~torch.isin(self.missing, own)].to(numbers.dtype), numbers)
+        if self.full.is_floating_point():
+            values, count = self.full.double().unique(return_counts=True)
+            alone = values[(count == 1) & (values != values.round())]
+            single = int(torch.isin(lacking, alone).sum())
+            digits = -math.log2(torch.finfo(self.here.dtype).eps)
+        others = (lacking.numel() - single) * math.log2(lacking.unique().numel())
+        return single * digits + others >= TELLING
+
+
+def _lacking(missing: Tensor, own: Tensor) -> Tensor:
+    if missing.is_complex():
+        return missing[:0]
+    return missing[(missing != 0) & ~torch.isin(missing.double(), own)]

@@ -1,16 +1,16 @@
 """Whether a rank that has a part of a tensor keeps the whole one in memory.
 
 A storage may be shared: the flat buffer of a rank's parameters, as ZeRO and FSDP have it, holds
-what is theirs, padding, and perhaps their gradients. What tells the whole one are the numbers of
-the other ranks' parts, in a storage that the module's tensors lie in, where none of these does: as
-a whole one has them around the part, or in whatever order. Before there are any: whole tensors
+what is theirs, padding, and perhaps their gradients. What tells the whole one are numbers that this
+rank is not to have, and other ranks are, in a storage in which something of the module's lies: as
+the whole one has them around the part, or in whatever order. Before there are any: whole tensors
 would fill the storage to the byte, on every rank; the parts lie in different places of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -27,10 +27,13 @@ from tpcheck.ranks.memory import (
     storage_of,
 )
 from tpcheck.ranks.parts import Part, places
+from tpcheck.tensors.among import are_among
 from tpcheck.tensors.live import local
 from tpcheck.tensors.mapped import is_mapped
 
-#: In which whole tensors are looked for, beside the part's own.
+#: Bytes of a storage that is looked into, at most: a byte of memory is needed for each.
+MOST = 2**28
+#: In which whole tensors are looked for.
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -51,16 +54,23 @@ class Views:
         here = local(tensor)
         if here.numel() in (0, full.numel()):
             self.report.room[name] = (0, 0)
-        if here.numel() < full.numel() and has_storage(here) and not is_mapped(here):
-            entry, ranks = self.report.entries[name], range(self.case.world_size)
-            each = [places(entry, full.shape, case=self.case, rank=rank) for rank in ranks]
-            self._parts[name] = Part(here, full, each, self.report.rank)
+        if here.numel() < full.numel() and has_storage(here):
+            entry, rank = self.report.entries[name], self.report.rank
+            at = places(entry, full.shape, case=self.case, rank=rank)
+            self._parts[name] = Part(here, full, at)
 
-    def keeping(self, module: nn.Module) -> Iterator[tuple[str, dict[str, int]]]:
-        """Parameters whose whole tensor is kept, with the bytes of the storage and of the part."""
+    def keeping(
+        self, module: nn.Module, known: Mapping[str, Tensor]
+    ) -> Iterator[tuple[str, dict[str, int]]]:
+        """Parameters whose whole tensor is kept, with the bytes of the storage and of the part.
+
+        Args:
+            known: tensors of the module that the reference has, too.
+        """
         if not self._parts:
             return
-        for name, found in kept_whole(self._parts, in_memory(module)).items():
+        due = [local(tensor) for tensor in known.values()]
+        for name, found in kept_whole(self._parts, due, in_memory(module)).items():
             here = self._parts[name].here
             if found is None:
                 self.report.room[name] = kept_bytes(here), here.nbytes
@@ -68,25 +78,65 @@ class Views:
                 yield name, {"storage": found, "expected": here.nbytes}
 
 
-def kept_whole(parts: Mapping[str, Part], others: Sequence[Tensor]) -> dict[str, int | None]:
+def kept_whole(
+    parts: Mapping[str, Part], due: Sequence[Tensor], others: Sequence[Tensor]
+) -> dict[str, int | None]:
     """Of each part the bytes of the storage in which the numbers of the other ranks' are; 0 where
     there is none. None where nothing says what is in its own, and the whole tensors of all parts in
     it would fill it, beside what else the rank has.
 
     Args:
-        others: all that the rank has. What overlaps a part is not another.
+        due: what the rank is to have, its parts among it. No such number tells of another rank's.
+        others: all that it registers, and what its parameters have. What overlaps a part is not
+            another.
     """
-    storages = _storages([*parts.values()], others)
+    storages = _storages([*parts.values()], due, others)
+    if not storages:
+        return dict.fromkeys(parts, 0)
+    own = torch.cat([torch.empty(0).double(), *map(_numbers_of, due)])
     found: dict[str, int | None] = {}
-    for name, part in parts.items():
-        own = storages.get(storage_of(part.here)) if part.is_view else None
-        every = [each for each in storages.values() if each.keeps(part)]
-        at = own if own is not None and own.surrounds(part) else next(iter(every), None)
-        if at is not None:
+    for name, at in _found_in(parts, [*storages.values()], own).items():
+        part = parts[name]
+        mine = storages.get(_key(part.here)) if part.is_view else None
+        if mine is not None and mine.surrounds(part, own):
+            at = mine
+        if at is not None and not is_mapped(at.tensor):
             found[name] = kept_bytes(at.tensor)
         else:
-            found[name] = None if own is not None and own.is_filled else 0
+            room = mine is not None and mine.is_filled and not is_mapped(part.here)
+            found[name] = None if room else 0
     return found
+
+
+def _found_in(
+    parts: Mapping[str, Part], storages: Sequence[_Storage], own: Tensor
+) -> dict[str, _Storage | None]:
+    """The first storage in which the numbers are that a part lacks, in whatever order and dtype. A
+    few numbers of each part are looked for first, all at once."""
+    samples = {name: part.sample(own).double() for name, part in parts.items()}
+    few = [name for name, numbers in samples.items() if numbers.numel()]
+    found: dict[str, _Storage | None] = dict.fromkeys(parts)
+    firsts = torch.stack([samples[name][0] for name in few]) if few else own[:0]
+    for storage in storages if few else ():
+        for dtype in _DTYPES:
+            numbers = storage.numbers(dtype)
+            there = torch.isin(firsts.to(dtype), numbers).tolist()
+            for name in (name for name, is_in in zip(few, there, strict=True) if is_in):
+                if found[name] is None and storage.keeps(parts[name], samples[name], own, dtype):
+                    found[name] = storage
+    return found
+
+
+def _numbers_of(tensor: Tensor) -> Tensor:
+    """Of one that has real numbers, float64."""
+    if not has_storage(tensor) or tensor.is_complex():
+        return torch.empty(0).double()
+    return tensor.detach().as_subclass(Tensor).double().flatten().cpu()
+
+
+def _key(tensor: Tensor) -> tuple[int, int]:
+    """By which storages are told apart: two may begin at one address."""
+    return storage_of(tensor), kept_bytes(tensor)
 
 
 @dataclass(frozen=True)
@@ -115,40 +165,47 @@ class _Storage:
     Args:
         tensor: any in it.
         parts: those that are views of it.
+        due: what of it the rank is to have.
         beside: what else the rank has in it, which overlaps no part.
     """
 
     tensor: Tensor
     parts: Sequence[Part]
+    due: Sequence[Tensor]
     beside: Sequence[Tensor]
+    _numbers: dict[torch.dtype, Tensor] = field(default_factory=dict)
+
+    def numbers(self, dtype: torch.dtype) -> Tensor:
+        """What lies in it where nothing is that the rank is to have."""
+        if dtype not in self._numbers:
+            self._numbers[dtype] = numbers_in(self.tensor, self._free, dtype)
+        return self._numbers[dtype]
 
     @cached_property
-    def free(self) -> Tensor:
-        """bool: which bytes nothing of the rank's takes."""
-        marks = torch.ones(kept_bytes(self.tensor), dtype=torch.bool)
-        for tensor in [*(part.here for part in self.parts), *self.beside]:
-            bytes_of(tensor, marks).fill_(False)
-        return marks
+    def _free(self) -> Tensor:
+        return _without(self.tensor, [*(part.here for part in self.parts), *self.due])
 
-    def keeps(self, part: Part) -> bool:
-        """Whether the numbers that a part lacks are in it."""
-        return any(
-            part.is_among(numbers_in(self.tensor, self.free, dtype))
-            for dtype in dict.fromkeys((part.here.dtype, *_DTYPES))
-        )
+    def keeps(self, part: Part, sample: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
+        """Whether the numbers that a part lacks are in it.
 
-    def surrounds(self, part: Part) -> bool:
+        Args:
+            sample: some of them.
+        """
+        numbers = self.numbers(dtype)
+        if not bool(torch.isin(sample.to(dtype), numbers).all()):
+            return False
+        return are_among(part.lacking(own).to(dtype), numbers)
+
+    def surrounds(self, part: Part, own: Tensor) -> bool:
         """Whether the whole tensor of a part in it lies around that."""
         at = _laid(part)
-        return at is not None and part.tells and part.is_of(at.of(part.here))
+        return at is not None and part.is_of(at.of(part.here)) and part.tells(own)
 
     @cached_property
     def is_filled(self) -> bool:
         """Whether the whole tensors of its parts fill it, beside what else the rank has, none of
         them on another."""
-        free = torch.ones(kept_bytes(self.tensor), dtype=torch.bool)
-        for other in self.beside:
-            bytes_of(other, free).fill_(False)
+        free = _without(self.tensor, self.beside)
         laid = {(_laid(part), part.here.element_size()) for part in self.parts}  # tied ones once
         for at, size in laid:
             if at is None or not bool((region := at.bytes_of(free, size)).all()):
@@ -157,20 +214,33 @@ class _Storage:
         return not bool(free.any())
 
 
-def _storages(parts: Sequence[Part], others: Sequence[Tensor]) -> dict[int, _Storage]:
-    """By what they are known by, those that no tensor of the rank's fills."""
-    own, found = [part.here for part in parts], {}
-    held = [t for t in [*own, *others] if has_storage(t) and not is_mapped(t)]
-    for storage, tensor in {storage_of(t): t for t in held}.items():
-        there = [t for t in held if storage_of(t) == storage]
-        inside = [part for part in parts if part.is_view and storage_of(part.here) == storage]
-        if not inside and kept_bytes(tensor) == max(t.nbytes for t in there):
+def _without(storage: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    """bool: the bytes of a storage that no tensor takes."""
+    free = torch.ones(kept_bytes(storage), dtype=torch.bool)
+    for tensor in tensors:
+        bytes_of(tensor, free).fill_(False)
+    return free
+
+
+def _storages(
+    parts: Sequence[Part], due: Sequence[Tensor], others: Sequence[Tensor]
+) -> dict[tuple[int, int], _Storage]:
+    """Those that what the rank is to have does not fill."""
+    held: dict[tuple[int, int], list[Tensor]] = {}
+    known = {id(tensor) for tensor in due}
+    more = [tensor for tensor in others if id(tensor) not in known]
+    for tensor in [*(part.here for part in parts), *due, *more]:
+        if tensor.numel() and has_storage(tensor):
+            held.setdefault(_key(tensor), []).append(tensor)
+    found = {}
+    for key, there in held.items():
+        own = [t for t in there if id(t) in known]
+        if key[1] > MOST or any(t.nbytes == key[1] for t in own):
             continue
-        marks = torch.zeros(kept_bytes(tensor), dtype=torch.bool)
-        for part in inside:
-            bytes_of(part.here, marks).fill_(True)
-        beside = [t for t in there if t.numel() and not bool(bytes_of(t, marks).any())]
-        found[storage] = _Storage(tensor, inside, beside)
+        inside = [part for part in parts if part.is_view and _key(part.here) == key]
+        marks = ~_without(there[0], [part.here for part in inside])
+        beside = [t for t in there if not bool(bytes_of(t, marks).any())]
+        found[key] = _Storage(there[0], inside, own, beside)
     return found
 
 

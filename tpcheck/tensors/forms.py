@@ -49,7 +49,9 @@ def odd(tensor: Tensor) -> str | None:
 def is_freed(tensor: Tensor) -> bool:
     """Whether its storage ends before its last element, as one does whose memory was given back:
     to read or to write it would end the process."""
-    if odd(tensor) is not None or not tensor.numel():
+    if tensor.is_nested or tensor.is_meta or tensor.layout != torch.strided or _wraps(tensor):
+        return False
+    if not tensor.numel():
         return False
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
@@ -57,10 +59,11 @@ def is_freed(tensor: Tensor) -> bool:
 
 
 def convert_freed(tensors: Iterable[Tensor], dtype: torch.dtype) -> None:
-    """Floats whose memory was given back become such of another dtype: to read them, as a cast
-    does, would end the process."""
+    """What `Module.to` casts, and whose memory was given back, becomes such of another dtype: to
+    read it, as a cast does, would end the process."""
     for tensor in tensors:
-        if is_freed(tensor) and tensor.is_floating_point() and tensor.dtype != dtype:
+        casts = tensor.is_floating_point() or tensor.is_complex()
+        if casts and tensor.dtype != dtype and is_freed(tensor):
             tensor.data = torch.empty_like(tensor, dtype=dtype)
             tensor.untyped_storage().resize_(0)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,7 @@ FULL = torch.randn(ROWS, COLUMNS)
 
 def part(here: Tensor, rank: int, full: Tensor = FULL, dim: int = 0, degree: int = 2) -> Part:
     case = Case({}, dtype="float32", mesh={"tp": degree})
-    each = [places(Shard(dim), full.shape, case=case, rank=other) for other in range(degree)]
-    return Part(here, full, each, rank)
+    return Part(here, full, places(Shard(dim), full.shape, case=case, rank=rank))
 
 
 def kept(
@@ -32,9 +32,15 @@ def kept(
     return told({"w": part(here, rank, full, dim)}, [here, *others])["w"]
 
 
-def told(parts: Mapping[str, Part], others: Sequence[Tensor]) -> dict[str, bool | None]:
-    """Whether each is kept; None where that depends on other ranks."""
-    found = kept_whole(parts, others)
+def told(
+    parts: Mapping[str, Part], others: Sequence[Tensor], due: Sequence[Tensor] = ()
+) -> dict[str, bool | None]:
+    """Whether each is kept; None where that depends on other ranks.
+
+    Args:
+        due: what the rank is to have, beside its parts.
+    """
+    found = kept_whole(parts, [*(each.here for each in parts.values()), *due], others)
     return {name: None if kept is None else kept > 0 for name, kept in found.items()}
 
 
@@ -66,11 +72,10 @@ def test_the_others_numbers_may_lie_anywhere_in_its_storage(
         here = beside[9:33].view(degree, 4, -1)[rank]
         own = {"w": part(here, rank, full, 1, degree)}
         assert told(own, [here]) == {"w": True}
-        for missing in beside[9:33].view(degree, -1):
-            if missing.data_ptr() != here.data_ptr():
-                assert told(own, [here, missing]) == {"w": False}  # it is another's
-                beside[missing.storage_offset()] += 1  # one number is not there
-                assert told(own, [here]) == {"w": False}
+        others = [one for r, one in enumerate(beside[9:33].view(degree, -1)) if r != rank]
+        assert told(own, [], others) == {"w": False}  # they are other tensors
+        beside[others[-1].storage_offset()] += 1  # one number is not there
+        assert told(own, []) == {"w": False}
 
 
 def test_before_it_is_loaded_there_is_room_for_it_and_nothing_else() -> None:
@@ -144,17 +149,55 @@ def test_a_copy_of_the_part_is_not_the_others() -> None:
     assert kept(FULL.clone()[:3], 0) is True
 
 
+@pytest.mark.parametrize("beside", [0.0, 1.0])
+def test_memory_of_one_number_is_not_the_others(beside: float) -> None:
+    """Zeroed gradients, or padding, beside a part where the other ranks' parts are pruned."""
+    full = FULL.clone()
+    full[3:] = beside
+    arena = torch.cat([full[:3].flatten(), torch.full((3 * COLUMNS + 4,), beside)])
+    assert kept(arena[: 3 * COLUMNS].view(3, COLUMNS), 0, full=full) is False
+
+
+def test_numbers_that_the_rank_has_elsewhere_are_not_the_others() -> None:
+    """Two layers of the same blocks, exchanged, or a whole tensor that begins as a sharded one."""
+    a, b = torch.randn(3, COLUMNS), torch.randn(3, COLUMNS)
+    left, right = torch.cat([a, b]), torch.cat([b, a])
+    for copies in (1, 2):
+        flat = torch.cat([a, b] * copies)
+        parts = {"left": part(flat[:3], 0, left), "right": part(flat[3:6], 0, right)}
+        assert not any(told(parts, []).values())
+    arena = torch.cat([FULL.flatten()] * 2 + [FULL[:3].flatten()])
+    due, here = arena[:60].view(ROWS, COLUMNS), arena[120:].view(3, COLUMNS)
+    assert told({"w": part(here, 0)}, [], [due]) == {"w": False}
+    assert told({"w": part(here, 0)}, [due]) == {"w": True}  # the reference has none
+
+
+def test_two_storages_may_begin_at_one_address() -> None:
+    numbers = np.zeros(8, dtype=np.float32)
+    first, all_ = torch.from_numpy(numbers[:2]), torch.from_numpy(numbers)
+    for due in ([first, all_], [all_, first]):
+        assert told({"w": part(all_[:4], 0, torch.randn(8))}, [], due) == {"w": False}
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn, torch.int32])
+def test_memory_that_was_given_back_is_not_looked_at(dtype: torch.dtype) -> None:
+    freed = torch.zeros(4, dtype=dtype)
+    freed.untyped_storage().resize_(0)
+    assert not has_storage(freed) and kept(FULL.clone()[:3], 0, [freed]) is True
+
+
 def test_they_may_lie_in_the_storage_of_another_tensor_or_in_another_dtype() -> None:
     norm = torch.cat([FULL.flatten(), torch.zeros(4)])
     here = FULL[:3].clone()
     assert kept(here, 0, [norm[-4:]]) is True
-    assert kept(here, 0, [norm]) is False  # all of it is the rank's
+    whole = {"w": part(here, 0)}
+    assert told(whole, [norm]) == {"w": True} and told(whole, [], [norm]) == {"w": False}
     assert kept(FULL[:0].clone(), 1, [norm[-4:]]) is True
     raw = torch.cat([FULL.double().view(-1).view(torch.uint8), here.view(-1).view(torch.uint8)])
     assert kept(raw[480:].view(torch.float32).view(3, 10), 0) is True
     half = torch.cat([FULL.flatten(), torch.zeros(2)]).bfloat16()
     assert kept(here, 0, [half[-2:]]) is True
-    assert kept(here, 0, [FULL.bfloat16()]) is False
+    assert told(whole, [], [FULL.bfloat16()]) == {"w": False}
 
 
 def test_columns_of_fused_ones_are_judged_together() -> None:
@@ -171,7 +214,8 @@ def test_a_storage_of_another_element_size_is_not_filled() -> None:
     here, other = raw.view(torch.float32)[:30].view(3, 10), raw[FULL.nbytes :]
     assert kept(here, 0, [other]) is None and kept(here, 0, [other[8:]]) is False
     raw[FULL.nbytes :].copy_(FULL.flip(0).clone().flatten().view(torch.uint8))
-    assert kept(here, 0) is True and kept(here, 0, [other]) is None
+    assert kept(here, 0, [other]) is True
+    assert told({"w": part(here, 0)}, [], [other]) == {"w": None}
 
 
 def test_a_buffer_of_one_number_lies_in_one_place() -> None:
@@ -214,6 +258,8 @@ def test_a_part_that_is_all_of_it_or_nothing_is_no_view_of_the_whole() -> None:
     report.entries = {"weight": Shard(0), "none": Shard(0), "all": Shard(0)}
     views.note("none", torch.randn(ROWS, COLUMNS), torch.zeros(9)[:0])
     views.note("all", FULL, torch.cat([FULL, FULL])[:ROWS])
-    assert report.room == {"none": (0, 0), "all": (0, 0)} and not [*views.keeping(module)]
+    assert report.room == {"none": (0, 0), "all": (0, 0)} and not [*views.keeping(module, {})]
     views.note("weight", FULL, module.weight)
-    assert [*views.keeping(module)] == [("weight", {"storage": 240, "expected": 120})]
+    assert [*views.keeping(module, {"weight": module.weight})] == [
+        ("weight", {"storage": 240, "expected": 120})
+    ]
