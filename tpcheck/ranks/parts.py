@@ -13,6 +13,7 @@ from torch import Tensor
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Sharded, by_axis
 from tpcheck.ranks.memory import kept_bytes
+from tpcheck.tensors.among import Numbers
 
 #: Bits that numbers in their places must say before they are taken for a whole tensor's. Fewer are
 #: there by chance once in thousands of cases; more leave out small tensors.
@@ -67,12 +68,12 @@ class Part:
         elsewhere[torch.meshgrid(*indices, indexing="ij")] = False
         return full[elsewhere]
 
-    def sample(self, own: Tensor) -> Tensor:
+    def sample(self, own: Numbers) -> Tensor:
         """Some of `lacking`, none where there are few of it."""
         step = max(1, self.missing.numel() // SOME)
         return _lacking(self.missing[::step], own)
 
-    def lacking(self, own: Tensor) -> Tensor:
+    def lacking(self, own: Numbers) -> Tensor:
         """The missing numbers that tell it: none that the rank has elsewhere, and no zeros.
 
         Args:
@@ -80,7 +81,7 @@ class Part:
         """
         return _lacking(self.missing, own)
 
-    def tells(self, own: Tensor) -> bool:
+    def tells(self, own: Numbers) -> bool:
         """Whether its missing numbers, each in its place, are not there by chance."""
         lacking, single, digits = self.lacking(own), 0, 0.0
         if not lacking.numel():
@@ -94,7 +95,7 @@ class Part:
         return single * digits + others >= TELLING
 
 
-def _lacking(missing: Tensor, own: Tensor) -> Tensor:
+def _lacking(missing: Tensor, own: Numbers) -> Tensor:
     if missing.is_complex():
         return missing[:0]
-    return missing[(missing != 0) & ~torch.isin(missing.double(), own)]
+    return missing[(missing != 0) & ~own.have(missing.double())]

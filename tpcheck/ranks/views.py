@@ -27,7 +27,7 @@ from tpcheck.ranks.memory import (
     storage_of,
 )
 from tpcheck.ranks.parts import Part, places
-from tpcheck.tensors.among import are_among
+from tpcheck.tensors.among import Numbers, are_among
 from tpcheck.tensors.live import local
 from tpcheck.tensors.mapped import is_mapped
 
@@ -93,7 +93,7 @@ def kept_whole(
     storages = _storages([*parts.values()], due, others)
     if not storages:
         return dict.fromkeys(parts, 0)
-    own = torch.cat([torch.empty(0).double(), *map(_numbers_of, due)])
+    own = Numbers(torch.cat([torch.empty(0).double(), *map(_numbers_of, due)]))
     found: dict[str, int | None] = {}
     for name, at in _found_in(parts, [*storages.values()], own).items():
         part = parts[name]
@@ -109,18 +109,21 @@ def kept_whole(
 
 
 def _found_in(
-    parts: Mapping[str, Part], storages: Sequence[_Storage], own: Tensor
+    parts: Mapping[str, Part], storages: Sequence[_Storage], own: Numbers
 ) -> dict[str, _Storage | None]:
     """The first storage in which the numbers are that a part lacks, in whatever order and dtype. A
     few numbers of each part are looked for first, all at once."""
     samples = {name: part.sample(own).double() for name, part in parts.items()}
     few = [name for name, numbers in samples.items() if numbers.numel()]
     found: dict[str, _Storage | None] = dict.fromkeys(parts)
-    firsts = torch.stack([samples[name][0] for name in few]) if few else own[:0]
-    for storage in storages if few else ():
+    if not few:
+        return found
+    firsts = torch.stack([samples[name][0] for name in few])
+    for storage in storages:
         for dtype in _DTYPES:
-            numbers = storage.numbers(dtype)
-            there = torch.isin(firsts.to(dtype), numbers).tolist()
+            if (numbers := storage.numbers(dtype)).are_most:
+                continue
+            there = numbers.have(firsts.to(dtype)).tolist()
             for name in (name for name, is_in in zip(few, there, strict=True) if is_in):
                 if found[name] is None and storage.keeps(parts[name], samples[name], own, dtype):
                     found[name] = storage
@@ -173,30 +176,30 @@ class _Storage:
     parts: Sequence[Part]
     due: Sequence[Tensor]
     beside: Sequence[Tensor]
-    _numbers: dict[torch.dtype, Tensor] = field(default_factory=dict)
+    _numbers: dict[torch.dtype, Numbers] = field(default_factory=dict)
 
-    def numbers(self, dtype: torch.dtype) -> Tensor:
+    def numbers(self, dtype: torch.dtype) -> Numbers:
         """What lies in it where nothing is that the rank is to have."""
         if dtype not in self._numbers:
-            self._numbers[dtype] = numbers_in(self.tensor, self._free, dtype)
+            self._numbers[dtype] = Numbers(numbers_in(self.tensor, self._free, dtype))
         return self._numbers[dtype]
 
     @cached_property
     def _free(self) -> Tensor:
         return _without(self.tensor, [*(part.here for part in self.parts), *self.due])
 
-    def keeps(self, part: Part, sample: Tensor, own: Tensor, dtype: torch.dtype) -> bool:
+    def keeps(self, part: Part, sample: Tensor, own: Numbers, dtype: torch.dtype) -> bool:
         """Whether the numbers that a part lacks are in it.
 
         Args:
             sample: some of them.
         """
         numbers = self.numbers(dtype)
-        if not bool(torch.isin(sample.to(dtype), numbers).all()):
+        if not bool(numbers.have(sample.to(dtype)).all()):
             return False
         return are_among(part.lacking(own).to(dtype), numbers)
 
-    def surrounds(self, part: Part, own: Tensor) -> bool:
+    def surrounds(self, part: Part, own: Numbers) -> bool:
         """Whether the whole tensor of a part in it lies around that."""
         at = _laid(part)
         return at is not None and part.is_of(at.of(part.here)) and part.tells(own)
@@ -230,7 +233,7 @@ def _storages(
     known = {id(tensor) for tensor in due}
     more = [tensor for tensor in others if id(tensor) not in known]
     for tensor in [*(part.here for part in parts), *due, *more]:
-        if tensor.numel() and has_storage(tensor):
+        if has_storage(tensor) and kept_bytes(tensor):
             held.setdefault(_key(tensor), []).append(tensor)
     found = {}
     for key, there in held.items():

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
 #: Numbers on either side of each that are looked up, too: half an octave of bfloat16.
 BESIDE = 64
-
 #: Of how many numbers, about, those beside them are looked up.
 SOME = 1024
-
 #: So many different numbers, and that three of four are, tell more than a grid of few values does,
 #: which any two tensors have in common.
 MANY = 64
@@ -18,29 +18,82 @@ MANY = 64
 #: How probable it may be that as many are there by chance.
 CHANCE = 1e-4
 
+#: Of all numbers of a short dtype: what is read as another dtype than it is soon has all of them,
+#: and numbers that are drawn from a distribution a tenth.
+MOST = 0.5
+
+#: Up to so many are compared one by one; more, and the others are put in order first.
+FEW = 8
+
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def are_among(numbers: Tensor, others: Tensor) -> bool:
-    """Whether each of these numbers is among the others, where chance does not explain it: the
-    share of the nearest ones of their dtype that is there, too, says how often it would. Whole
-    numbers tell nothing: zeros and ones are everywhere.
+class Numbers:
+    """Some that others are looked up among.
 
     Args:
         numbers: of a floating dtype, any shape.
-        others: of the same dtype, any shape.
     """
-    own, there = (_bits(each.flatten()) for each in (numbers[numbers != numbers.round()], others))
+
+    def __init__(self, numbers: Tensor) -> None:
+        self.dtype = numbers.dtype
+        self._bits = _bits(numbers.flatten())
+
+    @property
+    def are_most(self) -> bool:
+        """Whether they are most numbers of their dtype: to be among them is nothing then."""
+        return self.dtype.itemsize <= 2 and bool(self._table.float().mean() > MOST)
+
+    def have(self, numbers: Tensor) -> Tensor:
+        """bool: which of some numbers are among them, bit for bit.
+
+        Args:
+            numbers: of the same dtype, one dim.
+        """
+        return self.have_bits(_bits(numbers))
+
+    def have_bits(self, bits: Tensor) -> Tensor:
+        if not self._bits.numel():
+            return torch.zeros(bits.shape, dtype=torch.bool)
+        if self.dtype.itemsize <= 2:
+            return self._table[bits.int() - torch.iinfo(bits.dtype).min]
+        if bits.numel() <= FEW:
+            return torch.tensor([bool((self._bits == one).any()) for one in bits])
+        at = torch.searchsorted(self._ordered, bits).clamp_(max=len(self._ordered) - 1)
+        return self._ordered[at] == bits
+
+    @cached_property
+    def _table(self) -> Tensor:
+        """Of each pattern of bits of a short dtype whether it is there."""
+        short = torch.iinfo(self._bits.dtype)
+        table = torch.zeros(short.max - short.min + 1, dtype=torch.bool)
+        table[self._bits.int() - short.min] = True
+        return table
+
+    @cached_property
+    def _ordered(self) -> Tensor:
+        return self._bits.sort().values
+
+
+def are_among(numbers: Tensor, others: Numbers) -> bool:
+    """Whether each of these numbers is among the others, where chance does not explain it: the
+    share of the nearest ones of their dtype that is there, too, says how often it would. Whole
+    numbers tell nothing, zeros and ones are everywhere; nor do few that come again and again.
+
+    Args:
+        numbers: of the others' dtype, any shape.
+    """
+    own = _bits(numbers[numbers != numbers.round()])
     count, own = own.numel(), own.unique()
     if own.numel() < min(count, MANY) * 3 / 4:
         return False
-    if not own.numel() or not bool(torch.isin(own, there).all()):
+    if not own.numel() or not bool(others.have_bits(own).all()):
         return False
     some = own[:: max(1, own.numel() // SOME)]
     beside = torch.tensor([d for d in range(-BESIDE, BESIDE + 1) if d], dtype=own.dtype)
     near = (some[:, None] + beside).flatten()
     near = near[~torch.isin(near, own)]
-    share = (int(torch.isin(near, there).sum()) + 1) / (near.numel() + 1)
+    share = (int(others.have_bits(near).sum()) + 1) / (near.numel() + 1)
     return bool(share ** own.numel() < CHANCE)
 
 

@@ -27,9 +27,15 @@ def part(here: Tensor, rank: int, full: Tensor = FULL, dim: int = 0, degree: int
 
 
 def kept(
-    here: Tensor, rank: int, others: Iterable[Tensor] = (), *, full: Tensor = FULL, dim: int = 0
+    here: Tensor,
+    rank: int,
+    others: Iterable[Tensor] = (),
+    *,
+    full: Tensor = FULL,
+    dim: int = 0,
+    degree: int = 2,
 ) -> bool | None:
-    return told({"w": part(here, rank, full, dim)}, [here, *others])["w"]
+    return told({"w": part(here, rank, full, dim, degree)}, [here, *others])["w"]
 
 
 def told(
@@ -193,6 +199,7 @@ def test_they_may_lie_in_the_storage_of_another_tensor_or_in_another_dtype() -> 
     whole = {"w": part(here, 0)}
     assert told(whole, [norm]) == {"w": True} and told(whole, [], [norm]) == {"w": False}
     assert kept(FULL[:0].clone(), 1, [norm[-4:]]) is True
+    assert kept(FULL.clone()[ROWS:], 6, degree=7) is True  # an empty part of the whole
     raw = torch.cat([FULL.double().view(-1).view(torch.uint8), here.view(-1).view(torch.uint8)])
     assert kept(raw[480:].view(torch.float32).view(3, 10), 0) is True
     half = torch.cat([FULL.flatten(), torch.zeros(2)]).bfloat16()

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tpcheck.tensors.among import are_among
+from tpcheck.tensors.among import FEW, Numbers
+from tpcheck.tensors.among import are_among as among
+
+
+def are_among(numbers: torch.Tensor, others: torch.Tensor) -> bool:
+    return among(numbers, Numbers(others))
+
 
 FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
@@ -34,6 +40,7 @@ def test_what_chance_explains_is_not_among_others() -> None:
     every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.bfloat16)
     for count in (2, 20, 2000):
         assert not are_among(torch.randn(count).bfloat16(), every)
+    assert Numbers(every).are_most and not Numbers(torch.randn(100_000).bfloat16()).are_most
     own, others = torch.randn(4).bfloat16(), torch.randn(2000).bfloat16()
     assert not are_among(own, torch.cat([others, own]))
 
@@ -48,3 +55,12 @@ def test_of_many_numbers_some_are_enough_to_tell_chance() -> None:
     assert are_among(own, own.flip(0)) and not are_among(own, own[1:])
     half = own.bfloat16()
     assert are_among(half, half) and not are_among(half, half[half != half[0]])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1, 40])
+def test_what_is_among_them_is_bit_for_bit(count: int, dtype: torch.dtype) -> None:
+    numbers = torch.linspace(-3.0, 3.0, count).to(dtype)
+    others = torch.cat([numbers[::2], torch.tensor([9.0, -9.0], dtype=dtype)])
+    assert Numbers(others).have(numbers).tolist() == [k % 2 == 0 for k in range(count)]
+    assert not Numbers(others[:0]).have(numbers).any()
