@@ -59,14 +59,18 @@ class Part:
         return torch.equal(whole.to(self.full), self.full.to(whole.dtype).to(self.full))
 
     @cached_property
+    def _whole(self) -> Tensor:
+        """The whole tensor in the host's memory, float64 where it is of floats: not all that torch
+        does is there for eight bits."""
+        return (self.full.double() if self.full.is_floating_point() else self.full).cpu()
+
+    @cached_property
     def missing(self) -> Tensor:
-        """The numbers of the whole tensor that the part has not, float64 where they are floats: not
-        all that torch does is there for eight bits."""
-        full = self.full.double() if self.full.is_floating_point() else self.full
-        elsewhere = torch.ones(full.shape, dtype=torch.bool)
+        """The numbers of the whole tensor that the part has not."""
+        elsewhere = torch.ones(self.full.shape, dtype=torch.bool)
         indices = (torch.tensor([*one], dtype=torch.int64) for one in self.places)
         elsewhere[torch.meshgrid(*indices, indexing="ij")] = False
-        return full[elsewhere]
+        return self._whole[elsewhere]
 
     def sample(self, own: Numbers) -> Tensor:
         """Some of `lacking`, none where there are few of it."""
@@ -87,7 +91,7 @@ class Part:
         if not lacking.numel():
             return False
         if self.full.is_floating_point():
-            values, count = self.full.double().unique(return_counts=True)
+            values, count = self._whole.unique(return_counts=True)
             alone = values[(count == 1) & (values != values.round())]
             single = int(torch.isin(lacking, alone).sum())
             digits = -math.log2(torch.finfo(self.here.dtype).eps)
