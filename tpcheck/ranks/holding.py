@@ -79,14 +79,17 @@ class Holding:
         if not isinstance(module, nn.Module):
             return
         own = tensors_of(module)
-        held = {storage_of(tensor) for tensor in plain(own).values()}
-        for where, tensor in attributes(module):
+        due = {name: tensor for name, tensor in own.items() if name in self.full}
+        more = plain({name: tensor for name, tensor in own.items() if name not in due})
+        held = {storage_of(tensor) for tensor in plain(due).values()}
+        kept = [(f"buffer {name}", tensor) for name, tensor in more.items()]
+        for where, tensor in [*kept, *((f"attribute {n}", t) for n, t in attributes(module))]:
             if storage_of(tensor) in held or not tensor.is_floating_point():
                 continue
             for name, full in self.full.items():
                 told = tensor.shape == full.shape and self._told(name, full, own)
                 if told and torch.equal(tensor.to(full), full):
-                    self._found(name, f"attribute {where}", tensor.nbytes, 0)
+                    self._found(name, where, tensor.nbytes, 0)
 
     def _told(self, name: str, full: Tensor, own: Mapping[str, Tensor]) -> bool:
         """Whether the rank has a part of a parameter, whose numbers are no other tensor's by

@@ -22,7 +22,7 @@ from tpcheck.protocol.problem import Problem
 from tpcheck.ranks import loaded
 from tpcheck.ranks.reading import counted
 from tpcheck.ranks.views import Views
-from tpcheck.tensors.forms import is_freed
+from tpcheck.tensors.forms import INTEGERS, is_freed
 from tpcheck.tensors.live import (
     is_dtensor,
     live_entry,
@@ -261,9 +261,9 @@ def _require_memory(held: Mapping[str, Tensor]) -> None:
 def _integers_of(module: Any) -> dict[str, Tensor]:
     """Integers and bools with memory, as the module was built with them."""
     own = tensors_of(module) if isinstance(module, nn.Module) else {}
-    exact = {n: t for n, t in own.items() if not (t.is_floating_point() or t.is_meta)}
+    exact = {n: t for n, t in own.items() if t.dtype in INTEGERS and not t.is_meta}
     exact = {name: tensor for name, tensor in exact.items() if not is_freed(local(tensor))}
-    return {name: local(t).detach().clone() for name, t in exact.items() if not t.is_complex()}
+    return {name: local(t).detach().clone() for name, t in exact.items()}
 
 
 def _instead_of_a_module(candidate: Any) -> str | None:

@@ -2,9 +2,10 @@
 
 A storage may be shared: the flat buffer of a rank's parameters, as ZeRO and FSDP have it, holds
 what is theirs, padding, and perhaps their gradients. What tells the whole one are numbers that this
-rank is not to have, and other ranks are, in a storage in which something of the module's lies: as
-the whole one has them around the part, or in whatever order. Before there are any: whole tensors
-would fill the storage to the byte, on every rank; the parts lie in different places of these.
+rank is not to have, and other ranks are, in a storage of what it is to have: as the whole one has
+them around the part, or in whatever order where nothing lies that has a name. Before there are any:
+whole tensors would fill the storage to the byte, on every rank; the parts lie in different places
+of these.
 """
 
 from __future__ import annotations
@@ -168,25 +169,23 @@ class _Storage:
     Args:
         tensor: any in it.
         parts: those that are views of it.
-        due: what of it the rank is to have.
         beside: what else the rank has in it, which overlaps no part.
     """
 
     tensor: Tensor
     parts: Sequence[Part]
-    due: Sequence[Tensor]
     beside: Sequence[Tensor]
     _numbers: dict[torch.dtype, Numbers] = field(default_factory=dict)
 
     def numbers(self, dtype: torch.dtype) -> Numbers:
-        """What lies in it where nothing is that the rank is to have."""
+        """What lies in it where nothing is that the rank has."""
         if dtype not in self._numbers:
             self._numbers[dtype] = Numbers(numbers_in(self.tensor, self._free, dtype))
         return self._numbers[dtype]
 
     @cached_property
     def _free(self) -> Tensor:
-        return _without(self.tensor, [*(part.here for part in self.parts), *self.due])
+        return _without(self.tensor, [*(part.here for part in self.parts), *self.beside])
 
     def keeps(self, part: Part, sample: Tensor, own: Numbers, dtype: torch.dtype) -> bool:
         """Whether the numbers that a part lacks are in it.
@@ -228,22 +227,23 @@ def _without(storage: Tensor, tensors: Sequence[Tensor]) -> Tensor:
 def _storages(
     parts: Sequence[Part], due: Sequence[Tensor], others: Sequence[Tensor]
 ) -> dict[tuple[int, int], _Storage]:
-    """Those that what the rank is to have does not fill."""
+    """Those of what the rank is to have that this does not fill. A buffer of the candidate's own is
+    not looked into: a table of levels has the numbers of all that lies on them."""
     held: dict[tuple[int, int], list[Tensor]] = {}
-    known = {id(tensor) for tensor in due}
-    more = [tensor for tensor in others if id(tensor) not in known]
-    for tensor in [*(part.here for part in parts), *due, *more]:
+    mine = [*(part.here for part in parts), *due]
+    known = {id(tensor) for tensor in mine}
+    for tensor in [*mine, *(one for one in others if id(one) not in known)]:
         if has_storage(tensor) and kept_bytes(tensor):
             held.setdefault(_key(tensor), []).append(tensor)
     found = {}
     for key, there in held.items():
         own = [t for t in there if id(t) in known]
-        if key[1] > MOST or any(t.nbytes == key[1] for t in own):
+        if not own or key[1] > MOST or any(t.nbytes == key[1] for t in own):
             continue
         inside = [part for part in parts if part.is_view and _key(part.here) == key]
         marks = ~_without(there[0], [part.here for part in inside])
         beside = [t for t in there if not bool(bytes_of(t, marks).any())]
-        found[key] = _Storage(there[0], inside, own, beside)
+        found[key] = _Storage(there[0], inside, beside)
     return found
 
 

@@ -51,7 +51,8 @@ def is_freed(tensor: Tensor) -> bool:
     to read or to write it would end the process."""
     if tensor.is_nested or tensor.is_meta or tensor.layout != torch.strided or _wraps(tensor):
         return False
-    if not tensor.numel():
+    whole = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in INTEGERS
+    if not whole or not tensor.numel():  # others may be of less than a byte
         return False
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     needed = (tensor.storage_offset() + last + 1) * tensor.element_size()

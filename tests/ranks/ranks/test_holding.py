@@ -117,6 +117,25 @@ class Gathers(RowLinear):
         return super().local_part(name, full)
 
 
+class Registers(Gathers):
+    """Keeps it in a buffer of its own, beside a table of levels on which all weights may lie."""
+
+    def local_part(self, name: str, full: Tensor) -> Tensor:
+        part = super().local_part(name, full)
+        if name == "weight":
+            self.register_buffer("whole", self.given.pop().clone(), persistent=False)
+        return part
+
+
+class Quantised(RowLinear):
+    """Has a table of levels, all numbers of the whole weight among them."""
+
+    def local_part(self, name: str, full: Tensor) -> Tensor:
+        if name == "weight":
+            self.register_buffer("levels", full.flatten().sort().values, persistent=False)
+        return super().local_part(name, full)
+
+
 class Whole(RowLinear):
     """Each rank has the whole weight, and multiplies by its part."""
 
@@ -173,3 +192,10 @@ def test_so_is_a_whole_weight_in_an_attribute(gloo: Engine) -> None:
     assert whole == {"attribute given"}
     assert {(m.tensor, m.rank) for m in result.mismatches} == {("weight", 0), ("weight", 1)}
     assert run(gloo, Gathers).verdict is Verdict.PASS  # the harness does not ask it for its part
+
+
+def test_so_is_one_in_a_buffer_and_a_table_of_its_numbers_is_not(gloo: Engine) -> None:
+    result = run(gloo, Registers, load=load_full)
+    whole = {m.detail.what for m in result.mismatches if isinstance(m.detail, Misheld)}
+    assert whole == {"buffer whole"}
+    assert run(gloo, Quantised, load=load_full).verdict is Verdict.PASS

@@ -195,15 +195,16 @@ def test_memory_that_was_given_back_is_not_looked_at(dtype: torch.dtype) -> None
 def test_they_may_lie_in_the_storage_of_another_tensor_or_in_another_dtype() -> None:
     norm = torch.cat([FULL.flatten(), torch.zeros(4)])
     here = FULL[:3].clone()
-    assert kept(here, 0, [norm[-4:]]) is True
     whole = {"w": part(here, 0)}
-    assert told(whole, [norm]) == {"w": True} and told(whole, [], [norm]) == {"w": False}
-    assert kept(FULL[:0].clone(), 1, [norm[-4:]]) is True
+    assert told(whole, [], [norm[-4:]]) == {"w": True}
+    assert told(whole, [], [norm]) == {"w": False}
+    assert told(whole, [norm]) == told(whole, [norm[-4:]]) == {"w": False}  # its own buffer
+    assert told({"w": part(FULL[:0].clone(), 1)}, [], [norm[-4:]]) == {"w": True}
     assert kept(FULL.clone()[ROWS:], 6, degree=7) is True  # an empty part of the whole
     raw = torch.cat([FULL.double().view(-1).view(torch.uint8), here.view(-1).view(torch.uint8)])
     assert kept(raw[480:].view(torch.float32).view(3, 10), 0) is True
     half = torch.cat([FULL.flatten(), torch.zeros(2)]).bfloat16()
-    assert kept(here, 0, [half[-2:]]) is True
+    assert told(whole, [], [half[-2:]]) == {"w": True}
     assert told(whole, [], [FULL.bfloat16()]) == {"w": False}
 
 
@@ -221,8 +222,7 @@ def test_a_storage_of_another_element_size_is_not_filled() -> None:
     here, other = raw.view(torch.float32)[:30].view(3, 10), raw[FULL.nbytes :]
     assert kept(here, 0, [other]) is None and kept(here, 0, [other[8:]]) is False
     raw[FULL.nbytes :].copy_(FULL.flip(0).clone().flatten().view(torch.uint8))
-    assert kept(here, 0, [other]) is True
-    assert told({"w": part(here, 0)}, [], [other]) == {"w": None}
+    assert kept(here, 0) is True and kept(here, 0, [other]) is None
 
 
 def test_a_buffer_of_one_number_lies_in_one_place() -> None:
