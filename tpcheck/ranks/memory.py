@@ -40,9 +40,9 @@ def has_storage(tensor: Tensor) -> bool:
 
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that its modules keep in attributes, alone or in a list, tuple or dict; not what they
-    register."""
-    for prefix, owner in module.named_modules():
+    """Tensors that its modules and parameters keep in attributes, alone or in a list, tuple or
+    dict; not what they register."""
+    for prefix, owner in [*module.named_modules(), *module.named_parameters()]:
         for name, value in list(vars(owner).items()):
             where = f"{prefix}.{name}" if prefix else name
             if name.startswith("_") and isinstance(value, dict) and name in _REGISTERED:

@@ -117,6 +117,17 @@ class Gathers(RowLinear):
         return super().local_part(name, full)
 
 
+class OnTheParameter(Gathers):
+    """Keeps it in an attribute of the parameter."""
+
+    def local_part(self, name: str, full: Tensor) -> Tensor:
+        part = super().local_part(name, full)
+        if name == "weight":
+            self.weight.copies = self.given  # type: ignore[attr-defined]
+            self.given = []
+        return part
+
+
 class Registers(Gathers):
     """Keeps it in a buffer of its own, beside a table of levels on which all weights may lie."""
 
@@ -195,7 +206,8 @@ def test_so_is_a_whole_weight_in_an_attribute(gloo: Engine) -> None:
 
 
 def test_so_is_one_in_a_buffer_and_a_table_of_its_numbers_is_not(gloo: Engine) -> None:
-    result = run(gloo, Registers, load=load_full)
-    whole = {m.detail.what for m in result.mismatches if isinstance(m.detail, Misheld)}
-    assert whole == {"buffer whole"}
+    for cls, where in ((Registers, "buffer whole"), (OnTheParameter, "attribute weight.copies")):
+        result = run(gloo, cls, load=load_full)
+        whole = {m.detail.what for m in result.mismatches if isinstance(m.detail, Misheld)}
+        assert whole == {where}
     assert run(gloo, Quantised, load=load_full).verdict is Verdict.PASS
