@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tpcheck.evidence import Undisciplined
-from tpcheck.tensors.forms import is_freed, odd
+from tpcheck.ranks.memory import all_bytes
+from tpcheck.tensors.forms import OF_BITS, is_freed, odd
 from tpcheck.vocabulary import Habit
 
 Tensors = Mapping[str, Tensor]
@@ -40,7 +41,7 @@ class Kept:
         before, own = self._before[name], self._given[name].detach()
         if _is_sparse(tensor):
             return _other_bits(tensor, before), 0
-        now = _memory(tensor)
+        now = all_bytes(tensor)
         if _place(own) == _place(tensor) and torch.equal(now, before):
             return 0, 0
         if not _is_there(tensor) or not _is_there(own):  # its memory was given back
@@ -63,13 +64,9 @@ def _is_there(tensor: Tensor) -> bool:
     return odd(tensor) is None and not is_freed(tensor)
 
 
-#: Bytes of an element → the integers that have its bits.
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
 def _other_bits(one: Tensor, other: Tensor) -> int:
     """How many elements have other bits: of -0.0 and 0.0, too, and not of a NaN and the same."""
-    integers = _INTEGERS.get(one.element_size())
+    integers = OF_BITS.get(one.element_size())
     if integers is None:
         return differ(one, other)
     return int((one.view(integers) != other.view(integers)).sum())
@@ -82,13 +79,7 @@ def _is_sparse(tensor: Tensor) -> bool:
 
 def _kept(tensor: Tensor) -> Tensor:
     """A copy of all of its storage, or of its elements where they are far apart."""
-    return tensor.clone() if _is_sparse(tensor) else _memory(tensor).clone()
-
-
-def _memory(tensor: Tensor) -> Tensor:
-    """All bytes of its storage."""
-    storage = tensor.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+    return tensor.clone() if _is_sparse(tensor) else all_bytes(tensor).clone()
 
 
 def _same_place(tensor: Tensor, memory: Tensor) -> Tensor:

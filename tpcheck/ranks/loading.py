@@ -118,7 +118,8 @@ class Loader:
             fits = part is not None and fits
             if fill and part is not None:
                 loaded.fill(local(tensor), part)
-        known = {name: t for name, t in own.items() if name in {*self.state, *self.work.computed}}
+        due = self.state.keys() | self.work.computed
+        known = {name: tensor for name, tensor in own.items() if name in due}
         for name, bytes_ in self.views.keeping(module, known):
             self._misheld(name, Fault.STORAGE, **bytes_)
         if self.case.tp > 1 and params and not self.work.named:

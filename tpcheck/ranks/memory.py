@@ -69,6 +69,12 @@ def kept_bytes(tensor: Tensor) -> int:
     return tensor.untyped_storage().nbytes()
 
 
+def all_bytes(tensor: Tensor) -> Tensor:
+    """Of its storage."""
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+
+
 def bytes_of(tensor: Tensor, marks: Tensor) -> Tensor:
     """Of the marks of all bytes of its storage those of a tensor; of what it repeats, once."""
     size, strides = tensor.element_size(), tensor.stride()
@@ -86,5 +92,8 @@ def numbers_in(storage: Tensor, free: Tensor, dtype: torch.dtype) -> Tensor:
     """
     size = dtype.itemsize
     count = free.numel() // size
-    raw = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage.untyped_storage())
-    return raw[: count * size].cpu().view(dtype)[free[: count * size].view(-1, size).all(1)]
+    return (
+        all_bytes(storage)[: count * size]
+        .cpu()
+        .view(dtype)[free[: count * size].view(-1, size).all(1)]
+    )

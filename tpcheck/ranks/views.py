@@ -29,13 +29,12 @@ from tpcheck.ranks.memory import (
 )
 from tpcheck.ranks.parts import Part, places
 from tpcheck.tensors.among import Numbers, are_among
+from tpcheck.tensors.forms import FLOATS
 from tpcheck.tensors.live import local
 from tpcheck.tensors.mapped import is_mapped
 
 #: Bytes of a storage that is looked into, at most: a byte of memory is needed for each.
 MOST = 2**28
-#: In which whole tensors are looked for.
-_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class Views:
@@ -121,7 +120,7 @@ def _found_in(
         return found
     firsts = torch.stack([samples[name][0] for name in few])
     for storage in storages:
-        for dtype in _DTYPES:
+        for dtype in FLOATS:  # whole tensors may be in another than the part
             if (numbers := storage.numbers(dtype)).are_most:
                 continue
             there = numbers.have(firsts.to(dtype)).tolist()

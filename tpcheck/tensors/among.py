@@ -7,6 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from tpcheck.tensors.forms import OF_BITS
+
 #: Numbers on either side of each that are looked up, too: half an octave of bfloat16.
 BESIDE = 64
 #: Of how many numbers, about, those beside them are looked up.
@@ -24,8 +26,6 @@ MOST = 0.5
 
 #: Up to so many are compared one by one; more, and the others are put in order first.
 FEW = 8
-
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Numbers:
@@ -90,7 +90,7 @@ def are_among(numbers: Tensor, others: Numbers) -> bool:
     if not own.numel() or not bool(others.have_bits(own).all()):
         return False
     some = own[:: max(1, own.numel() // SOME)]
-    beside = torch.tensor([d for d in range(-BESIDE, BESIDE + 1) if d], dtype=own.dtype)
+    beside = torch.tensor([d for d in range(-BESIDE, BESIDE + 1) if d]).to(own.dtype)
     near = (some[:, None] + beside).flatten()
     near = near[~torch.isin(near, own)]
     share = (int(others.have_bits(near).sum()) + 1) / (near.numel() + 1)
@@ -98,4 +98,4 @@ def are_among(numbers: Tensor, others: Numbers) -> bool:
 
 
 def _bits(numbers: Tensor) -> Tensor:
-    return numbers.contiguous().view(_BITS[numbers.element_size()])
+    return numbers.contiguous().view(OF_BITS[numbers.element_size()])

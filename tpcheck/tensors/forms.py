@@ -23,6 +23,8 @@ INTEGERS = (
     torch.uint32,
     torch.uint64,
 )
+#: Bytes of an element → the integers that have its bits.
+OF_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 COMPARED = frozenset([*FLOATS, *INTEGERS])
 
 
