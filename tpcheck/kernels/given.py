@@ -43,15 +43,31 @@ def addresses(arguments: Sequence[tuple[str, Any]]) -> list[int]:
 def living(known: Sequence[int]) -> list[Tensor]:
     """Tensors of the process that begin at, or reach over, one of the addresses: those that the
     function under test has made for itself, and given by address."""
+    found = _living(known)
+    if not all(any(_has(tensor, one) for tensor in found) for one in known):
+        # what was there before its rank, or the second case, is set aside from what is looked
+        # through for garbage: the next case sets it aside again
+        gc.unfreeze()
+        found = _living(known)
+    return found
+
+
+def _living(known: Sequence[int]) -> list[Tensor]:
+    """Those among what Python looks through for garbage."""
     found: dict[int, Tensor] = {}
     for tensor in (one for one in gc.get_objects() if type(one) in _TENSORS):
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.numel():
             continue
-        storage = tensor.untyped_storage()
-        first = storage.data_ptr()
-        if first not in found and any(first <= one < first + storage.nbytes() for one in known):
+        first = tensor.untyped_storage().data_ptr()
+        if first not in found and any(_has(tensor, one) for one in known):
             found[first] = tensor
     return [*found.values()]
+
+
+def _has(tensor: Tensor, address: int) -> bool:
+    """Whether its storage has the byte at an address."""
+    storage = tensor.untyped_storage()
+    return 0 <= address - storage.data_ptr() < storage.nbytes()
 
 
 _TENSORS = (Tensor, torch.nn.Parameter)

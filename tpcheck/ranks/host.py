@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import math
 import os
 import signal
@@ -73,6 +74,7 @@ class Host:
         self.candidates = candidates
         self._lock = threading.Lock()
         self._imported = 0
+        self._new = 0  # cases in which a candidate is likely to load something
         self._guards: dict[int | None, Guard] = {}  # rank → of its thread; None: of the process
         if (interface := request.get("interface")) is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
@@ -115,9 +117,15 @@ class Host:
         if error := self.candidates.learn(given):
             return error
         self._guards.clear()  # what an import sets is there to stay
+        self._new = 2
         return None
 
     def _case(self, key: str, work: Work) -> None:
+        if self._new or not gc.get_freeze_count():
+            # what is there stays: to look for garbage among that, too, after each case takes as
+            # long as the passes of a small one
+            gc.freeze()
+            self._new = max(0, self._new - 1)
         ranks = [rank for rank in self.ranks if rank < work.case.world_size]
         if self.engine != "threads":
             for rank in ranks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -282,3 +283,16 @@ def test_ranks_are_as_many_as_are_likely_to_be_needed_and_more_once_they_are() -
             assert (len(engine.hosts), engine.ran) == (up, 1)
             assert runner.run(case).verdict is Verdict.PASS
             assert engine.ran == 2
+
+
+def _looked_through(mesh: object) -> int:
+    return len(gc.get_objects())
+
+
+def test_what_is_there_before_a_case_is_not_looked_through_for_garbage_after_it() -> None:
+    with Engine("gloo", 2) as engine:
+        assert run(engine, candidates.Row, seed=1).verdict is Verdict.PASS
+        assert min(engine.call(_looked_through, mesh={"tp": 2})) > 1000, "it has loaded this file"
+        for seed in (2, 3):
+            assert run(engine, candidates.Row, seed=seed).verdict is Verdict.PASS
+        assert max(engine.call(_looked_through, mesh={"tp": 2})) < 1000

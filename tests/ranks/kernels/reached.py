@@ -66,6 +66,31 @@ def by_address(x: Tensor) -> Tensor:
     return _by_address(x, 0)
 
 
+_ROOM = torch.zeros(4096)
+_ROOMS: list[Tensor] = []
+
+
+def _with_a_copy_in(room: Tensor, x: Tensor) -> Tensor:
+    x, y = x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
+    room[: x.numel()].copy_(x.flatten())
+    addresses = torch.tensor([x.data_ptr(), room.data_ptr()])
+    _sum_at[(triton.cdiv(x.numel(), BLOCK),)](addresses, y, x.numel(), 0, BLOCK)
+    return y
+
+
+def by_an_address_of_the_module(x: Tensor) -> Tensor:
+    """x → x + x, of which one is where it was before the rank was forked."""
+    return _with_a_copy_in(_ROOM, x)
+
+
+def by_an_address_of_the_first_case(x: Tensor) -> Tensor:
+    """x → x + x, of which one is where the rank's first case has made room."""
+    if not _ROOMS:
+        with torch.inference_mode(False):
+            _ROOMS.append(torch.zeros(4096))
+    return _with_a_copy_in(_ROOMS[0], x)
+
+
 def beyond_an_address(x: Tensor) -> Tensor:
     """Reads one element behind the tensors."""
     return _by_address(x, 1)

@@ -40,9 +40,11 @@ def run(
         reached.by_descriptor,
         reached.by_tuple,
         reached.by_address,
+        reached.by_an_address_of_the_module,
+        reached.by_an_address_of_the_first_case,
         lambda x: torch.ops.aten.mul(x, 2),
     ],
-    ids=["descriptor", "tuple", "address", "torch.ops"],
+    ids=["descriptor", "tuple", "address", "module", "first case", "torch.ops"],
 )
 def test_a_right_function_passes_however_its_tensors_are_reached(gloo: Engine, fn: Any) -> None:
     result = run(fn, gloo)
