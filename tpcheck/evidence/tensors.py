@@ -107,6 +107,7 @@ class Misheld:
         placement, expected_placement: as the candidate declares it, and the layout's.
         elsewhere: where this rank is, and where the layout has the parameter.
         what: of the parameter, or beside it, keeps a storage alive, where it is not itself.
+        inside: another tensor of the rank's, in whose storage the whole one lies.
         parameters: how many there are, none of which is sharded.
         built: what the candidate's `build` returned, where that is not a module.
     """
@@ -121,6 +122,7 @@ class Misheld:
     expected_placement: str | None = None
     elsewhere: Elsewhere | None = None
     what: str | None = None
+    inside: str | None = None
     parameters: int | None = None
     built: str | None = None
 

@@ -20,8 +20,10 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.protocol.scaling import SCALE
-from tpcheck.ranks.memory import attributes, plain, storage_of
+from tpcheck.ranks.memory import attributes, kept_bytes, plain, storage_of
+from tpcheck.ranks.parts import Own
 from tpcheck.tensors.live import local
+from tpcheck.tensors.mapped import is_mapped
 from tpcheck.tensors.names import InPass, Pass, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Kind
@@ -79,25 +81,31 @@ class Holding:
         if not isinstance(module, nn.Module):
             return
         own = tensors_of(module)
-        due = {name: tensor for name, tensor in own.items() if name in self.full}
-        more = plain({name: tensor for name, tensor in own.items() if name not in due})
-        held = {storage_of(tensor) for tensor in plain(due).values()}
+        due = plain({name: tensor for name, tensor in own.items() if name in self.full})
+        more = plain({name: tensor for name, tensor in own.items() if name not in self.full})
+        numbers, same = Own(due.values()), {_same(tensor) for tensor in due.values()}
         kept = [(f"buffer {name}", tensor) for name, tensor in more.items()]
         for where, tensor in [*kept, *((f"attribute {n}", t) for n, t in attributes(module))]:
-            if storage_of(tensor) in held or not tensor.is_floating_point():
+            if not tensor.is_floating_point() or _same(tensor) in same:
                 continue
+            if kept_bytes(tensor) < tensor.nbytes or is_mapped(tensor):
+                continue  # it repeats what it keeps; a file takes no memory
             for name, full in self.full.items():
-                told = tensor.shape == full.shape and self._told(name, full, own)
-                if told and torch.equal(tensor.to(full), full):
-                    self._found(name, where, tensor.nbytes, 0)
+                alike = tensor.shape == full.shape and _has_numbers(tensor, full)
+                if alike and self._told(name, full, own, numbers):
+                    self._found(name, where, kept_bytes(tensor), 0)
 
-    def _told(self, name: str, full: Tensor, own: Mapping[str, Tensor]) -> bool:
-        """Whether the rank has a part of a parameter, whose numbers are no other tensor's by
-        chance."""
+    def _told(self, name: str, full: Tensor, own: Mapping[str, Tensor], numbers: Own) -> bool:
+        """Whether the rank has a part of a parameter, and is to have not all of its numbers.
+
+        Args:
+            own: tensors of the module.
+            numbers: all that the rank is to have.
+        """
         if not self._sharded(name) or not full.is_floating_point() or full.numel() <= PADDING:
             return False
         whole = name in own and local(own[name]).numel() == full.numel()
-        return not whole and bool((full != full.flatten()[0]).any())
+        return not whole and not bool(numbers.of(full.dtype).have(full.flatten().cpu()).all())
 
     def _note(
         self, what: str, tensors: Mapping[str, Tensor], elements: Mapping[str, int | None]
@@ -169,13 +177,35 @@ class Holding:
         self.report.mismatches.append(mismatch)
 
 
+def _same(tensor: Tensor) -> tuple[int, torch.Size]:
+    """By which a second name of a tensor is known."""
+    return tensor.data_ptr(), tensor.shape
+
+
+def _has_numbers(tensor: Tensor, full: Tensor) -> bool:
+    """Whether a tensor has those of the whole one, as its dtype has them."""
+    return torch.equal(tensor.to(full), full.to(tensor.dtype).to(full))
+
+
 def _rest_is(flat: Tensor, here: Tensor, due: Tensor, degree: int) -> bool:
-    """Whether a storage holds, beside this rank's part, the other ranks' of the whole tensor: as
-    that lies in memory, or part after part along one of its dims."""
+    """Whether a storage holds, beside this rank's part, which is in its place, the other ranks' of
+    the whole tensor: as that lies in memory, or part after part along one of its dims."""
     inside = torch.zeros(flat.shape, dtype=torch.bool, device=flat.device)
     inside.as_strided(here.shape, here.stride(), here.storage_offset()).fill_(True)
-    rest = flat.double()[~inside]
+    own, rest = flat.double()[inside], flat.double()[~inside]
     each = (due.double().chunk(degree, dim) for dim in range(due.ndim))
-    orders = (torch.cat([part.flatten() for part in parts]) for parts in each)
-    wanted = (order[~inside] for order in orders)
-    return any(bool((rest - w).norm() < ALIKE * w.norm()) for w in wanted)
+    for order in (torch.cat([part.flatten() for part in parts]) for parts in each):
+        others = order[~inside]
+        if _near(own, order[inside]) and _near(rest, others) and not _repeats(others, own):
+            return True
+    return False
+
+
+def _near(actual: Tensor, due: Tensor) -> bool:
+    return bool((actual - due).norm() < ALIKE * due.norm())
+
+
+def _repeats(others: Tensor, own: Tensor) -> bool:
+    """Whether the other ranks' parts are this one's once more."""
+    whole = others.numel() % own.numel() == 0
+    return whole and all(_near(part, own) for part in others.split(own.numel()))

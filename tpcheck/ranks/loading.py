@@ -70,7 +70,7 @@ class Loader:
         """
         self.recorder.phase = Phase.LOAD
         built = _integers_of(module) if loader is not None else {}
-        fits = self._hold(module, fill=True)
+        fits = self._hold(module, fill=True, last=loader is None)
         if loader is not None:
             try:
                 module = self._load_by(loader, module, built)
@@ -78,7 +78,7 @@ class Loader:
                 if fits:
                     raise
                 return None  # it may well fail where the parameters are not what they should be
-            fits = self._hold(module, fill=False)
+            fits = self._hold(module, fill=False, last=True)
         if fits:
             _require_memory(self.held)
             found = self._loaded()
@@ -94,8 +94,8 @@ class Loader:
     def _loaded(self) -> loaded.Loaded:
         return loaded.Loaded(self.work, self.problem, self.report, self.state, self.held)
 
-    def _hold(self, module: Any, *, fill: bool) -> bool:
-        """Judges anew how the module holds what a checkpoint has, and may fill it."""
+    def _hold(self, module: Any, *, fill: bool, last: bool) -> bool:
+        """Judges anew how the module holds what a checkpoint has; its storages once it is last."""
         own = self.held = tensors_of(module) if isinstance(module, nn.Module) else {}
         params = parameters_of(module) if own else {}
         self.report.mismatches, self.views = list(self.found), Views(self.case, self.report)
@@ -120,8 +120,8 @@ class Loader:
                 loaded.fill(local(tensor), part)
         due = self.state.keys() | self.work.computed
         known = {name: tensor for name, tensor in own.items() if name in due}
-        for name, bytes_ in self.views.keeping(module, known):
-            self._misheld(name, Fault.STORAGE, **bytes_)
+        for name, kept in self.views.keeping(module, known) if last else ():
+            self._misheld(name, Fault.STORAGE, **kept)
         if self.case.tp > 1 and params and not self.work.named:
             self._check_something_is_sharded(list(params))
         if self.work.plan is not None and params:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tpcheck.tensors.forms import is_freed
 from tpcheck.tensors.live import local
@@ -26,15 +27,16 @@ def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def has_storage(tensor: Tensor) -> bool:
-    """Whether there is memory to look at: not of one that wraps others, sparse, or on meta."""
-    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_nested:
-        return False
-    if is_freed(tensor):
-        return False
-    if type(tensor) in (Tensor, nn.Parameter):
-        return True
+    """Whether there is memory to look at: not of one that wraps others, sparse, on meta, or without
+    a shape so far."""
     try:
-        return storage_of(tensor) != 0
+        with torch._C.DisableTorchFunctionSubclass():  # whatever a class says of itself
+            if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_nested:
+                return False
+            if is_lazy(tensor) or is_freed(tensor):
+                return False
+            there = storage_of(tensor) != 0  # raises where a class has none
+            return there or type(tensor) in (Tensor, nn.Parameter)
     except Exception:  # torch's own error differs by kind of wrapper
         return False
 
@@ -47,7 +49,7 @@ def attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             where = f"{prefix}.{name}" if prefix else name
             if name.startswith("_") and isinstance(value, dict) and name in _REGISTERED:
                 continue
-            inside = value.values() if isinstance(value, dict) else value
+            inside = dict.values(value) if isinstance(value, dict) else value
             several = list(inside) if isinstance(value, (dict, list, tuple)) else [value]
             for each in several:
                 if isinstance(each, Tensor) and has_storage(each):

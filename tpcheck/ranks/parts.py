@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Sharded, by_axis
-from tpcheck.ranks.memory import kept_bytes
+from tpcheck.ranks.memory import has_storage, kept_bytes
 from tpcheck.tensors.among import Numbers
 
 #: Bits that numbers in their places must say before they are taken for a whole tensor's. Fewer are
@@ -20,6 +20,8 @@ from tpcheck.tensors.among import Numbers
 TELLING = 14.0
 #: Of how many missing numbers, about, it is asked first whether they are somewhere.
 SOME = 32
+#: Of those that are not there, how many are looked for among the rank's own.
+FEW = 8
 
 Places = Sequence[Sequence[int]]
 
@@ -34,6 +36,27 @@ def places(entry: Entry, shape: Sequence[int], *, case: Case, rank: int) -> Plac
             indices = own.indices(len(at), degree, coordinates.get(axis, 0))
             every[own.dim] = [at[i] for i in indices]
     return every
+
+
+class Own:
+    """The numbers that a rank is to have, as each dtype has them: what another rank has may round
+    to one of them.
+
+    Args:
+        tensors: all of them; what has no real numbers is left out.
+    """
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        real = (t for t in tensors if has_storage(t) and not t.is_complex())
+        self._tensors = [tensor.detach().as_subclass(Tensor).flatten() for tensor in real]
+        self._numbers: dict[torch.dtype, Numbers] = {}
+
+    def of(self, dtype: torch.dtype) -> Numbers:
+        """In a floating dtype."""
+        if dtype not in self._numbers:
+            each = (tensor.to(dtype).cpu() for tensor in self._tensors)
+            self._numbers[dtype] = Numbers(torch.cat([torch.empty(0, dtype=dtype), *each]))
+        return self._numbers[dtype]
 
 
 @dataclass(frozen=True)
@@ -72,22 +95,31 @@ class Part:
         elsewhere[torch.meshgrid(*indices, indexing="ij")] = False
         return self._whole[elsewhere]
 
-    def sample(self, own: Numbers) -> Tensor:
-        """Some of `lacking`, none where there are few of it."""
-        step = max(1, self.missing.numel() // SOME)
-        return _lacking(self.missing[::step], own)
+    @cached_property
+    def _telling(self) -> Tensor:
+        """The missing numbers that may tell it: no zeros, which are everywhere."""
+        return self.missing[:0] if self.missing.is_complex() else self.missing[self.missing != 0]
 
-    def lacking(self, own: Numbers) -> Tensor:
-        """The missing numbers that tell it: none that the rank has elsewhere, and no zeros.
+    def some(self, dtype: torch.dtype) -> Tensor:
+        """A few of the missing numbers, some of which the rank may have elsewhere."""
+        few = self._telling[:: max(1, self._telling.numel() // SOME)].to(dtype)
+        return few[_is_number(few)]
 
-        Args:
-            own: all numbers that the rank is to have, float64.
-        """
-        return _lacking(self.missing, own)
+    def lacking(self, own: Own, dtype: torch.dtype) -> Tensor:
+        """The missing numbers that tell it, in a floating dtype: none that the rank is to have, and
+        no zeros."""
+        numbers = self._telling.to(dtype)
+        return numbers[_is_number(numbers) & ~own.of(dtype).have(numbers)]
 
-    def tells(self, own: Numbers) -> bool:
+    def may_be_among(self, numbers: Numbers, own: Own) -> bool:
+        """Whether a few of the missing numbers are among others, or the rank's own."""
+        some = self.some(numbers.dtype)
+        absent = some[~numbers.have(some)]
+        return bool(own.of(numbers.dtype).have(absent[:FEW]).all()) and bool(some.numel())
+
+    def tells(self, own: Own) -> bool:
         """Whether its missing numbers, each in its place, are not there by chance."""
-        lacking, single, digits = self.lacking(own), 0, 0.0
+        lacking, single, digits = self.lacking(own, torch.float64), 0, 0.0
         if not lacking.numel():
             return False
         if self.full.is_floating_point():
@@ -99,7 +131,6 @@ class Part:
         return single * digits + others >= TELLING
 
 
-def _lacking(missing: Tensor, own: Numbers) -> Tensor:
-    if missing.is_complex():
-        return missing[:0]
-    return missing[(missing != 0) & ~own.have(missing.double())]
+def _is_number(numbers: Tensor) -> Tensor:
+    """bool: which are neither too small nor too large for their dtype."""
+    return (numbers != 0) & numbers.isfinite()

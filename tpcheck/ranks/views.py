@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ from tpcheck.ranks.memory import (
     numbers_in,
     storage_of,
 )
-from tpcheck.ranks.parts import Part, places
+from tpcheck.ranks.parts import Own, Part, places
 from tpcheck.tensors.among import Numbers, are_among
 from tpcheck.tensors.forms import FLOATS
 from tpcheck.tensors.live import local
@@ -61,80 +62,73 @@ class Views:
 
     def keeping(
         self, module: nn.Module, known: Mapping[str, Tensor]
-    ) -> Iterator[tuple[str, dict[str, int]]]:
-        """Parameters whose whole tensor is kept, with the bytes of the storage and of the part.
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Parameters whose whole tensor is kept, with the bytes of the storage and of the part, and
+        in whose storage, where that is another's.
 
         Args:
             known: tensors of the module that the reference has, too.
         """
         if not self._parts:
             return
-        due = [local(tensor) for tensor in known.values()]
-        for name, found in kept_whole(self._parts, due, in_memory(module)).items():
+        due = {name: local(tensor) for name, tensor in known.items()}
+        found, room = kept_whole(self._parts, due, in_memory(module))
+        for name, at in found.items():
             here = self._parts[name].here
-            if found is None:
-                self.report.room[name] = kept_bytes(here), here.nbytes
-            elif found:
-                yield name, {"storage": found, "expected": here.nbytes}
+            there = (other for other, tensor in due.items() if at.has(tensor))
+            inside = None if at.has(here) else next(there)
+            yield name, {"storage": at.bytes, "expected": here.nbytes, "inside": inside}
+        for name in room:
+            here = self._parts[name].here
+            self.report.room[name] = kept_bytes(here), here.nbytes
 
 
 def kept_whole(
-    parts: Mapping[str, Part], due: Sequence[Tensor], others: Sequence[Tensor]
-) -> dict[str, int | None]:
-    """Of each part the bytes of the storage in which the numbers of the other ranks' are; 0 where
-    there is none. None where nothing says what is in its own, and the whole tensors of all parts in
-    it would fill it, beside what else the rank has.
+    parts: Mapping[str, Part], due: Mapping[str, Tensor], others: Sequence[Tensor]
+) -> tuple[dict[str, _Storage], set[str]]:
+    """Of parts the storage in which the numbers of the other ranks' are. And those of which nothing
+    says what is in their own, where the whole tensors of all parts in it would fill it, beside what
+    else the rank has.
 
     Args:
         due: what the rank is to have, its parts among it. No such number tells of another rank's.
         others: all that it registers, and what its parameters have. What overlaps a part is not
             another.
     """
-    storages = _storages([*parts.values()], due, others)
+    storages = _storages([*parts.values()], [*due.values()], others)
     if not storages:
-        return dict.fromkeys(parts, 0)
-    own = Numbers(torch.cat([torch.empty(0).double(), *map(_numbers_of, due)]))
-    found: dict[str, int | None] = {}
-    for name, at in _found_in(parts, [*storages.values()], own).items():
-        part = parts[name]
+        return {}, set()
+    own, room = Own(due.values()), set()
+    found = _found_in(parts, [*storages.values()], own)
+    for name, part in parts.items():
         mine = storages.get(_key(part.here)) if part.is_view else None
         if mine is not None and mine.surrounds(part, own):
-            at = mine
-        if at is not None and not is_mapped(at.tensor):
-            found[name] = kept_bytes(at.tensor)
-        else:
-            room = mine is not None and mine.is_filled and not is_mapped(part.here)
-            found[name] = None if room else 0
-    return found
+            found[name] = mine
+        elif name not in found and mine is not None and mine.is_filled:
+            room.add(name)
+    return found, room
 
 
 def _found_in(
-    parts: Mapping[str, Part], storages: Sequence[_Storage], own: Numbers
-) -> dict[str, _Storage | None]:
-    """The first storage in which the numbers are that a part lacks, in whatever order and dtype. A
-    few numbers of each part are looked for first, all at once."""
-    samples = {name: part.sample(own).double() for name, part in parts.items()}
-    few = [name for name, numbers in samples.items() if numbers.numel()]
-    found: dict[str, _Storage | None] = dict.fromkeys(parts)
-    if not few:
-        return found
-    firsts = torch.stack([samples[name][0] for name in few])
-    for storage in storages:
-        for dtype in FLOATS:  # whole tensors may be in another than the part
-            if (numbers := storage.numbers(dtype)).are_most:
-                continue
-            there = numbers.have(firsts.to(dtype)).tolist()
-            for name in (name for name, is_in in zip(few, there, strict=True) if is_in):
-                if found[name] is None and storage.keeps(parts[name], samples[name], own, dtype):
+    parts: Mapping[str, Part], storages: Sequence[_Storage], own: Own
+) -> dict[str, _Storage]:
+    """The first storage in which the numbers are that a part lacks, in whatever order and dtype.
+    One number of each part is looked for first, all at once."""
+    found: dict[str, _Storage] = {}
+    for dtype in FLOATS:  # whole tensors may be in another than the part
+        told = [s for s in storages if len(s.numbers(dtype)) and not s.numbers(dtype).are_most]
+        some = {name: part.some(dtype) for name, part in parts.items()} if told else {}
+        names = [name for name, numbers in some.items() if numbers.numel()]
+        if not names:
+            continue
+        firsts = torch.stack([some[name][0] for name in names])
+        mine = own.of(dtype).have(firsts)
+        for storage in told:
+            likely = (mine | storage.numbers(dtype).have(firsts)).tolist()
+            for name in (name for name, is_in in zip(names, likely, strict=True) if is_in):
+                if name not in found and storage.keeps(parts[name], own, dtype):
                     found[name] = storage
     return found
-
-
-def _numbers_of(tensor: Tensor) -> Tensor:
-    """Of one that has real numbers, float64."""
-    if not has_storage(tensor) or tensor.is_complex():
-        return torch.empty(0).double()
-    return tensor.detach().as_subclass(Tensor).double().flatten().cpu()
 
 
 def _key(tensor: Tensor) -> tuple[int, int]:
@@ -186,21 +180,30 @@ class _Storage:
     def _free(self) -> Tensor:
         return _without(self.tensor, [*(part.here for part in self.parts), *self.beside])
 
-    def keeps(self, part: Part, sample: Tensor, own: Numbers, dtype: torch.dtype) -> bool:
-        """Whether the numbers that a part lacks are in it.
+    @property
+    def bytes(self) -> int:
+        return kept_bytes(self.tensor)
 
-        Args:
-            sample: some of them.
-        """
+    @cached_property
+    def _is_mapped(self) -> bool:
+        return is_mapped(self.tensor)
+
+    def has(self, tensor: Tensor) -> bool:
+        """Whether a tensor lies in it."""
+        return has_storage(tensor) and _key(tensor) == _key(self.tensor)
+
+    def keeps(self, part: Part, own: Own, dtype: torch.dtype) -> bool:
+        """Whether the numbers that a part lacks are in it."""
         numbers = self.numbers(dtype)
-        if not bool(numbers.have(sample.to(dtype)).all()):
+        if not part.may_be_among(numbers, own):
             return False
-        return are_among(part.lacking(own).to(dtype), numbers)
+        return are_among(part.lacking(own, dtype), numbers) and not self._is_mapped
 
-    def surrounds(self, part: Part, own: Numbers) -> bool:
+    def surrounds(self, part: Part, own: Own) -> bool:
         """Whether the whole tensor of a part in it lies around that."""
         at = _laid(part)
-        return at is not None and part.is_of(at.of(part.here)) and part.tells(own)
+        whole = at is not None and part.is_of(at.of(part.here)) and part.tells(own)
+        return whole and not self._is_mapped
 
     @cached_property
     def is_filled(self) -> bool:
@@ -212,7 +215,7 @@ class _Storage:
             if at is None or not bool((region := at.bytes_of(free, size)).all()):
                 return False
             region.fill_(False)
-        return not bool(free.any())
+        return not bool(free.any()) and not self._is_mapped
 
 
 def _without(storage: Tensor, tensors: Sequence[Tensor]) -> Tensor:
@@ -234,12 +237,16 @@ def _storages(
     for tensor in [*mine, *(one for one in others if id(one) not in known)]:
         if has_storage(tensor) and kept_bytes(tensor):
             held.setdefault(_key(tensor), []).append(tensor)
+    views: dict[tuple[int, int], list[Part]] = {}
+    for part in parts:
+        if part.is_view:
+            views.setdefault(_key(part.here), []).append(part)
     found = {}
     for key, there in held.items():
         own = [t for t in there if id(t) in known]
         if not own or key[1] > MOST or any(t.nbytes == key[1] for t in own):
             continue
-        inside = [part for part in parts if part.is_view and _key(part.here) == key]
+        inside = views.get(key, [])
         marks = ~_without(there[0], [part.here for part in inside])
         beside = [t for t in there if not bool(bytes_of(t, marks).any())]
         found[key] = _Storage(there[0], inside, beside)

@@ -244,6 +244,9 @@ def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
             return f"{where}: {placement}, the layout says {expected_placement}"
         case Misheld(fault=Fault.READ, storage=storage, expected=own) if storage:
             return f"{where}: {counted(storage, 'byte')} read, the rank's part is {own}"
+        case Misheld(storage=storage, inside=other) if storage and other:
+            kept = counted(storage, "byte")
+            return f"{where}: the storage of {other} keeps {kept} alive, the whole tensor in it"
         case Misheld(storage=storage, expected=own) if storage:
             kept = f"the {detail.what}" if detail.what else "a view that"
             due = f", its own are {own}" if own else ""

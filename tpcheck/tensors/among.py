@@ -24,8 +24,8 @@ CHANCE = 1e-4
 #: and numbers that are drawn from a distribution a tenth.
 MOST = 0.5
 
-#: Up to so many are compared one by one; more, and the others are put in order first.
-FEW = 8
+#: So many times those that are asked for are put in order; then those that are there.
+FEW = 4
 
 
 class Numbers:
@@ -38,6 +38,10 @@ class Numbers:
     def __init__(self, numbers: Tensor) -> None:
         self.dtype = numbers.dtype
         self._bits = _bits(numbers.flatten())
+        self._asked = 0
+
+    def __len__(self) -> int:
+        return self._bits.numel()
 
     @property
     def are_most(self) -> bool:
@@ -53,12 +57,13 @@ class Numbers:
         return self.have_bits(_bits(numbers))
 
     def have_bits(self, bits: Tensor) -> Tensor:
-        if not self._bits.numel():
+        if not (self._bits.numel() and bits.numel()):
             return torch.zeros(bits.shape, dtype=torch.bool)
         if self.dtype.itemsize <= 2:
             return self._table[bits.int() - torch.iinfo(bits.dtype).min]
-        if bits.numel() <= FEW:
-            return torch.tensor([bool((self._bits == one).any()) for one in bits])
+        self._asked += 1
+        if self._asked <= FEW and bits.numel() < self._bits.numel():
+            return _seen(bits, self._bits)
         at = torch.searchsorted(self._ordered, bits).clamp_(max=len(self._ordered) - 1)
         return self._ordered[at] == bits
 
@@ -99,3 +104,12 @@ def are_among(numbers: Tensor, others: Numbers) -> bool:
 
 def _bits(numbers: Tensor) -> Tensor:
     return numbers.contiguous().view(OF_BITS[numbers.element_size()])
+
+
+def _seen(bits: Tensor, among: Tensor) -> Tensor:
+    """bool: which are among others, which are more."""
+    ordered, places = bits.unique(return_inverse=True)
+    at = torch.searchsorted(ordered, among).clamp_(max=len(ordered) - 1)
+    found = torch.zeros(ordered.shape, dtype=torch.bool)
+    found[at[ordered[at] == among]] = True
+    return found[places]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tpcheck.tensors.lanes import Lanes
@@ -51,7 +52,9 @@ def odd(tensor: Tensor) -> str | None:
 def is_freed(tensor: Tensor) -> bool:
     """Whether its storage ends before its last element, as one does whose memory was given back:
     to read or to write it would end the process."""
-    if tensor.is_nested or tensor.is_meta or tensor.layout != torch.strided or _wraps(tensor):
+    if is_lazy(tensor) or tensor.is_nested or tensor.is_meta or tensor.layout != torch.strided:
+        return False
+    if _wraps(tensor):
         return False
     whole = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in INTEGERS
     if not whole or not tensor.numel():  # others may be of less than a byte

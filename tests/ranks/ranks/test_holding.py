@@ -51,6 +51,15 @@ class Doubled(Keeps):
         return 2 * elements
 
 
+class Copies(Keeps):
+    """Behind each gradient is the same once more."""
+
+    def keep(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        storage = torch.cat([parameter.grad.flatten()] * 2)
+        parameter.grad = storage[: parameter.numel()].view_as(parameter)
+
+
 class Bucket(RowLinear):
     """All gradients are views into one storage, as large as those of whole parameters."""
 
@@ -163,13 +172,14 @@ def run(engine: Engine, cls: type, **parts: Any) -> CaseResult:
     return Runner(check, engine).run(LARGE)
 
 
-@pytest.mark.parametrize("cls", [Keeps, Padded, Doubled, Bucket, Remembers, Odd])
+@pytest.mark.parametrize("cls", [Keeps, Padded, Doubled, Copies, Bucket, Remembers, Odd])
 def test_padding_buckets_and_what_is_not_whole_are_no_faults(gloo: Engine, cls: type) -> None:
     result = run(gloo, cls)
     assert result.verdict is Verdict.PASS, result.mismatches
     held, due = result.bytes["gradients"]
     assert due == (8 * 8 + 8) * 8
-    assert held == due + {Padded: 2 * 32 * 8, Doubled: due, Bucket: 3 * due}.get(cls, 0)
+    more = {Padded: 2 * 32 * 8, Doubled: due, Copies: due, Bucket: 3 * due}
+    assert held == due + more.get(cls, 0)
 
 
 def test_of_a_parameter_that_is_whole_a_part_is_due(gloo: Engine) -> None:

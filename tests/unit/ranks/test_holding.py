@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
+from tpcheck.evidence import Misheld
 from tpcheck.placement import Entry, Only, Replicate, Shard
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Target
@@ -85,3 +87,39 @@ def test_a_tied_parameter_is_due_once() -> None:
     holding: Any = Holding(work, {"a": FULL, "b": FULL}, {}, noted)  # type: ignore[arg-type]
     holding.parameters(module)
     assert noted.bytes["parameters"] == (HALF, HALF)
+
+
+def besides(full: Tensor, **kept: Tensor) -> list[str | None]:
+    """What a rank with the second half of `w` is said to keep in attributes, and in `buffer`."""
+    given: dict[str, Any] = dict.fromkeys(field.name for field in fields(Work))
+    given |= {"case": CASE, "params": {"w": Shard(0)}, "named": frozenset({"w"})}
+    report, module = RankReport(1), nn.Module()
+    report.entries["w"] = Shard(0)
+    module.w = nn.Parameter(full.chunk(2)[1].clone())
+    for name, tensor in kept.items():
+        if name == "buffer":
+            module.register_buffer(name, tensor)
+        else:
+            setattr(module, name, tensor)
+    Holding(Work(**given), {"w": full}, {}, report).elsewhere(module)
+    details = [mismatch.detail for mismatch in report.mismatches]
+    return [detail.what for detail in details if isinstance(detail, Misheld)]
+
+
+def test_a_whole_tensor_beside_the_part_is_one_in_whatever_dtype_and_storage() -> None:
+    full = torch.randn(16, 8)
+    flat = torch.cat([torch.zeros(4), full.flatten()])
+    for whole in (full, full.bfloat16(), full.double(), flat[4:].view(16, 8)):
+        assert besides(full, seen=whole) == ["attribute seen"]
+        assert besides(full, buffer=whole) == ["buffer buffer"]
+    assert besides(full, seen=full[8:].clone(), buffer=full[:8].clone()) == []
+
+
+def test_what_takes_no_memory_or_tells_of_no_other_rank_is_not_one(tmp_path: Path) -> None:
+    rows = torch.randn(1, 8).expand(16, 8)
+    assert besides(rows.clone(), seen=rows) == []
+    assert besides(torch.eye(16, 8), seen=torch.eye(16, 8)) == ["attribute seen"], "zeros below"
+    assert besides(torch.eye(8).repeat(2, 1), buffer=torch.eye(8).repeat(2, 1)) == []
+    full = torch.randn(16, 8)
+    mapped = torch.from_file(str(tmp_path / "whole"), shared=True, size=128).view(16, 8)
+    assert besides(full, seen=mapped.copy_(full)) == []

@@ -46,8 +46,10 @@ def told(
     Args:
         due: what the rank is to have, beside its parts.
     """
-    found = kept_whole(parts, [*(each.here for each in parts.values()), *due], others)
-    return {name: None if kept is None else kept > 0 for name, kept in found.items()}
+    own = {name: each.here for name, each in parts.items()}
+    more = {f"due {i}": tensor for i, tensor in enumerate(due)}
+    found, room = kept_whole(parts, own | more, others)
+    return {name: None if name in room else name in found for name in parts}
 
 
 @pytest.mark.parametrize("dim", [0, 1])
@@ -178,6 +180,25 @@ def test_numbers_that_the_rank_has_elsewhere_are_not_the_others() -> None:
     assert told({"w": part(here, 0)}, [due]) == {"w": True}  # the reference has none
 
 
+def test_what_rounds_to_numbers_of_the_rank_is_not_the_others() -> None:
+    """Its own numbers once more, in bfloat16, which has 64 of such a range."""
+    torch.manual_seed(0)
+    full = torch.rand(4096) / 4 + 0.5
+    for rank, here in enumerate(full.chunk(2)):
+        arena = torch.cat([here, here.bfloat16().view(torch.float32)])
+        assert kept(arena[:2048], rank, full=full) is False
+    arena = torch.cat([full[:2048], full[2048:].bfloat16().view(torch.float32)])
+    assert kept(arena[:2048], 0, full=full) is False  # 64 numbers do not tell
+
+
+@pytest.mark.parametrize("pruned", [(0, 2), (1, 2), (0, 64)])
+def test_zeros_among_the_others_numbers_hide_nothing(pruned: tuple[int, int]) -> None:
+    full, (first, step) = torch.randn(16, 64), pruned
+    full[:, first::step] = 0.0
+    norm = torch.cat([full.flatten(), torch.zeros(8)])
+    assert told({"w": part(full[:8].clone(), 0, full)}, [], [norm[-8:]]) == {"w": True}
+
+
 def test_two_storages_may_begin_at_one_address() -> None:
     numbers = np.zeros(8, dtype=np.float32)
     first, all_ = torch.from_numpy(numbers[:2]), torch.from_numpy(numbers)
@@ -268,5 +289,5 @@ def test_a_part_that_is_all_of_it_or_nothing_is_no_view_of_the_whole() -> None:
     assert report.room == {"none": (0, 0), "all": (0, 0)} and not [*views.keeping(module, {})]
     views.note("weight", FULL, module.weight)
     assert [*views.keeping(module, {"weight": module.weight})] == [
-        ("weight", {"storage": 240, "expected": 120})
+        ("weight", {"storage": 240, "expected": 120, "inside": None})
     ]

@@ -207,6 +207,11 @@ def test_bytes_that_are_read_and_bytes_that_are_kept_are_two_things() -> None:
     kept = Misheld(Fault.STORAGE, storage=80, expected=48)
     text = describe(Mismatch("up.weight", Kind.SHARDING, 0, detail=kept))
     assert text == "rank 0 sharding up.weight: a view that keeps 80 bytes alive, its own are 48"
+    kept = Misheld(Fault.STORAGE, storage=80, expected=48, inside="norm")
+    text = describe(Mismatch("up.weight", Kind.SHARDING, 0, detail=kept))
+    assert text.endswith(
+        "up.weight: the storage of norm keeps 80 bytes alive, the whole tensor in it"
+    )
 
 
 def test_the_first_that_can_not_run_stands_for_all() -> None:

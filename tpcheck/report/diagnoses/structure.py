@@ -132,6 +132,8 @@ def _unmarked(held: Misheld, has: list[int], due: list[int]) -> str:
 
 
 def _kept(held: Misheld) -> str:
+    if held.inside is not None:
+        return f"the unsharded tensor lies in the storage of {held.inside}"
     if held.what is None:
         return "a view into the unsharded tensor"
     if not held.expected:

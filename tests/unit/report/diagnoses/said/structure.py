@@ -135,6 +135,11 @@ SAID: list[Said] = [
         {"tensors": ["a"]},
     ),
     (
+        NotAsLaidOut(("a",), "a", Misheld(Fault.STORAGE, inside="norm")),
+        "a: the unsharded tensor lies in the storage of norm, which stays in memory",
+        {"tensors": ["a"]},
+    ),
+    (
         NotAsLaidOut(
             ("a",), "a", Misheld(Fault.PLACEMENT, placement="X", expected_placement="Y")
         ),
