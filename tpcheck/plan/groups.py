@@ -20,6 +20,7 @@ class Group:
     parent: str
     gives: list[str] = field(default_factory=list)  # column splits whose output stays sharded
     takes: list[str] = field(default_factory=list)  # row splits that take a sharded input
+    linears: list[str] = field(default_factory=list)  # all of them, split or not
 
 
 def groups_of(promise: Promise) -> list[Group]:
@@ -27,13 +28,19 @@ def groups_of(promise: Promise) -> list[Group]:
     groups: dict[str, Group] = {}
     every = [name for name in promise.tree.modules if is_linear(promise, name)]
     below = Counter(path for name in every for path in _above(name))
+
+    def parent_of(name: str) -> str:
+        return next((path for path in _above(name) if below[path] > 1), "")
+
     for name, style in _linears(promise):
-        parent = next((path for path in _above(name) if below[path] > 1), "")
-        group = groups.setdefault(parent, Group(parent))
+        group = groups.setdefault(parent_of(name), Group(parent_of(name)))
         if style.split == "column" and style.gives == "features":
             group.gives.append(name)
         if style.split == "row" and style.takes == "features":
             group.takes.append(name)
+    for name in every:
+        if parent_of(name) in groups and not isinstance(promise.tree.modules[name], nn.Embedding):
+            groups[parent_of(name)].linears.append(name)
     return [group for group in groups.values() if group.gives or group.takes]
 
 

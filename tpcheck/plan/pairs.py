@@ -9,6 +9,7 @@ from tpcheck.figures.plan import Finding
 from tpcheck.figures.plan_causes import Unconsumed, UnevenInput, Unfed
 from tpcheck.plan.followed import Promise
 from tpcheck.plan.groups import Group, block_of, is_below, key_of, sizes
+from tpcheck.plan.heads import KEY_VALUE, QUERY
 from tpcheck.plan.match import owner_of
 from tpcheck.vocabulary import Code
 
@@ -18,21 +19,22 @@ def unpaired(promise: Promise, groups: list[Group]) -> Iterator[Finding]:
 
     A module with both is paired. One with only column splits is consumed by the next module if
     that has only row splits (BERT's `attention.self` and `attention.output`), or by a sibling of
-    its size, wherever that is registered. One outside all blocks (a head) is the model's output.
-    Beside a split by a style of one's own nothing is known.
+    its size, wherever that is registered. One outside all blocks (a head) is the model's output,
+    unless it makes queries, keys or values, or a linear beside it takes what it gives. Beside a
+    split by a style of one's own nothing is known.
     """
     siblings = _siblings(promise, groups)
     unknown = _unknown_blocks(promise)
-    unconsumed, unfed = _alone(
-        [g for g in groups if g.parent not in siblings and block_of(g.parent) not in unknown]
-    )
+    known = [g for g in groups if block_of(g.parent) not in unknown]
+    unconsumed, unfed = _alone(promise, [g for g in known if g.parent not in siblings])
+    unfed += [name for group in known for name in _unlike_their_siblings(promise, group)]
     for cause, names in ((Unconsumed(), unconsumed), (Unfed(), unfed)):
         if names:
             key = key_of(promise, names[0])
             yield Finding(Code.WRONG_PLACEMENT, cause, tuple(names), key)
 
 
-def _alone(groups: list[Group]) -> tuple[list[str], list[str]]:
+def _alone(promise: Promise, groups: list[Group]) -> tuple[list[str], list[str]]:
     """Column splits that no row split consumes, and row splits that no column split feeds."""
     unconsumed: list[str] = []
     unfed: list[str] = []
@@ -46,13 +48,54 @@ def _alone(groups: list[Group]) -> tuple[list[str], list[str]]:
                 waiting = group
             elif after and after.takes and is_below(after.parent, group.parent):
                 continue  # by a module within: a gated output projection, say
-            elif block_of(group.parent):
+            elif block_of(group.parent) or _is_inner(promise, group):
                 unconsumed += group.gives
         elif waiting:
             waiting = None
         else:
             unfed += group.takes
     return unconsumed, unfed
+
+
+def _is_inner(promise: Promise, group: Group) -> bool:
+    """Whether column splits are not a model's output: they make what attention takes, or features
+    of a size that another linear beside them takes whole."""
+    if _are_heads(group.gives):
+        return True
+    given = [_shape(promise, name) for name in group.gives]
+    taken = {_shape(promise, name)[1] for name in group.linears}
+    return any(out != size and out in taken for out, size in given)
+
+
+def _unlike_their_siblings(promise: Promise, group: Group) -> list[str]:
+    """Row splits that stand beside column splits where the module calls both: queries, keys and
+    values, by their names; linears of one shape, of which nothing gives what they take."""
+    given = [_shape(promise, name) for name in group.gives]
+    sizes_given = {out for out, _ in given}
+    out = []
+    for name in group.takes:
+        shape = _shape(promise, name)
+        twin = shape in given and shape[1] not in sizes_given
+        if twin or (_last(name) in QUERY | KEY_VALUE and _are_heads([*group.gives, name])):
+            out.append(name)
+    return out
+
+
+def _are_heads(modules: list[str]) -> bool:
+    """Whether some of them make queries, and some keys or values, by their names."""
+    names = {_last(name) for name in modules}
+    return bool(names & QUERY) and bool(names & KEY_VALUE)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _shape(promise: Promise, module: str) -> tuple[int, int]:
+    """What a linear gives, and what it takes."""
+    weight = promise.tree.modules[module]._parameters["weight"]
+    assert weight is not None, "it is split"
+    return weight.shape[0], weight.shape[-1]
 
 
 def _siblings(promise: Promise, groups: list[Group]) -> set[str]:

@@ -18,8 +18,10 @@ from tests.unit.plan.models import (
     A,
     D,
     H,
+    attention,
     faults,
     linear,
+    mlp,
     model,
 )
 from tpcheck import Plan, audit
@@ -136,3 +138,39 @@ def test_sizes_that_torch_splits_unevenly_and_does_not_take() -> None:
     assert audit(build(33), as_dtensors, tp=2).findings == []
     strings = {"layers.*.up": "colwise", "layers.*.down": "rowwise"}  # transformers takes them
     assert audit(build(33), strings, tp=2).findings == []
+
+
+def alone(given: nn.Module, **styles: str) -> list[tuple[str, ...]]:
+    """The names of what is wrongly placed in a module outside of all blocks, its linears by name;
+    what no style is for stays whole."""
+    plan = Plan({name.replace("__", "."): style for name, style in styles.items()}, whole=("*",))
+    return [found.names for found in audit(given, plan, tp=2).findings]
+
+
+def test_outside_all_blocks_a_split_whose_features_another_linear_takes_is_no_head() -> None:
+    right = {"w1": "colwise", "w3": "colwise", "w2": "rowwise"}
+    assert alone(mlp(), **right) == []
+    assert alone(mlp(), **right | {"w2": "colwise"}) == [("w1", "w2", "w3")]
+    assert alone(mlp(), w1="colwise", w3="colwise") == [("w1", "w3")]
+    heads = nn.ModuleDict({"policy": linear(H, 40), "value": linear(H, 8)})
+    assert alone(heads, policy="colwise", value="colwise") == []
+    named = {f"{name}_proj": "colwise" for name in "qkvo"}
+    assert alone(attention(), **named | {"o_proj": "rowwise"}) == []
+    assert alone(attention(), **named) == [("q_proj", "k_proj", "v_proj", "o_proj")]
+    both = nn.ModuleDict({"attn": attention(), "mlp": mlp()})
+    within = {f"attn__{name}": style for name, style in named.items()}
+    found = alone(both, **within, **{f"mlp__{n}": s for n, s in right.items()})
+    assert [sorted(names) for names in found] == [[f"attn.{n}_proj" for n in "koqv"]]
+
+
+def test_a_linear_is_split_as_those_of_its_kind_are() -> None:
+    """A query, key or value as the others are, a gate as the projection of its shape is."""
+    qkv, w13 = "layers.*.attn.[qkv]_proj", "layers.*.mlp.w[13]"
+    for others, right, wrong in (
+        (qkv, "attn.[qk]_proj", "attn.v_proj"),
+        (qkv, "attn.[kv]_proj", "attn.q_proj"),
+        (w13, "mlp.w1", "mlp.w3"),
+    ):
+        split = {f"layers.*.{right}": "colwise", f"layers.*.{wrong}": "rowwise"}
+        (names,) = faults(model(), {others: None, **split})
+        assert names == tuple(f"layers.{i}.{wrong}" for i in (0, 1))
