@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tpcheck.vocabulary import Phase
@@ -46,3 +47,9 @@ class Event:
         of = f" of {self.module}" if self.module else ""
         at = f" at {self.where}" if self.where else ""
         return f"{op} {self.dtype}{list(self.shape)} {ranks} in {self.phase}{of}{at}"
+
+
+def averaging(traces: Iterable[Sequence[Event]]) -> str:
+    """The line at which ranks take a mean, as `mlp.py:41`; "" where there is none, or several."""
+    where = {e.where for events in traces for e in events if e.reduce_op == "avg"}
+    return where.pop() if len(where) == 1 else ""

@@ -71,14 +71,15 @@ class Run:
         from tpcheck.cli.running import Running
         from tpcheck.search.verify import verify_all
 
-        checks = session.collect(targets)
-        self._collected(checks, session.skipped)
+        aside: dict[str, str] = {}
+        checks = session.collect(targets, aside)
+        self._collected(checks, session.skipped, aside)
         self._distrust(session.untrusted)
         with signals.as_interrupt(), Running(checks) as follower:
             told: dict[str, Any] = {"finished": self._finished, "follower": follower}
             session.on_moment(follower.moment)
-            found = verify_all(checks, session, options, **told)
-        self.results, self.seconds = found, time.monotonic() - self.begun
+            self._are(verify_all(checks, session, options, **told))
+        self.seconds = time.monotonic() - self.begun
 
     def side_by_side(
         self,
@@ -95,25 +96,37 @@ class Run:
         from tpcheck.workers.side_by_side import verify_side_by_side
 
         require(self.engine, self.ranks)
-        checks, skipped = runnable(collect(targets))
-        self._collected(checks, skipped)
+        aside: dict[str, str] = {}
+        checks, skipped = runnable(collect(targets, aside))
+        self._collected(checks, skipped, aside)
         start = partial(opened, preload={*preload, *preload_of(checks)})
         about: dict[str, Any] = {"engine": self.engine, "jobs": self.jobs}
         try:
             with signals.as_interrupt(), Running(checks) as follower:
                 about |= {"finished": self._finished, "follower": follower}
-                found = verify_side_by_side(checks, start, options, **about)
-            self.results = found
+                self._are(verify_side_by_side(checks, start, options, **about))
         except Untrusted as error:
             self._distrust(str(error))
         self.seconds = time.monotonic() - self.begun
 
-    def _collected(self, checks: Sequence[Check], skipped: Mapping[str, str]) -> None:
+    def _collected(
+        self, checks: Sequence[Check], skipped: Mapping[str, str], aside: Mapping[str, str]
+    ) -> None:
+        """What there is to run, what can't run here, and the files that do not import."""
         from tpcheck.report import text
+        from tpcheck.verdict import CheckResult, Verdict
 
-        self.skipped, self.checks = dict(skipped), len(checks)
+        self.skipped, self.checks = dict(skipped), len(checks) + len(aside)
         for name, reason in self.skipped.items():
             console.print(text.skipped(name, reason))
+        for file, reason in aside.items():
+            about: dict[str, Any] = {"reason": reason, "trouble": True, "address": file}
+            self._finished(CheckResult(file, Verdict.UNKNOWN, self.engine, **about))
+
+    def _are(self, found: Sequence[CheckResult]) -> None:
+        """The results of the checks, in their order, behind those of files that do not import."""
+        before = len(self.results) - len(found)
+        self.results = [*self.results[:before], *found]
 
     def _distrust(self, why: str | None) -> None:
         self.untrusted = why

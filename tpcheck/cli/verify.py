@@ -102,7 +102,7 @@ def verify(
                 kinds=verbose or html is not None,
             )
             if doubts:
-                collect(named)  # what does not import starts no engine
+                collect(named, {})  # where nothing imports, no engine is started
             _run(run, named, options, time_limit, preload, first)
     except KeyboardInterrupt:
         run.stop()
@@ -146,7 +146,7 @@ def _count(targets: Sequence[str]) -> int:
     """How many checks there are."""
     from tpcheck.search.collect import collect
 
-    return len(collect(targets))
+    return len(collect(targets, {}))
 
 
 def _require_launch(run: Run, size: int, degrees: Sequence[int]) -> None:

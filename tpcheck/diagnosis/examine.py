@@ -27,6 +27,7 @@ from tpcheck.diagnosis.released import recognised
 from tpcheck.diagnosis.sources import sources
 from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument, let_through
+from tpcheck.event import averaging
 from tpcheck.evidence.known import KnownAs
 from tpcheck.evidence.pictures import Boundaries, Pictures
 from tpcheck.oracle.effort import CLOSER, CONFIRM
@@ -163,8 +164,9 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
         lasts = (m.scene.peers or {"": m.scene.last or ()} for m in shown.mismatches)
         last = (text for each in lasts for texts in each.values() for text in texts or ())
         lines = [*(event.where for event in entered.events), *last]
-        about = told.diagnosis.message, lines, code.values(), [m.detail for m in shown.causes]
-        source = sources(runner.check, *about)
+        mean = averaging(again.trace) if diagnosis.code is Code.AVERAGED_NOT_SUMMED else ""
+        said, evidence = f"{told.diagnosis.message} {mean}", [m.detail for m in shown.causes]
+        source = sources(runner.check, said, lines, code.values(), evidence)
         told = replace(told, pictures=replace(drawn, source=source))
     return told
 

@@ -136,7 +136,7 @@ def _check(result: CheckResult) -> dict[str, Any]:
 def _classname(result: CheckResult) -> str:
     """`tpcheck.gloo.properties.linear`: the file is in it, so that checks of one name are told
     apart."""
-    file = (result.address or "").rpartition("::")[0].removesuffix(".py")
+    file = (result.address or "").partition("::")[0].removesuffix(".py")
     return ".".join(["tpcheck", result.engine, *filter(None, file.split("/"))])
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tpcheck.comms import frames
+from tpcheck.event import averaging
 from tpcheck.evidence import Race, Stray, Unkept, Wrapped
 from tpcheck.verdict import CheckResult, Counterexample
+from tpcheck.vocabulary import Code
 
 #: A file, and a line of it where that is known.
 Place = tuple[str, int | None]
@@ -26,7 +28,7 @@ def place(result: CheckResult, folder: Path) -> Place | None:
             return path, line
     if result.address is None:
         return None
-    file, _, name = result.address.rpartition("::")
+    file, _, name = result.address.partition("::")  # no name of a file that does not import
     path = below(file, folder)
     return None if path is None else (path, _defined(file, name))
 
@@ -42,14 +44,21 @@ def below(file: str, folder: Path) -> str | None:
 def _pointed_at(found: Counterexample, folder: Path) -> Iterator[tuple[str, int]]:
     """The lines that a failure names, the diagnosed cause's first, then where its ranks were."""
     cause, own = found.diagnosis.cause, [m for m in found.mismatches if not m.is_consequence]
+    if found.diagnosis.code is Code.AVERAGED_NOT_SUMMED:
+        yield from _at(averaging(found.trace.values()), folder)
     for what in (cause, getattr(cause, "seen", None), *(m.detail for m in own)):
-        base, _, line = str(getattr(what, "where", "")).rpartition(":")
-        if line.isdecimal():
-            yield from ((file, int(line)) for file in _only(_named(base, folder)))
+        yield from _at(str(getattr(what, "where", "")), folder)
         if isinstance(what, (Stray, Wrapped, Unkept, Race)):
             yield from ((file, what.line) for file in _only(_with(what.kernel, folder)))
     for mismatch in own:
         yield from frames.of_stack(str(mismatch.scene.stack or ""))
+
+
+def _at(where: str, folder: Path) -> Iterator[tuple[str, int]]:
+    """The file and line of `mlp.py:41`."""
+    base, _, line = where.rpartition(":")
+    if line.isdecimal():
+        yield from ((file, int(line)) for file in _only(_named(base, folder)))
 
 
 def _named(base: str, folder: Path) -> set[str]:

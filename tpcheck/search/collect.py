@@ -20,8 +20,11 @@ from tpcheck.search.files import does_not_import, files_at, parted, root
 from tpcheck.search.neighbours import make_importable, packages_beside, require_own
 
 
-def collect(targets: Iterable[str]) -> list[Check]:
+def collect(targets: Iterable[str], aside: dict[str, str] | None = None) -> list[Check]:
     """The checks that `targets` name, in order, each with its variable's name.
+
+    Args:
+        aside: is given the files that do not import, and why, where others have checks.
 
     Raises:
         InvalidArgument: a target that does not exist, does not import, has no such check, or
@@ -29,12 +32,26 @@ def collect(targets: Iterable[str]) -> list[Check]:
     """
     found: list[Check] = []
     known: set[tuple[str, tuple[str, str] | None]] = set()
+    errors: list[InvalidArgument] = []
     for target in targets:
         path, name = parted(target)
-        chosen = _select([load(file) for file in files_at(path)], path, name)
+        loaded = []
+        for file in files_at(path):
+            try:
+                loaded.append(load(file))
+            except InvalidArgument as error:
+                if aside is None:
+                    raise
+                errors.append(error)
+                aside[str(file)] = str(error)
+        if str(path) in (aside or {}):
+            continue
+        chosen = _select(loaded, path, name)
         places = [(check.title, check.address()) for check in chosen]
         found += [c for c, place in zip(chosen, places, strict=True) if place not in known]
         known.update(places)
+    if not found and errors:
+        raise errors[0]
     if not found:
         raise InvalidArgument(f"no Check found in {', '.join(targets)}")
     return found

@@ -32,22 +32,29 @@ _HIDDEN = {"globals", "locals", "vars", "setattr", "exec", "eval", "sys"}
 
 def look(targets: Iterable[str]) -> list[str]:
     """Why importing what `targets` name is likely to fail, a line each: a module that is not found,
-    a name that is bound nowhere. Nothing is imported for it, so that it is no verdict: an import
-    may succeed nevertheless.
+    a name that is bound nowhere, a file among others that does not parse. Nothing is imported for
+    it, so that it is no verdict: an import may succeed nevertheless.
 
     Raises:
-        InvalidArgument: a target names no Python file, or one that does not parse.
+        InvalidArgument: a target names no Python file, or none of the files parses.
     """
     doubts: list[str] = []
-    trees: dict[Path, ast.Module] = {}
+    trees: dict[Path, ast.Module | InvalidArgument] = {}
     for target in targets:
         path, name = parted(target)
         for file in files_at(path):
             if file not in trees:
-                trees[file] = _parsed(file)
-                doubts += [f"{file} imports {one}" for one in _missing(trees[file], file)]
-            if name and not _may_bind(trees[file], name):
+                trees[file] = tree = _tree(file)
+                if isinstance(tree, InvalidArgument):
+                    doubts.append(str(tree))
+                else:
+                    doubts += [f"{file} imports {one}" for one in _missing(tree, file)]
+            tree = trees[file]
+            if name and isinstance(tree, ast.Module) and not _may_bind(tree, name):
                 doubts.append(f"{file} binds no {name}")
+    errors = [tree for tree in trees.values() if isinstance(tree, InvalidArgument)]
+    if errors and len(errors) == len(trees):
+        raise errors[0]
     return doubts
 
 
@@ -136,15 +143,15 @@ def does_not_import(file: Path, error: BaseException) -> InvalidArgument:
 # ---- what its text shows
 
 
-def _parsed(file: Path) -> ast.Module:
-    """The file's tree; an empty one where it can't be read or is too deep for the parser, which
-    the import says in its turn."""
+def _tree(file: Path) -> ast.Module | InvalidArgument:
+    """The file's tree, or why it does not parse. An empty one where it can't be read or is too deep
+    for the parser, which the import says in its turn."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the import says them
             return ast.parse(file.read_bytes(), str(file))
     except SyntaxError as error:
-        raise does_not_import(file.resolve(), error) from None
+        return does_not_import(file.resolve(), error)
     except (OSError, ValueError, RecursionError, MemoryError):
         return ast.Module([ast.ImportFrom("", [ast.alias("*")], 0)], [])
 

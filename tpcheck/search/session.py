@@ -63,9 +63,10 @@ class Session:
                 return reasons.engine_gone(engine.name, error)
         return None
 
-    def collect(self, targets: Iterable[str]) -> list[Check]:
-        """The checks that `targets` name and that can run here; the others are `skipped`."""
-        return self.keep_runnable(collect(targets))
+    def collect(self, targets: Iterable[str], aside: dict[str, str] | None = None) -> list[Check]:
+        """The checks that `targets` name and that can run here; the others are `skipped`. What does
+        not import is put `aside`, as `collect` has it."""
+        return self.keep_runnable(collect(targets, aside))
 
     def keep_runnable(self, checks: Iterable[Check]) -> list[Check]:
         """Those of `checks` that can run here; the others are `skipped`."""

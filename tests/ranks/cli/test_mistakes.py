@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,27 @@ def test_the_mistakes_of_checks_are_one_line_each(
     assert len(lines) == len(MISTAKEN) + 1, "and the summary"
     assert err.startswith("tpcheck: heads: ") and "(and 6 more checks)" in err
     assert len(err.splitlines()) == 1 and "Traceback" not in out
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_file_that_does_not_import_costs_no_other_its_verdict(
+    folder: Path, capsys: pytest.CaptureFixture[str], jobs: str
+) -> None:
+    (folder / "broken.py").write_text("import nothing_like_it\n")
+    (folder / "syntax.py").write_text("def f(:\n")
+    targets = ["broken.py", "checks.py::right", "syntax.py"]
+    options = ["--examples", "2", "--jobs", jobs, "--json", "out.json", "--github"]
+    assert run("verify", *targets, *options) == 2
+    out, err = capsys.readouterr()
+    checks = json.loads((folder / "out.json").read_text())["checks"]
+    verdicts = [(check["name"], check["verdict"]) for check in checks]
+    assert sorted(verdicts) == [
+        ("broken.py", "UNKNOWN"),
+        ("right", "PASS"),
+        ("syntax.py", "UNKNOWN"),
+    ]
+    assert "No module named 'nothing_like_it' (line 1)" in checks[0]["reason"]
+    assert "::warning file=broken.py" in out and "(and 1 more check)" in err
 
 
 def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from tpcheck.case import Case
 from tpcheck.causes.reruns import RoundingOnly
 from tpcheck.causes.several import Overwritten
 from tpcheck.causes.where import Subject
+from tpcheck.event import Event
 from tpcheck.evidence import Race, Raised, Scene, Stuck
 from tpcheck.report.places import place
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch
@@ -60,6 +61,26 @@ def test_wrong_values_point_to_where_the_check_is_defined(model: Path) -> None:
     assert place(replace(result, address=None), model.parent) is None
     assert place(replace(UNDECIDED, address=f"{model}::right"), model.parent) == ("model.py", 9)
     assert place(result, model.parent / "other") is None
+    unread = replace(UNDECIDED, address=str(model))
+    assert place(unread, model.parent) == ("model.py", None), "it does not import"
+
+
+def test_a_mean_points_to_the_one_collective_that_takes_it(model: Path) -> None:
+    def averaged(code: Code, *lines: int) -> CheckResult:
+        at = [(n, "avg") for n in lines] + [(6, "sum")]
+        events = [
+            Event("all_reduce", op, (0, 1), "float32", (2,), 2, 8, Phase.FORWARD, f"model.py:{n}")
+            for n, op in at
+        ]
+        result = failed(model)
+        assert result.counterexample is not None
+        diagnosis = replace(result.counterexample.diagnosis, code=code)
+        found = replace(result.counterexample, diagnosis=diagnosis, trace={0: events, 1: events})
+        return replace(result, counterexample=found)
+
+    assert place(averaged(Code.AVERAGED_NOT_SUMMED, 3), model.parent) == ("model.py", 3)
+    assert place(averaged(Code.AVERAGED_NOT_SUMMED, 3, 7), model.parent) == ("model.py", 9)
+    assert place(averaged(Code.SUMMED_TWICE, 3), model.parent) == ("model.py", 9)
 
 
 def raised(stack: str, **more: bool) -> Mismatch:
