@@ -27,6 +27,8 @@ from tpcheck.tensors.names import tensors_of
 
 #: The degrees that `verify` asks for.
 DEGREES = (2, 4)
+#: Others that are often asked for.
+MORE = (3, 8)
 Build = Callable[[Any], nn.Module]
 #: How inputs and outputs are placed.
 Walk = tuple[dict[str, Placement], dict[str, Placement]]
@@ -41,6 +43,7 @@ class Read:
         degrees: those of `DEGREES` at which it can be built, and runs.
         notes: what a reader should know.
         runs: whether its forward ran, or there was none to run.
+        unfit: those of `MORE` at which it can't be built, or does not run.
     """
 
     params: dict[str, Placement] = field(default_factory=dict)
@@ -49,6 +52,13 @@ class Read:
     degrees: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     runs: bool = True
+    unfit: list[int] = field(default_factory=list)
+
+    @property
+    def fits(self) -> tuple[int, ...]:
+        """The degrees that it has cases at; empty where it has them at all that were tried."""
+        tried = (1, *sorted((*self.degrees, *MORE)))
+        return tuple(tp for tp in tried if tp not in self.unfit) if self.unfit else ()
 
 
 @dataclass(frozen=True)
@@ -123,11 +133,25 @@ def read(of: Whole, build: Build, inputs: Sequence[Given], *, sequence: bool = F
         found.runs = False
         found.notes.append(f"on ranks that are not there {next(iter(unfit.values()))}: {_SAY}")
     found.notes += [f"no cases at tp={tp}: {reason}" for tp, reason in sorted(why.items())]
+    found.unfit = [tp for tp in MORE if not _fits(tp, of, build, inputs if walks else ())]
     return found
 
 
+def _fits(tp: int, of: Whole, build: Build, inputs: Sequence[Given]) -> bool:
+    """Whether it can be built at a degree, and runs."""
+    with contextlib.suppress(_Unfit, InvalidArgument), fake_mesh(tp) as mesh, silent():
+        built = build(mesh)
+        _params(built, of.full, tp)
+        _walked(built, inputs, of, tp, sequence=False)
+        return True
+    return False
+
+
 #: What is to be done where nothing is read from a forward.
-_SAY = "say in layout() which inputs and outputs are sharded"
+_SAY = (
+    "where it should run there, it or its plan is wrong; else say in layout() which inputs and "
+    "outputs are sharded"
+)
 
 
 @contextlib.contextmanager

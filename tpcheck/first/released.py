@@ -54,7 +54,7 @@ def of_transformers(factory: Factory, made: Any) -> Written:
     body = [] if not small else ["", *text.call("SMALL = dict", _arguments(small))]
     body += text.function("build(case)", [f"return {_text(factory, is_model, small)}"])
     sizes = {"batch": "strategies.sizes(1, 2)", "seq": "strategies.sizes(1, 5)"}
-    body += text.drawing(sizes | {"vocab": vocab})
+    body += text.drawing(sizes | {"vocab": vocab}, found)
     body += text.layout(found, params)
     arguments = ["build", "cases=cases", "layout=layout", f'name="{factory.name}"']
     spec = text.call("spec = transformers.spec", [*arguments, *degrees_of(found)])

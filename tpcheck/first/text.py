@@ -41,13 +41,14 @@ def cases(inputs: Sequence[Given], read: Read) -> list[str]:
                 own = isinstance(sharded, Shard) and sharded.dim % len(one.shape) == dim
                 usual = sizes.get(size, DRAWN.get(size, "strategies.sizes(1, 6)"))
                 sizes[size] = 'strategies.multiples("tp")' if own else usual
-    return drawing(sizes)
+    return drawing(sizes, read)
 
 
-def drawing(sizes: Mapping[str, str]) -> list[str]:
-    """The function that draws sizes: name → strategy."""
+def drawing(sizes: Mapping[str, str], read: Read) -> list[str]:
+    """The function that draws sizes, name → strategy, at degrees that the candidate has."""
     dims = [f'    "{size}": {strategy},' for size, strategy in sizes.items()]
-    lines = ["dims = {", *dims, "}", "return strategies.cases(space, dims)"]
+    valid = f', valid=lambda dims: dims["tp"] in {read.fits}' if read.fits else ""
+    lines = ["dims = {", *dims, "}", f"return strategies.cases(space, dims{valid})"]
     return function("cases(space)", lines)
 
 

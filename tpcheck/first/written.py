@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import Any
 
 from torch import nn
@@ -127,10 +128,12 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
         "from tpcheck.adapters import dtensor",
         *text.imports(*needed),
     ]
-    notes = [f.message for f in audited.findings if f.code is Code.PLAN_ENTRY_UNMATCHED]
-    notes += [*of_size(of.parameters), *([WHOLE.format(listed(kept))] if kept else [])]
+    faults = (Code.PLAN_ENTRY_UNMATCHED, Code.WRONG_PLACEMENT)
+    notes = [f.message for f in audited.findings if f.code in faults]
+    notes += [*found.notes, *of_size(of.parameters)]
+    notes += [WHOLE.format(listed(kept))] if kept else []
     what = f"{factory.target} under {plan.name}"
-    return of_lines(what, first, [*body, "", "", *check], [*found.notes, *notes])
+    return of_lines(what, first, [*body, "", "", *check], notes)
 
 
 def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[str]) -> Written:
@@ -276,5 +279,12 @@ def _quoted(name: str) -> str:
 
 
 def of_lines(what: str, first: list[str], body: list[str], notes: Sequence[str]) -> Written:
-    head = f'"""A first check of {what}, written by `tpcheck init`."""'
-    return Written("\n".join([head, "", *first, *body, ""]), tuple(notes))
+    head = [f'"""A first check of {what}, written by `tpcheck init`.', *map(_noted, notes), '"""']
+    head = [head[0] + head[-1]] if not notes else head
+    return Written("\n".join([*head, "", *first, *body, ""]), tuple(notes))
+
+
+def _noted(note: str) -> str:
+    """A note in the file's own text, in lines of at most 100 columns."""
+    plain = note.replace("\\", "\\\\").replace('"""', '"')
+    return "\n" + "\n".join(wrap(f"Note: {plain}", 100, break_long_words=False))

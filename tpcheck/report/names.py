@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from tpcheck.tensors.names import generic
@@ -33,4 +32,5 @@ def _numbers(members: Sequence[str]) -> str:
     """Which members of a pattern: their numbers where few, else how many."""
     if len(members) > IN_FULL:
         return f"{len(members)} of them"
-    return ", ".join(".".join(re.findall(r"\d+", name)) for name in members)
+    parts = (name.split(".") for name in members)
+    return ", ".join(".".join(part for part in of if part.isdigit()) for of in parts)

@@ -191,9 +191,9 @@ def remedy(error: BaseException, through: Sequence[str]) -> str:
     if "oracle.passes" not in through or not isinstance(error, (RuntimeError, TypeError)):
         return ""
     return (
-        "; a reference runs in float64 and in the dtype of each case: where it has no kernel for "
-        "one, give another --dtype, or an implementation that has "
-        '(transformers: experts_implementation="eager")'
+        "; a reference runs in float64, and in the dtype of each case: where it has no kernel for "
+        "float64, give an implementation that has (transformers: "
+        'experts_implementation="eager"); where for another, give --dtype'
     )
 
 

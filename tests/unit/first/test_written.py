@@ -63,7 +63,8 @@ def test_ids_are_integers_and_layers_one_pattern(tmp_path: Path) -> None:
 
 def test_what_code_leaves_whole_and_what_may_be_fused_is_told(tmp_path: Path) -> None:
     text, notes = written(tmp_path, "gated_in_part", reference="Gated")
-    assert '"gate_up.weight": Shard(0),' in text and "down.weight" not in text
+    layout = text.partition("def layout(case)")[2]
+    assert '"gate_up.weight": Shard(0),' in layout and "down.weight" not in layout
     assert [note.partition(";")[0] for note in notes if "whole" in note] == [
         "whole on every rank: down.weight"
     ]
@@ -78,9 +79,8 @@ def test_what_code_leaves_whole_and_what_may_be_fused_is_told(tmp_path: Path) ->
 
 def test_an_entry_that_matches_nothing_is_told(tmp_path: Path) -> None:
     _, notes = written(tmp_path, "MLP", plan="MISSPELT")
-    assert notes[1].startswith(
-        "'dwn' matches no module: the model's root has no 'dwn'; there is down"
-    )
+    assert notes[0].startswith("'dwn' matches no module: the model's root has no 'dwn'; there is d")
+    assert notes[1].startswith("up: sharded features (Shard(-1)) that no row split consumes")
 
 
 def test_a_degree_at_which_forward_does_not_run_is_told(tmp_path: Path) -> None:
@@ -89,6 +89,17 @@ def test_a_degree_at_which_forward_does_not_run_is_told(tmp_path: Path) -> None:
     (told,) = notes
     assert told.startswith("no cases at tp=4: its forward raised ")
     assert "at first_modules.py:" in told
+
+
+def test_the_file_says_what_is_noted_and_has_cases_where_it_runs(tmp_path: Path) -> None:
+    text, notes = written(tmp_path, "InHeads", plan="PLAN")
+    head = text.split('"""')[1]
+    assert notes and " ".join(head.split()).endswith(f"Note: {' '.join(notes[-1].split())}")
+    compile(text, "check.py", "exec")
+    assert max(map(len, head.splitlines())) <= 100
+    assert 'return strategies.cases(space, dims, valid=lambda dims: dims["tp"] in (1, 2))' in text
+    plain, _ = written(tmp_path, "Parallel", out=tmp_path / "plain.py")
+    assert "return strategies.cases(space, dims)" in plain  # 3 ranks have 6, 5 and 5 columns
 
 
 def test_a_degree_that_it_can_not_be_built_at_is_told(tmp_path: Path) -> None:
