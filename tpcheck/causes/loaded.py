@@ -46,6 +46,7 @@ class LoadedRows:
 
     Args:
         repeated: whether some of them are there more than once, and should not be.
+        due: those that should be there, where that is known.
     """
 
     parameter: str
@@ -53,6 +54,7 @@ class LoadedRows:
     dim: int
     rows: tuple[int, ...]
     repeated: bool
+    due: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

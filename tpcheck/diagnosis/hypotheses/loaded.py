@@ -130,10 +130,10 @@ def _other_rows(loaded: Loaded) -> Diagnosis | None:
         rows = _rows_of(loaded.got, loaded.full, dim)
         if rows is None:
             continue
-        due = _rows_of(loaded.want, loaded.full, dim) or rows
-        repeated = loaded.code is Code.SHARD_ORDER and len(set(rows)) < len(set(due))
+        due = tuple(_rows_of(loaded.want, loaded.full, dim) or ())
+        repeated = loaded.code is Code.SHARD_ORDER and len(set(rows)) < len(set(due or rows))
         code = Code.WRONG_PLACEMENT if repeated else loaded.code
-        cause = LoadedRows(loaded.name, loaded.rank, dim, tuple(rows), repeated)
+        cause = LoadedRows(loaded.name, loaded.rank, dim, tuple(rows), repeated, due)
         return Diagnosis(code, cause)
     return None
 

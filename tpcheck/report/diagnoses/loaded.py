@@ -45,7 +45,8 @@ def _(cause: causes.LoadedRounded) -> str:
 def _(cause: causes.LoadedRows) -> str:
     rows = list(cause.rows[:ROWS_SHOWN])
     repeated = ", some of them more than once" if cause.repeated else ""
-    return f"{_what(cause)} holds the indices {rows} of dim {cause.dim}{repeated}"
+    due = f"; {list(cause.due[:ROWS_SHOWN])} are due" if cause.due else ""
+    return f"{_what(cause)} holds the indices {rows} of dim {cause.dim}{repeated}{due}"
 
 
 @sentence.register

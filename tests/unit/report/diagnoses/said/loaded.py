@@ -36,6 +36,11 @@ SAID: list[Said] = [
         {"dim": 1, "rows": [2, 2]},
     ),
     (
+        LoadedRows("w", 1, 0, (0, 1), repeated=False, due=(2, 3)),
+        "w as loaded on rank 1 holds the indices [0, 1] of dim 0; [2, 3] are due",
+        {"dim": 0, "rows": [0, 1], "due": [2, 3]},
+    ),
+    (
         LoadedElements("w", 0),
         "w as loaded on rank 0 holds elements of the full weight, sharded or laid out otherwise",
         {"rank": 0},
