@@ -129,3 +129,8 @@ OfLoading = (
     | LoadedApart
     | ComputedOtherwise
 )
+
+
+def is_the_loaders(cause: object) -> bool:
+    """Whether what a loader left is at fault, and not what the candidate computes."""
+    return isinstance(cause, OfLoading) and not isinstance(cause, ComputedOtherwise)

@@ -9,12 +9,13 @@ import contextlib
 import math
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tpcheck.case import Case
+from tpcheck.causes.loaded import is_the_loaders
 from tpcheck.causes.structure import DiagnosisFailed, NothingKnown
 from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled, Subject
 from tpcheck.diagnosis import diagnose, pictures
@@ -29,7 +30,7 @@ from tpcheck.diagnosis.structure import by_structure
 from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.event import averaging
 from tpcheck.evidence.known import KnownAs
-from tpcheck.evidence.pictures import Boundaries, Pictures
+from tpcheck.evidence.pictures import LOADER, Boundaries, Pictures
 from tpcheck.oracle.effort import CLOSER, CONFIRM
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol import folders, returned
@@ -164,11 +165,18 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
         lasts = (m.scene.peers or {"": m.scene.last or ()} for m in shown.mismatches)
         last = (text for each in lasts for texts in each.values() for text in texts or ())
         lines = [*(event.where for event in entered.events), *last]
-        mean = averaging(again.trace) if diagnosis.code is Code.AVERAGED_NOT_SUMMED else ""
-        said, evidence = f"{told.diagnosis.message} {mean}", [m.detail for m in shown.causes]
+        said = f"{told.diagnosis.message} {_at_fault(diagnosis, again, code)}"
+        evidence = [m.detail for m in shown.causes]
         source = sources(runner.check, said, lines, code.values(), evidence)
         told = replace(told, pictures=replace(drawn, source=source))
     return told
+
+
+def _at_fault(diagnosis: Diagnosis, again: CaseResult, code: Mapping[str, str]) -> str:
+    """A line that the diagnosis means and does not name: that of a loader, or of a mean."""
+    if is_the_loaders(diagnosis.cause):
+        return code.get(LOADER, "")
+    return averaging(again.trace) if diagnosis.code is Code.AVERAGED_NOT_SUMMED else ""
 
 
 def _spec(runner: Runner, case: Case) -> Spec:

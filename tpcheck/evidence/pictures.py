@@ -12,6 +12,9 @@ from tpcheck.vocabulary import End, Kind, Phase
 Cells = tuple[tuple[float | None, ...], ...]
 Runs = tuple[tuple[int, int], ...]
 
+#: By which `Pictures.code` has the check's own loader.
+LOADER = "load()"
+
 
 class Fate(StrEnum):
     """What became of a tensor at a module's boundary."""

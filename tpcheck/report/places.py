@@ -9,9 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tpcheck.causes.loaded import is_the_loaders
 from tpcheck.comms import frames
 from tpcheck.event import averaging
 from tpcheck.evidence import Race, Stray, Unkept, Wrapped
+from tpcheck.evidence.pictures import LOADER
 from tpcheck.verdict import CheckResult, Counterexample
 from tpcheck.vocabulary import Code
 
@@ -44,6 +46,8 @@ def below(file: str, folder: Path) -> str | None:
 def _pointed_at(found: Counterexample, folder: Path) -> Iterator[tuple[str, int]]:
     """The lines that a failure names, the diagnosed cause's first, then where its ranks were."""
     cause, own = found.diagnosis.cause, [m for m in found.mismatches if not m.is_consequence]
+    if is_the_loaders(cause) and found.pictures is not None:
+        yield from _at(found.pictures.code.get(LOADER, ""), folder)
     if found.diagnosis.code is Code.AVERAGED_NOT_SUMMED:
         yield from _at(averaging(found.trace.values()), folder)
     for what in (cause, getattr(cause, "seen", None), *(m.detail for m in own)):

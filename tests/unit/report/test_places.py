@@ -11,11 +11,13 @@ import pytest
 
 from tests.unit.report.test_machine import FAILED, UNDECIDED
 from tpcheck.case import Case
+from tpcheck.causes.loaded import ComputedOtherwise, LoadedRows
 from tpcheck.causes.reruns import RoundingOnly
 from tpcheck.causes.several import Overwritten
 from tpcheck.causes.where import Subject
 from tpcheck.event import Event
 from tpcheck.evidence import Race, Raised, Scene, Stuck
+from tpcheck.evidence.pictures import Collectives, Pictures
 from tpcheck.report.places import place
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch
 from tpcheck.vocabulary import Access, Code, Impasse, Kind, Phase
@@ -111,6 +113,16 @@ def test_a_cause_that_names_its_line_comes_first(model: Path) -> None:
     assert place(failed(model, raised(stack), cause=cause), model.parent) == ("model.py", 7)
     elsewhere = Overwritten("other.py:7")
     assert place(failed(model, raised(stack), cause=elsewhere), model.parent) == ("model.py", 3)
+
+
+def test_what_a_loader_left_points_to_the_loader(model: Path) -> None:
+    loaded = LoadedRows("w", 1, 0, (0, 1), repeated=False)
+    for cause, line in ((loaded, 2), (ComputedOtherwise("table", 1), 9)):
+        result = failed(model, cause=cause)
+        assert result.counterexample is not None
+        pictures = Pictures((), None, Collectives((), {}), {"load()": "model.py:2"})
+        found = replace(result.counterexample, pictures=pictures)
+        assert place(replace(result, counterexample=found), model.parent) == ("model.py", line)
 
 
 def test_of_two_files_of_one_name_neither_is_taken(
