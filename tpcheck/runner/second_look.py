@@ -26,6 +26,9 @@ from tpcheck.vocabulary import Kind
 #: A float64 tensor this many times off its bound stays wrong under any other one: bounds of a case
 #: differ by their noise, tens of percent, and not by orders of magnitude. It saves the many runs.
 CLEAR = 1e3
+#: Of the largest number of its tensor: so far off nothing right is in float64, however its rounding
+#: errors have grown.
+PLAIN = 1e-6
 #: A rank's mismatches, and the largest error over bound of its right tensors.
 Found = tuple[list[Mismatch], float]
 
@@ -57,6 +60,27 @@ def screened(posed: Posed, reports: list[RankReport], folder: Path) -> Posed:
             m for m in mismatches if not (m.detail == Absent() and (m.kind, m.tensor) in unused)
         ]
     return again
+
+
+def is_plain(posed: Posed, reports: list[RankReport]) -> bool:
+    """Whether the least bounds are enough to say that a case in float64 fails: a tensor is far off
+    them, and off in digits that can be seen."""
+    if posed.effort is not FLOOR or posed.case.dtype != "float64":
+        return False
+    found = _suspected(reports)
+    if not found or _is_rare(posed, found):
+        return False
+    largest = {(t.kind, t.name): _largest(t.value) for p in posed.problems for t in p.targets}
+    return any(
+        m.error is not None
+        and m.error > CLEAR * (m.bound or 0.0)
+        and m.error > PLAIN * largest.get((m.kind, m.tensor), inf)
+        for m in found
+    )
+
+
+def _largest(tensor: Tensor) -> float:
+    return float(tensor.abs().max()) if tensor.numel() else 0.0
 
 
 def doubtful(posed: Posed, reports: list[RankReport], until: float = inf) -> bool:
