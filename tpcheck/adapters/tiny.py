@@ -96,14 +96,17 @@ def model_of(model_type: str) -> tuple[type[nn.Module], Any]:
     return _first_that_runs(functools.partial(_config, model_type, own) for own in VARIANTS)
 
 
-def on_meta(config: Any) -> Any:
+def on_meta(config: Any, of: Any = None) -> Any:
     """The model of a configuration, of which nothing is allocated.
+
+    Args:
+        of: its class; None for that of language models.
 
     Raises:
         CantBuild: no model class takes it.
     """
     with torch.device("meta"):
-        return _model_class(type(config))(config)
+        return (of or _model_class(type(config)))(config)
 
 
 def smaller(config: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ of a function that makes either. One of a released model's sizes is made small."
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -86,7 +87,8 @@ def is_of_transformers(made: Any) -> bool:
 def _small(factory: Factory, config: Any) -> tuple[dict[str, Any], list[str]]:
     """The sizes with which a configuration is small, none where it is so already, and what is said
     of that."""
-    model = called(factory.target, tiny.on_meta, config)
+    named = factory.value if factory.takes == CONFIG else None
+    model = called(factory.target, partial(tiny.on_meta, of=named), config)
     if not getattr(model, "tp_plan", None):
         raise InvalidArgument(
             f"{type(model).__name__} ships no tp_plan: name a function that makes it, and --plan"
