@@ -114,12 +114,17 @@ class Run:
     ) -> None:
         """What there is to run, what can't run here, and the files that do not import."""
         from tpcheck.report import text
-        from tpcheck.verdict import CheckResult, Verdict
 
         self.skipped, self.checks = dict(skipped), len(checks) + len(aside)
         for name, reason in self.skipped.items():
             console.print(text.skipped(name, reason))
-        for file, reason in aside.items():
+        self.set_aside(aside)
+
+    def set_aside(self, files: Mapping[str, str]) -> None:
+        """Files that do not import, and why."""
+        from tpcheck.verdict import CheckResult, Verdict
+
+        for file, reason in files.items():
             about: dict[str, Any] = {"reason": reason, "trouble": True, "address": file}
             self._finished(CheckResult(file, Verdict.UNKNOWN, self.engine, **about))
 

@@ -82,7 +82,8 @@ def verify(
     asked: dict[str, Any] = {"examples": examples, "seed": seed, "degrees": integers(tp, "--tp")}
     seconds = None if time_budget is None else duration(time_budget)
     named = chosen(targets)
-    doubts, preload = files.look(named), files.heavy_imports(named)
+    reported = bool(json or junit or html or github)
+    doubts, preload = _doubts(named, reported), files.heavy_imports(named)
     run = Run(seed=seed, engine=engine, ranks=ranks or 0, jobs=jobs or 0, verbose=verbose)
     try:
         with (
@@ -91,7 +92,6 @@ def verify(
         ):
             with signals.loading():
                 from tpcheck.report import machine  # noqa: F401 - what `tell` needs
-                from tpcheck.search.collect import collect
                 from tpcheck.search.options import Options
                 from tpcheck.search.session import open_session  # noqa: F401 - torch
             options = Options(
@@ -101,9 +101,8 @@ def verify(
                 corpus=corpus_of(corpus, database),
                 kinds=verbose or html is not None,
             )
-            if doubts:
-                collect(named, {})  # where nothing imports, no engine is started
-            _run(run, named, options, time_limit, preload, first)
+            if not doubts or _something_imports(run, named, reported):
+                _run(run, named, options, time_limit, preload, first)
     except KeyboardInterrupt:
         run.stop()
     reports = run.report(json, junit, html, github)
@@ -111,6 +110,32 @@ def verify(
     if github:
         annotate(run.results, run.undecided)
     reports.end(signals.exit_code() if run.stopped else run.exit_code)
+
+
+def _doubts(named: Sequence[str], reported: bool) -> list[str]:
+    """Why importing is likely to fail. What no file of parses is a report's, where there is one."""
+    try:
+        return files.look(named)
+    except files.NothingParses as error:
+        if reported:
+            return [str(error)]
+        raise
+
+
+def _something_imports(run: Run, named: Sequence[str], reported: bool) -> bool:
+    """Whether there is anything to run; where there is not, no engine is started, and the run has
+    what its reports are to say."""
+    from tpcheck.search.collect import NothingImports, collect
+
+    aside: dict[str, str] = {}
+    try:
+        collect(named, aside)
+    except NothingImports:
+        if not reported:
+            raise
+        run.set_aside(aside)
+        return False
+    return True
 
 
 def _run(

@@ -57,8 +57,9 @@ class Read:
     @property
     def fits(self) -> tuple[int, ...]:
         """The degrees that it has cases at; empty where it has them at all that were tried."""
-        tried = (1, *sorted((*self.degrees, *MORE)))
-        return tuple(tp for tp in tried if tp not in self.unfit) if self.unfit else ()
+        more = [tp for tp in MORE if tp not in self.unfit]
+        found = (1, *sorted([*self.degrees, *more]))
+        return found if len(found) < 1 + len(DEGREES) + len(MORE) else ()
 
 
 @dataclass(frozen=True)

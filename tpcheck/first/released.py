@@ -15,7 +15,7 @@ from tpcheck.first import text
 from tpcheck.first.factory import CONFIG, Factory, called
 from tpcheck.first.reading import read, whole
 from tpcheck.first.room import LARGE, of_size
-from tpcheck.first.written import Written, as_isort, degrees_of, of_lines, params_of
+from tpcheck.first.written import Written, as_isort, of_lines, params_of
 
 #: What is said of a model that is made small.
 SHRUNK = (
@@ -58,7 +58,7 @@ def of_transformers(factory: Factory, made: Any) -> Written:
     body += text.drawing(sizes | {"vocab": vocab}, found)
     body += text.layout(found, params)
     arguments = ["build", "cases=cases", "layout=layout", f'name="{factory.name}"']
-    spec = text.call("spec = transformers.spec", [*arguments, *degrees_of(found)])
+    spec = text.call("spec = transformers.spec", arguments)
     name = text.name_of(factory)
     check = f"{name} = tpcheck.Check(spec, candidate=transformers.candidate(build))"
     names = {"strategies"} | text.placements(found, params)

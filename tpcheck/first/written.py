@@ -15,7 +15,7 @@ from tpcheck.errors import InvalidArgument, listed
 from tpcheck.first import text
 from tpcheck.first.factory import GROUP, MESH, Factory
 from tpcheck.first.inputs import Given, guessed, told
-from tpcheck.first.reading import DEGREES, Read, Whole, patterned, read, whole
+from tpcheck.first.reading import Read, Whole, patterned, read, whole
 from tpcheck.first.room import of_size
 from tpcheck.placement import Placement, Replicate, Shard
 from tpcheck.plan.audit import audit
@@ -33,7 +33,8 @@ SKIPPED = "its plan's key {!r} matches no module: parallelize_module skips it, a
 #: What is said of a weight that may hold several: its shape is that of a plain shard.
 MAY_BE_FUSED = (
     "{0} may be fused: where a rank holds a part of each of n blocks, write Blocks({1}, n) in the "
-    "place of Shard({1})"
+    "place of Shard({1}), or of blocks of several sizes Blocks({1}, ((rows, Shard(0)), …)), and "
+    "import it"
 )
 #: What is said of an argument that neither its name nor its annotation tells, nor what is done
 #: with it.
@@ -117,7 +118,6 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
             "inputs=inputs",
             "layout=layout",
             f'name="{factory.name}"',
-            *degrees_of(found),
         ],
     )
     needed = [(factory.module, factory.top), (plan.module, plan.name.partition(".")[0])]
@@ -172,7 +172,6 @@ def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[s
             f"reference={whose}",
             "inputs=inputs",
             "layout=layout",
-            *degrees_of(found),
         ],
     )
     kind = "Relation" if reference is None else "Check"
@@ -262,12 +261,6 @@ def _of_inputs(given: Sequence[Given], found: Read, params: dict[str, Placement]
         *text.function("inputs(case, draw)", inputs),
         *text.layout(found, params),
     ]
-
-
-def degrees_of(found: Read) -> list[str]:
-    if tuple(found.degrees) == DEGREES:
-        return []
-    return [f"degrees=({', '.join(map(str, found.degrees))},)"]
 
 
 def as_isort(name: str) -> tuple[bool, str]:

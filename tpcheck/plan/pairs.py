@@ -9,7 +9,7 @@ from tpcheck.figures.plan import Finding
 from tpcheck.figures.plan_causes import Unconsumed, UnevenInput, Unfed
 from tpcheck.plan.followed import Promise
 from tpcheck.plan.groups import Group, block_of, is_below, key_of, sizes
-from tpcheck.plan.heads import KEY_VALUE, QUERY
+from tpcheck.plan.heads import KEY_VALUE, OUT, QUERY
 from tpcheck.plan.match import owner_of
 from tpcheck.vocabulary import Code
 
@@ -41,6 +41,7 @@ def _alone(promise: Promise, groups: list[Group]) -> tuple[list[str], list[str]]
     waiting: Group | None = None  # for the row splits of the group after it
     for group, after in zip_longest(groups, groups[1:]):
         if group.gives and group.takes:
+            unconsumed += _untaken(promise, group)
             continue
         if group.gives:
             unconsumed += waiting.gives if waiting else ()
@@ -67,15 +68,28 @@ def _is_inner(promise: Promise, group: Group) -> bool:
     return any(out != size and out in taken for out, size in given)
 
 
+def _untaken(promise: Promise, group: Group) -> list[str]:
+    """Column splits of a module in which row splits take others' features: those of a size that
+    only linears take which are not row splits; heads, where what takes them by its name is one."""
+    taken = {_shape(promise, name)[1] for name in group.takes}
+    others = {_shape(promise, name)[1] for name in group.linears if name not in group.takes}
+    shapes = {name: _shape(promise, name) for name in group.gives}
+    left = {out for out, size in shapes.values() if out != size and out in others - taken}
+    attention = [name for name in group.gives if _last(name) in QUERY | KEY_VALUE | OUT]
+    split = _are_heads(attention) and any(_last(name) in OUT for name in attention)
+    return [n for n, (out, _) in shapes.items() if out in left or (split and n in attention)]
+
+
 def _unlike_their_siblings(promise: Promise, group: Group) -> list[str]:
     """Row splits that stand beside column splits where the module calls both: queries, keys and
     values, by their names; linears of one shape, of which nothing gives what they take."""
     given = [_shape(promise, name) for name in group.gives]
-    sizes_given = {out for out, _ in given}
+    taken = [shape for shape in (_shape(promise, n) for n in group.takes) if shape not in given]
+    fed = {out for out, _ in given} - {size for _, size in taken}  # what none else takes
     out = []
     for name in group.takes:
         shape = _shape(promise, name)
-        twin = shape in given and shape[1] not in sizes_given
+        twin = shape in given and shape[0] != shape[1] and shape[1] not in fed
         if twin or (_last(name) in QUERY | KEY_VALUE and _are_heads([*group.gives, name])):
             out.append(name)
     return out

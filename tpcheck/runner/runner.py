@@ -40,7 +40,7 @@ from tpcheck.runner.posing import FirstSteps, Posing, first_steps
 from tpcheck.runner.readings import may_be_misread, untried
 from tpcheck.runner.required import require_outputs, require_tensors
 from tpcheck.runner.saving import require_saver, resumed, save, saving
-from tpcheck.runner.second_look import doubtful, is_plain, look_again, of_few_runs, screened
+from tpcheck.runner.second_look import doubtful, look_again, of_few_runs, screened
 from tpcheck.runner.sent import noted, of_case, parts_of, taught
 from tpcheck.tensors.names import Pass
 from tpcheck.tensors.readings import Reading
@@ -96,8 +96,7 @@ class Runner:
 
         Args:
             then: the case that is likely to be next: it is posed while the ranks work.
-            closely: judge what few noisy runs suspect under the bounds of many; else what is plain
-                in float64 is judged without any.
+            closely: judge what few noisy runs suspect under the bounds of many.
             dump: a folder for every rank's tensors.
             ones: cotangents of ones, in place of random ones.
             others: say also which other rules alarm (`CaseResult.alarms`).
@@ -202,9 +201,8 @@ class Runner:
             meanwhile = None if then is None else partial(self._posing.prepare, then)
             outcomes = self.engine.run(self._key, work, meanwhile)
             reports = [o for o in outcomes if isinstance(o, RankReport)]
-            plain = not closely and is_plain(posed, reports)
-            posed = posed if plain else screened(posed, reports, files.suspects)
-            doubted = plain or (len(reports) == len(outcomes) and doubtful(posed, reports))
+            posed = screened(posed, reports, files.suspects, closely=closely)
+            doubted = len(reports) == len(outcomes) and doubtful(posed, reports)
             confirmed = _confirmed(self, posed, reports, files) if doubted and closely else None
         if (result := self._judge(posed, outcomes, allowed)).unknown is not None:
             return result

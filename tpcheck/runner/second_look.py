@@ -46,10 +46,18 @@ def of_few_runs(posed: Posed) -> Posed:
     return posed.closely(SCREEN)
 
 
-def screened(posed: Posed, reports: list[RankReport], folder: Path) -> Posed:
+def screened(
+    posed: Posed, reports: list[RankReport], folder: Path, *, closely: bool = True
+) -> Posed:
     """Judges what is outside of the least bounds under those of few noisy runs: in place, as ranks
-    would have. Returns the case as it was judged."""
+    would have. Returns the case as it was judged.
+
+    Args:
+        closely: also where a tensor is plainly wrong, and that is all that is asked.
+    """
     if posed.effort is not FLOOR or not any(report.mismatches for report in reports):
+        return posed
+    if not closely and _is_plain(posed, reports):
         return posed
     again = of_few_runs(posed)
     for report in reports:
@@ -62,12 +70,10 @@ def screened(posed: Posed, reports: list[RankReport], folder: Path) -> Posed:
     return again
 
 
-def is_plain(posed: Posed, reports: list[RankReport]) -> bool:
+def _is_plain(posed: Posed, reports: list[RankReport]) -> bool:
     """Whether the least bounds are enough to say that a case in float64 fails: a tensor is far off
     them, and off in digits that can be seen."""
-    if posed.effort is not FLOOR or posed.case.dtype != "float64":
-        return False
-    found = _suspected(reports)
+    found = _suspected(reports) if posed.case.dtype == "float64" else []
     if not found or _is_rare(posed, found):
         return False
     largest = {(t.kind, t.name): _largest(t.value) for p in posed.problems for t in p.targets}
@@ -85,14 +91,15 @@ def _largest(tensor: Tensor) -> float:
 
 def doubtful(posed: Posed, reports: list[RankReport], until: float = inf) -> bool:
     """Whether closer bounds could clear a tensor: not where a float64 one is far off its own,
-    unless few runs may not have met what it hangs on.
+    unless few runs may not have met what it hangs on. What only the least bounds have judged is
+    always one.
 
     Args:
         until: the first step with something that is wrong under any bounds.
     """
-    if posed.effort is not SCREEN:
-        return False
     found = _suspected(reports, until)
+    if posed.effort is not SCREEN:
+        return posed.effort is FLOOR and bool(found)
     if posed.case.dtype != "float64" or _is_rare(posed, found):
         return bool(found)
     return any(m.error is not None and m.error <= CLEAR * (m.bound or 0.0) for m in found)

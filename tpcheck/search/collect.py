@@ -20,6 +20,10 @@ from tpcheck.search.files import does_not_import, files_at, parted, root
 from tpcheck.search.neighbours import make_importable, packages_beside, require_own
 
 
+class NothingImports(InvalidArgument):
+    """No file that was named imports."""
+
+
 def collect(targets: Iterable[str], aside: dict[str, str] | None = None) -> list[Check]:
     """The checks that `targets` name, in order, each with its variable's name.
 
@@ -43,7 +47,7 @@ def collect(targets: Iterable[str], aside: dict[str, str] | None = None) -> list
                 if aside is None:
                     raise
                 errors.append(error)
-                aside[str(file)] = str(error)
+                aside[str(file)] = str(error).removeprefix(f"{file.resolve()} ")
         if str(path) in (aside or {}):
             continue
         chosen = _select(loaded, path, name)
@@ -51,7 +55,7 @@ def collect(targets: Iterable[str], aside: dict[str, str] | None = None) -> list
         found += [c for c, place in zip(chosen, places, strict=True) if place not in known]
         known.update(places)
     if not found and errors:
-        raise errors[0]
+        raise NothingImports(str(errors[0]))
     if not found:
         raise InvalidArgument(f"no Check found in {', '.join(targets)}")
     return found

@@ -30,6 +30,10 @@ _HEAVY = {
 _HIDDEN = {"globals", "locals", "vars", "setattr", "exec", "eval", "sys"}
 
 
+class NothingParses(InvalidArgument):
+    """No file that was named parses."""
+
+
 def look(targets: Iterable[str]) -> list[str]:
     """Why importing what `targets` name is likely to fail, a line each: a module that is not found,
     a name that is bound nowhere, a file among others that does not parse. Nothing is imported for
@@ -54,7 +58,7 @@ def look(targets: Iterable[str]) -> list[str]:
                 doubts.append(f"{file} binds no {name}")
     errors = [tree for tree in trees.values() if isinstance(tree, InvalidArgument)]
     if errors and len(errors) == len(trees):
-        raise errors[0]
+        raise NothingParses(str(errors[0]))
     return doubts
 
 

@@ -72,7 +72,8 @@ def test_what_code_leaves_whole_and_what_may_be_fused_is_told(tmp_path: Path) ->
     assert skipped.startswith("its plan's key 'dwn' matches no module: parallelize_module skips it")
     assert [note for note in notes if "may be fused" in note] == [
         f"gate_up.{name} may be fused: where a rank holds a part of each of n blocks, write "
-        "Blocks(0, n) in the place of Shard(0)"
+        "Blocks(0, n) in the place of Shard(0), or of blocks of several sizes Blocks(0, ((rows, "
+        "Shard(0)), …)), and import it"
         for name in ("weight", "bias")
     ]
 
@@ -85,7 +86,7 @@ def test_an_entry_that_matches_nothing_is_told(tmp_path: Path) -> None:
 
 def test_a_degree_at_which_forward_does_not_run_is_told(tmp_path: Path) -> None:
     text, notes = written(tmp_path, "InHeads", plan="PLAN")
-    assert "    degrees=(2,)," in text
+    assert 'valid=lambda dims: dims["tp"] in (1, 2))' in text
     (told,) = notes
     assert told.startswith("no cases at tp=4: its forward raised ")
     assert "at first_modules.py:" in told
@@ -125,7 +126,7 @@ def test_a_model_of_transformers_is_read_from_its_own_plan(tmp_path: Path) -> No
     text, _ = written(tmp_path, "llama")
     assert '"model.layers.*.self_attn.o_proj.weight": Shard(1),' in text
     assert '"model.layers.*.mlp.up_proj.weight": Shard(0),' in text and "norm" not in text
-    assert '"vocab": 32' in text and "degrees=(2,)" in text  # two K/V heads
+    assert '"vocab": 32' in text and 'dims["tp"] in (1, 2))' in text  # two K/V heads
 
 
 @pytest.mark.parametrize(

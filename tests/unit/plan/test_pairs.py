@@ -163,6 +163,23 @@ def test_outside_all_blocks_a_split_whose_features_another_linear_takes_is_no_he
     assert [sorted(names) for names in found] == [[f"attn.{n}_proj" for n in "koqv"]]
 
 
+@pytest.mark.parametrize("path", ["", "blocks.0."])
+def test_in_a_module_with_attention_and_an_mlp_each_is_paired_by_itself(path: str) -> None:
+    flat: nn.Module = nn.ModuleDict(dict([*attention().named_children(), *mlp().named_children()]))
+    given = flat if not path else nn.ModuleDict({"blocks": nn.ModuleList([flat])})
+    right = {f"{n}_proj": "colwise" for n in "qkv"} | {"o_proj": "rowwise"}
+    right |= {"w1": "colwise", "w3": "colwise", "w2": "rowwise"}
+
+    def wrong(**changes: str) -> list[set[str]]:
+        plan = {path + name: style for name, style in {**right, **changes}.items()}
+        return [{n.removeprefix(path) for n in f.names} for f in audit(given, plan, tp=2).findings]
+
+    assert wrong() == []
+    assert wrong(w2="colwise") == [{"w1", "w2", "w3"}]
+    assert wrong(w3="rowwise") == [{"w3"}]
+    assert wrong(o_proj="colwise") == [{f"{n}_proj" for n in "qkvo"}]
+
+
 def test_a_linear_is_split_as_those_of_its_kind_are() -> None:
     """A query, key or value as the others are, a gate as the projection of its shape is."""
     qkv, w13 = "layers.*.attn.[qkv]_proj", "layers.*.mlp.w[13]"
