@@ -41,8 +41,9 @@ def judge(
     result = CaseResult(posed.case, engine)
     reports = [o for o in outcomes if isinstance(o, RankReport)]
     misheld, failed = _apart([o for o in outcomes if isinstance(o, Mismatch)])
-    causes = [m for m in failed if not m.is_consequence]
-    result.mismatches = misheld + (_with_peers(causes, failed) if causes else failed)
+    shown = [m for m in failed if not _waits_for(m, _not_run(reports))]
+    causes = [m for m in shown if not m.is_consequence]
+    result.mismatches = misheld + (_with_peers(causes, failed) if causes else shown)
     left = left_to_replicas(posed, reports)
     found = kept_whole(reports) + [m for report in reports for m in report.mismatches]
     result.mismatches += _in_order(
@@ -93,6 +94,23 @@ def _apart(failed: list[Mismatch]) -> tuple[list[Mismatch], list[Mismatch]]:
         one.seen_at(replace(one.scene, misheld=None)) if one.scene.misheld else one
         for one in failed
     ]
+
+
+def _not_run(reports: Iterable[RankReport]) -> set[int]:
+    """Ranks whose forward did not run, since they hold what can't be run."""
+    return {
+        report.rank
+        for report in reports
+        if not report.compared and any(m.kind is Kind.SHARDING for m in report.mismatches)
+    }
+
+
+def _waits_for(failed: Mismatch, ranks: set[int]) -> bool:
+    """Whether a rank has waited for one of these, which follows from what they hold."""
+    detail = failed.detail
+    return (
+        isinstance(detail, Stuck) and detail.why is Impasse.PEER_FINISHED and detail.peer in ranks
+    )
 
 
 def _in_order(mismatches: list[Mismatch]) -> list[Mismatch]:

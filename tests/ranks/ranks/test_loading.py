@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fixtures.parallel.linear import ColumnLinear
 from fixtures.parallel.sharding import load_full
 from tests import candidates
-from tpcheck import Case, Check, Layout, Replicate, Spec
+from tpcheck import Case, Check, Layout, Replicate, Spec, specs
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
 from tpcheck.evidence import Misheld, Raised
@@ -250,3 +251,18 @@ def test_one_number_is_no_multiple_by_chance(
     dims = {**candidates.CASE.dims, "out_features": out, "bias": True}
     result = runner.run(replace(candidates.CASE, dims=dims))
     assert examine_failure(runner, result).diagnosis.code == code
+
+
+class Floors(ColumnLinear):
+    """Each rank has as many rows, and the last ones nobody has."""
+
+    def __init__(self, in_features: int, out_features: int, **options: Any) -> None:
+        super().__init__(in_features, out_features - out_features % 2, **options)
+
+
+def test_a_rank_that_waits_for_one_that_could_not_run_is_no_hang(gloo: Engine) -> None:
+    check = replace(candidates.check(Floors), spec=specs.column_linear())
+    case = replace(candidates.CASE, dims={**candidates.CASE.dims, "out_features": 5})
+    result = Runner(check, gloo).run(case)
+    assert {(m.kind, m.rank) for m in result.mismatches} == {(Kind.SHARDING, 0)}
+    assert {m.tensor for m in result.mismatches} >= {"weight"}
