@@ -96,7 +96,10 @@ FINDING = KnownFinding(
 TROUBLES: dict[str, tuple[Callable[[], Check], str]] = {
     "reference raises": (lambda: broken(reference=fail), "ZeroDivisionError: not today"),
     "reference exits": (lambda: broken(reference=stop), "SystemExit"),
-    "reference not in float64": (lambda: broken(reference=only_float32), "another --dtype"),
+    "reference not in float64": (
+        lambda: broken(reference=only_float32),
+        "for float64, give an implementation",
+    ),
     "inputs exit": (lambda: broken(inputs=stop), "SystemExit"),
     "forward raises": (lambda: broken(forward=fail), "ZeroDivisionError"),
     "init raises": (lambda: broken(init=fail), "ZeroDivisionError"),
