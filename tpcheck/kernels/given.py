@@ -3,12 +3,13 @@ addresses in integers, the way of grouped products."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from tpcheck.process import garbage
 
 #: Numbers of an integer tensor that are taken for addresses, at most. Tables of pointers are
 #: small; with more, each launch that is given token ids would be slower.
@@ -43,19 +44,8 @@ def addresses(arguments: Sequence[tuple[str, Any]]) -> list[int]:
 def living(known: Sequence[int]) -> list[Tensor]:
     """Tensors of the process that begin at, or reach over, one of the addresses: those that the
     function under test has made for itself, and given by address."""
-    found = _living(known)
-    if not all(any(_has(tensor, one) for tensor in found) for one in known):
-        # what was there before its rank, or the second case, is set aside from what is looked
-        # through for garbage: the next case sets it aside again
-        gc.unfreeze()
-        found = _living(known)
-    return found
-
-
-def _living(known: Sequence[int]) -> list[Tensor]:
-    """Those among what Python looks through for garbage."""
     found: dict[int, Tensor] = {}
-    for tensor in (one for one in gc.get_objects() if type(one) in _TENSORS):
+    for tensor in garbage.tensors():
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.numel():
             continue
         first = tensor.untyped_storage().data_ptr()
@@ -68,6 +58,3 @@ def _has(tensor: Tensor, address: int) -> bool:
     """Whether its storage has the byte at an address."""
     storage = tensor.untyped_storage()
     return 0 <= address - storage.data_ptr() < storage.nbytes()
-
-
-_TENSORS = (Tensor, torch.nn.Parameter)

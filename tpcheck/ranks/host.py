@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import math
 import os
 import signal
@@ -26,7 +25,7 @@ from tpcheck.comms.board import Board
 from tpcheck.comms.reduce_ops import watch_reduce_ops
 from tpcheck.comms.trace import Recorder
 from tpcheck.plan import ignored
-from tpcheck.process import guard
+from tpcheck.process import garbage, guard
 from tpcheck.process.aspects import Left
 from tpcheck.process.guard import Guard
 from tpcheck.process.loaded import parts_of_torch
@@ -121,11 +120,11 @@ class Host:
         return None
 
     def _case(self, key: str, work: Work) -> None:
-        if self._new or not gc.get_freeze_count():
+        if self._new:
             # what is there stays: to look for garbage among that, too, after each case takes as
             # long as the passes of a small one
-            gc.freeze()
-            self._new = max(0, self._new - 1)
+            garbage.set_aside()
+            self._new -= 1
         ranks = [rank for rank in self.ranks if rank < work.case.world_size]
         if self.engine != "threads":
             for rank in ranks:

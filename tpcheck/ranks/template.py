@@ -10,7 +10,6 @@ itself, it says so and ends, and they are forked from the zygote.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import socket
 from os import getppid
@@ -20,7 +19,7 @@ from typing import Any
 import cloudpickle
 
 from tpcheck.kernels import interpreter
-from tpcheck.process import guard
+from tpcheck.process import garbage, guard
 from tpcheck.process.inherited import not_inherited
 from tpcheck.process.lineage import take_orphans
 from tpcheck.protocol import ends
@@ -61,7 +60,7 @@ def serve_template(control: int, memory: int, engine: str) -> None:
     guard.read_ahead()
     compiled.forget_rules()
     _print_nowhere()
-    gc.freeze()  # else each rank looks through it for garbage, and so has a copy of its own
+    garbage.set_aside()  # else each rank looks through it, and so has a copy of its own
     template = Template(talks, zygote, candidates)
     try:
         template.send({"unfit": unfit})
