@@ -21,7 +21,7 @@ from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.protocol.scaling import SCALE
 from tpcheck.ranks.memory import attributes, kept_bytes, plain, storage_of
-from tpcheck.ranks.parts import Own
+from tpcheck.ranks.parts import Own, has_numbers
 from tpcheck.tensors.live import local
 from tpcheck.tensors.mapped import is_mapped
 from tpcheck.tensors.names import InPass, Pass, parameters_of, tensors_of
@@ -91,7 +91,7 @@ class Holding:
             if kept_bytes(tensor) < tensor.nbytes or is_mapped(tensor):
                 continue  # it repeats what it keeps; a file takes no memory
             for name, full in self.full.items():
-                alike = tensor.shape == full.shape and _has_numbers(tensor, full)
+                alike = tensor.shape == full.shape and has_numbers(tensor, full)
                 if alike and self._told(name, full, own, numbers):
                     self._found(name, where, kept_bytes(tensor), 0)
 
@@ -115,7 +115,7 @@ class Holding:
         held = {storage_of(t): t.untyped_storage().nbytes() for t in own.values()}
         due: dict[object, int] = {}
         for name, tensor in own.items():
-            one = (tensor.data_ptr(), tensor.shape) if tensor.numel() else name  # a tied one once
+            one = _same(tensor) if tensor.numel() else name  # a tied one once
             count = elements[name]
             due[one] = tensor.nbytes if count is None else count * tensor.element_size()
         most = self.report.bytes.get(what, (0, 0))
@@ -180,11 +180,6 @@ class Holding:
 def _same(tensor: Tensor) -> tuple[int, torch.Size]:
     """By which a second name of a tensor is known."""
     return tensor.data_ptr(), tensor.shape
-
-
-def _has_numbers(tensor: Tensor, full: Tensor) -> bool:
-    """Whether a tensor has those of the whole one, as its dtype has them."""
-    return torch.equal(tensor.to(full), full.to(tensor.dtype).to(full))
 
 
 def _rest_is(flat: Tensor, here: Tensor, due: Tensor, degree: int) -> bool:

@@ -79,7 +79,7 @@ class Part:
 
     def is_of(self, whole: Tensor) -> bool:
         """Whether a tensor has the numbers of the whole one."""
-        return torch.equal(whole.to(self.full), self.full.to(whole.dtype).to(self.full))
+        return has_numbers(whole, self.full)
 
     @cached_property
     def _whole(self) -> Tensor:
@@ -129,6 +129,11 @@ class Part:
             digits = -math.log2(torch.finfo(self.here.dtype).eps)
         others = (lacking.numel() - single) * math.log2(lacking.unique().numel())
         return single * digits + others >= TELLING
+
+
+def has_numbers(tensor: Tensor, full: Tensor) -> bool:
+    """Whether a tensor has those of a whole one, as its dtype has them."""
+    return torch.equal(tensor.to(full), full.to(tensor.dtype).to(full))
 
 
 def _is_number(numbers: Tensor) -> Tensor:

@@ -41,7 +41,8 @@ def judge(
     result = CaseResult(posed.case, engine)
     reports = [o for o in outcomes if isinstance(o, RankReport)]
     misheld, failed = _apart([o for o in outcomes if isinstance(o, Mismatch)])
-    shown = [m for m in failed if not _waits_for(m, _not_run(reports))]
+    idle = _not_run(reports)
+    shown = [m for m in failed if not _waits_for(m, idle)]
     causes = [m for m in shown if not m.is_consequence]
     result.mismatches = misheld + (_with_peers(causes, failed) if causes else shown)
     left = left_to_replicas(posed, reports)

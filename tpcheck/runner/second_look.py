@@ -18,6 +18,7 @@ from tpcheck.oracle.pose import Posed
 from tpcheck.protocol import returned
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
+from tpcheck.tensors.blocks import largest
 from tpcheck.tensors.digest import NOTHING
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import Mismatch
@@ -76,17 +77,14 @@ def _is_plain(posed: Posed, reports: list[RankReport]) -> bool:
     found = _suspected(reports) if posed.case.dtype == "float64" else []
     if not found or _is_rare(posed, found):
         return False
-    largest = {(t.kind, t.name): _largest(t.value) for p in posed.problems for t in p.targets}
+    some = (t for p in posed.problems for t in p.targets if t.value.numel())
+    sizes = {(t.kind, t.name): largest(t.value) for t in some}
     return any(
         m.error is not None
         and m.error > CLEAR * (m.bound or 0.0)
-        and m.error > PLAIN * largest.get((m.kind, m.tensor), inf)
+        and m.error > PLAIN * sizes.get((m.kind, m.tensor), inf)
         for m in found
     )
-
-
-def _largest(tensor: Tensor) -> float:
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
 
 
 def doubtful(posed: Posed, reports: list[RankReport], until: float = inf) -> bool:
