@@ -18,7 +18,7 @@ from fixtures.parallel.block import Block
 from fixtures.parallel.linear import RowLinear
 from fixtures.parallel.mlp import MLP
 from tests.candidates import BLOCK, CASE, linear
-from tpcheck import Case, Check, specs
+from tpcheck import Case, Check, Training, specs
 from tpcheck.budget import Budget, ring
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
@@ -142,6 +142,26 @@ def test_one_needless_all_gather_is_found(eight: Engine, sp: bool, degree: int) 
     assert detail(found)["phase"] == "forward"
     gathered = N if sp else N * degree
     assert found.error == pytest.approx(ring("all_gather", gathered, degree))
+
+
+class SumsTwice(RowLinear):
+    """Right, but for a sum that was there before."""
+
+    def combine(self, partial: Tensor) -> Tensor:
+        collectives.all_reduce(partial.detach(), group=self.group)
+        return super().combine(partial)
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_each_step_may_send_what_one_does(gloo: Engine, steps: int) -> None:
+    training = Training(lambda named: torch.optim.SGD(named.values(), lr=0.1), steps=steps)
+    spec = replace(specs.row_linear(), training=training)
+    right = Check(spec, linear(RowLinear), communication=True)
+    assert Runner(right, gloo).run(CASE).verdict is Verdict.PASS
+    result = Runner(replace(right, candidate=linear(SumsTwice)), gloo).run(CASE)
+    assert {m.kind for m in result.mismatches} == {"communication_bytes"}
+    found = result.mismatches[0]
+    assert found.actual == 2 * found.expected
 
 
 # ---- what is kept for backward

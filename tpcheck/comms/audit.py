@@ -24,19 +24,21 @@ def audit(
     events: Sequence[Event],
     saved: int = 0,
     counted: Mapping[tuple[Phase, str], int] | None = None,
+    steps: int = 1,
 ) -> list[Mismatch]:
     """What rank `rank` did, against what the budget allows each microbatch.
 
     Args:
         saved: elements that autograd kept after the first forward.
         counted: (phase, name) → how often a kernel or an operator that the budget names ran.
+        steps: that were taken, each with its microbatches.
     """
     found: list[Mismatch] = []
     if budget.saved is not None and saved > budget.saved:
         detail = OverSaved(saved, budget.saved)
         found.append(_over("saved", Kind.SAVED_BYTES, rank, budget.saved, saved, detail))
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.STEP):
-        passes = 1 if phase is Phase.STEP else case.microbatches
+        passes = steps * _in_a_step(phase, case)
         ran = [event for event in events if event.phase is phase]
         sent = sum(ring(event.op, event.elements, len(event.group)) for event in ran)
         allowed = budget.allowed(phase, case.tp) * passes
@@ -45,7 +47,12 @@ def audit(
             over = _over("communication", Kind.COMMUNICATION_BYTES, rank, allowed, sent, times)
             found.append(over)
     found += _dtypes(budget, rank, events)
-    return [*found, *_paths_not_taken(budget, case, rank, events, counted or {})]
+    return [*found, *_paths_not_taken(budget, case, rank, events, counted or {}, steps)]
+
+
+def _in_a_step(phase: str, case: Case) -> int:
+    """How often it comes in one step."""
+    return 1 if phase == Phase.STEP else case.microbatches
 
 
 def _over(
@@ -66,13 +73,14 @@ def _paths_not_taken(
     rank: int,
     events: Sequence[Event],
     counted: Mapping[tuple[Phase, str], int],
+    steps: int,
 ) -> Iterator[Mismatch]:
     for (phase, name), least in budget.at_least.items():
         if phase == Phase.BACKWARD and not _goes_back_whole(case):
             continue
         times = sum(event.phase == phase and event.op == name for event in events)
         times += counted.get((Phase(phase), name), 0)
-        due = least * (1 if phase == Phase.STEP else case.microbatches)
+        due = least * steps * _in_a_step(phase, case)
         if times < due:
             detail = PathNotTaken(name, Phase(phase), times, due)
             yield Mismatch("witness", Kind.WITNESS, rank, detail=detail)

@@ -89,6 +89,7 @@ class RankReport:
     #: zeros of one of which the rank has nothing.
     room: dict[str, tuple[int, int]] = field(default_factory=dict)
     usage: float = 0.0
+    steps: int = 1  # that were taken, each with its microbatches
     compared: dict[tuple[str, str], Entry] = field(default_factory=dict)  # placed as compared
     code: dict[str, str] = field(default_factory=dict)  # module → where it is written, if examined
     extra: dict[str, int] = field(default_factory=dict)  # outputs that the reference has not → size

@@ -22,11 +22,15 @@ from tpcheck.protocol.problem import Target
 from tpcheck.protocol.scaling import SCALE
 from tpcheck.ranks.memory import attributes, kept_bytes, plain, storage_of
 from tpcheck.ranks.parts import Own, has_numbers
+from tpcheck.tensors.forms import FLOATS
 from tpcheck.tensors.live import local
 from tpcheck.tensors.mapped import is_mapped
 from tpcheck.tensors.names import InPass, Pass, parameters_of, tensors_of
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Kind
+
+#: Dtypes in which an attribute or a buffer may have a whole parameter's numbers.
+TOLD = frozenset([*FLOATS, torch.float8_e4m3fn, torch.float8_e5m2])
 
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer_state"
 
@@ -86,13 +90,13 @@ class Holding:
         numbers, same = Own(due.values()), {_same(tensor) for tensor in due.values()}
         kept = [(f"buffer {name}", tensor) for name, tensor in more.items()]
         for where, tensor in [*kept, *((f"attribute {n}", t) for n, t in attributes(module))]:
-            if not tensor.is_floating_point() or _same(tensor) in same:
+            if tensor.dtype not in TOLD or _same(tensor) in same:
                 continue
-            if kept_bytes(tensor) < tensor.nbytes or is_mapped(tensor):
-                continue  # it repeats what it keeps; a file takes no memory
+            if kept_bytes(tensor) < tensor.nbytes:
+                continue  # it repeats what it keeps
             for name, full in self.full.items():
-                alike = tensor.shape == full.shape and has_numbers(tensor, full)
-                if alike and self._told(name, full, own, numbers):
+                alike = tensor.shape == full.shape and _is_whole(tensor, full)
+                if alike and not is_mapped(tensor) and self._told(name, full, own, numbers):
                     self._found(name, where, kept_bytes(tensor), 0)
 
     def _told(self, name: str, full: Tensor, own: Mapping[str, Tensor], numbers: Own) -> bool:
@@ -163,7 +167,7 @@ class Holding:
             # what an optimizer has made for the whole, and uses a part of, is zero elsewhere
             alone = sum(storage_of(one) == storage_of(here) for one in there.values()) == 1
             unused = alone and int(flat.count_nonzero()) == int(here.count_nonzero())
-            made = kind is Kind.OPTIMIZER_STATE and unused
+            made = kind is Kind.OPTIMIZER_STATE and unused and not _begins(here)
             if made or (due is not None and _rest_is(flat, here, due.value, self.case.tp)):
                 self._found(named, what, storage.nbytes(), here.nbytes)
 
@@ -180,6 +184,20 @@ class Holding:
 def _same(tensor: Tensor) -> tuple[int, torch.Size]:
     """By which a second name of a tensor is known."""
     return tensor.data_ptr(), tensor.shape
+
+
+def _begins(here: Tensor) -> bool:
+    """Whether a part lies in one piece where its storage begins, as the first rank's of a whole
+    one does, and every rank's with padding after it."""
+    return not here.storage_offset() and here.is_contiguous()
+
+
+def _is_whole(tensor: Tensor, full: Tensor) -> bool:
+    """Whether it has the numbers of the whole one, and its dtype leaves any: small ones are all
+    zeros in a short one."""
+    if not has_numbers(tensor, full):
+        return False
+    return tensor.dtype == full.dtype or bool((tensor.double() != tensor.double().max()).any())
 
 
 def _rest_is(flat: Tensor, here: Tensor, due: Tensor, degree: int) -> bool:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from tpcheck.tensors.forms import is_freed
+from tpcheck.tensors.forms import plain as numbers_of
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import tensors_of
+
+#: Containers in each other that are looked into, and entries of each.
+NESTED, MANY = 4, 10_000
 
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 
@@ -42,18 +49,29 @@ def has_storage(tensor: Tensor) -> bool:
 
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that its modules and parameters keep in attributes, alone or in a list, tuple or
-    dict; not what they register."""
+    """Tensors that its modules and parameters keep in attributes, alone or in lists, tuples,
+    deques and dicts, with those of modules that are in these; not what they register. Of DTensors
+    this rank's part."""
     for prefix, owner in [*module.named_modules(), *module.named_parameters()]:
         for name, value in list(vars(owner).items()):
             where = f"{prefix}.{name}" if prefix else name
             if name.startswith("_") and isinstance(value, dict) and name in _REGISTERED:
                 continue
-            inside = dict.values(value) if isinstance(value, dict) else value
-            several = list(inside) if isinstance(value, (dict, list, tuple)) else [value]
-            for each in several:
-                if isinstance(each, Tensor) and has_storage(each):
+            for tensor in _within(value, NESTED):
+                each = numbers_of(local(tensor))
+                if has_storage(each):
                     yield where, each.detach()
+
+
+def _within(value: Any, depth: int) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, nn.Module):
+        yield from tensors_of(value).values()
+    elif depth and isinstance(value, (dict, list, tuple, deque)):
+        inside = dict.values(value) if isinstance(value, dict) else value
+        for each in list(islice(inside, MANY)):
+            yield from _within(each, depth - 1)
 
 
 def in_memory(module: nn.Module) -> list[Tensor]:

@@ -51,6 +51,7 @@ def trained(run: Any, module: Any) -> bool:
     """
     training: Training = run.parts["training"]
     begins, ends = (int(resumes(run)), 1 if run.work.saving else training.steps)
+    run.report.steps = ends - begins
     if begins:
         poison(run, module)
     optimizing = _optimizing(run, module, training)

@@ -67,9 +67,8 @@ def judge(
     if allowed is not None and not result.mismatches:
         # only of a candidate whose values are right: a wrong one communicates wrongly too
         for report in reports:
-            result.mismatches += audit.audit(
-                allowed, posed.case, report.rank, report.events, report.saved, report.counted
-            )
+            ran = report.events, report.saved, report.counted, report.steps
+            result.mismatches += audit.audit(allowed, posed.case, report.rank, *ran)
     result.trace = [report.events for report in reports]
     result.ended = [report.rank for report in reports]
     result.code = next((report.code for report in reports if report.code), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import torch
@@ -11,6 +12,8 @@ from tpcheck.tensors.forms import OF_BITS
 
 #: Numbers on either side of each that are looked up, too: half an octave of bfloat16.
 BESIDE = 64
+#: The same of those that have no more digits than it has: some octaves of a power of two.
+ALIKE = 8
 #: Of how many numbers, about, those beside them are looked up.
 SOME = 1024
 #: So many different numbers, and that three of four are, tell more than a grid of few values does,
@@ -82,8 +85,9 @@ class Numbers:
 
 def are_among(numbers: Tensor, others: Numbers) -> bool:
     """Whether each of these numbers is among the others, where chance does not explain it: the
-    share of the nearest ones of their dtype that is there, too, says how often it would. Whole
-    numbers tell nothing, zeros and ones are everywhere; nor do few that come again and again.
+    share of the nearest ones that is there, too, says how often it would, of those of their dtype
+    or of those on their grid, what is more. Whole numbers tell nothing, zeros and ones are
+    everywhere; nor do few that come again and again.
 
     Args:
         numbers: of the others' dtype, any shape.
@@ -95,11 +99,33 @@ def are_among(numbers: Tensor, others: Numbers) -> bool:
     if not own.numel() or not bool(others.have_bits(own).all()):
         return False
     some = own[:: max(1, own.numel() // SOME)]
-    beside = torch.tensor([d for d in range(-BESIDE, BESIDE + 1) if d]).to(own.dtype)
-    near = (some[:, None] + beside).flatten()
-    near = near[~torch.isin(near, own)]
-    share = (int(others.have_bits(near).sum()) + 1) / (near.numel() + 1)
+    there, asked = _there(some[:, None] + _around(BESIDE, own.dtype), own, others)
+    share = (there + 1) / (asked + 1)
+    for near in _on_their_grid(some, others.dtype):
+        there, asked = _there(near, own, others)
+        share = max(share, there / max(asked, 1))
     return bool(share ** own.numel() < CHANCE)
+
+
+def _around(most: int, dtype: torch.dtype) -> Tensor:
+    return torch.tensor([d for d in range(-most, most + 1) if d], dtype=dtype)
+
+
+def _on_their_grid(bits: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Bits of numbers beside those with these bits: that have as many digits as each, as those
+    rounded to a shorter dtype do, and at multiples of the smallest digit of all."""
+    last_digit, around = bits & -bits, _around(ALIKE, bits.dtype)
+    yield bits[:, None] + last_digit[:, None] * around
+    values = bits.view(dtype).double()
+    digits = ((bits + last_digit).view(dtype).double() - values).abs()
+    yield _bits((values[:, None] + digits.min() * around).to(dtype))
+
+
+def _there(near: Tensor, own: Tensor, others: Numbers) -> tuple[int, int]:
+    """Of bits how many are others', and how many were asked for: none of one's own."""
+    near = near.flatten()
+    near = near[~torch.isin(near, own)]
+    return int(others.have_bits(near).sum()), near.numel()
 
 
 def _bits(numbers: Tensor) -> Tensor:

@@ -57,6 +57,14 @@ def test_a_kernel_that_should_have_run_is_counted_in_each_microbatch_and_once_in
     assert missed(4, 0) == [PathNotTaken("gemm", Phase.STEP, 0, 1)]
 
 
+def test_each_step_has_its_microbatches() -> None:
+    budget = Budget({"all_reduce": 8}, at_least={("forward", "all_reduce"): 1})
+    case = Case(mesh={"tp": 2}, microbatches=2)
+    found = {n: audit(budget, case, 0, [EVENT] * n, steps=3) for n in (5, 6, 7)}
+    assert [m.kind for m in found[5]] == ["witness"] and found[6] == []
+    assert [(m.kind, m.error) for m in found[7]] == [("communication_bytes", 8.0)]
+
+
 def test_where_something_takes_no_gradient_no_backward_is_due() -> None:
     due = Budget(None, None, at_least={("backward", "gemm"): 1})
     missed = {mode: [*audit(due, Case(mode=mode), 0, [])] for mode in MODES}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -79,6 +80,31 @@ def test_a_state_is_due_as_its_parameter_is_and_one_of_no_shape_as_it_is() -> No
     assert own["optimizer_state"] == (WHOLE + 4, HALF + 4)
 
 
+def kept_of_state(full: Tensor, state: Tensor, rank: int) -> list[str | None]:
+    """What a rank with its half of `w` is said to keep of a state."""
+    given: dict[str, Any] = dict.fromkeys(field.name for field in fields(Work))
+    given |= {"case": CASE, "params": {"w": Shard(0)}, "named": frozenset({"w"})}
+    report = RankReport(rank)
+    report.entries["w"] = Shard(0)
+    Holding(Work(**given), {"w": full}, {}, report).state({"w.mean": state}, 0)
+    details = [mismatch.detail for mismatch in report.mismatches]
+    return [detail.what for detail in details if isinstance(detail, Misheld)]
+
+
+def test_a_state_made_for_the_whole_is_one_and_padding_is_not() -> None:
+    full = torch.randn(32, 4)
+    whole = torch.zeros(32, 4)
+    whole[16:] = full[16:]
+    assert kept_of_state(full, whole[16:], 1) == ["optimizer's state"]
+    columns = torch.zeros(4, 32)
+    columns[:, :16] = full[:16].T
+    assert kept_of_state(full, columns[:, :16].T, 0) == ["optimizer's state"]
+    block = torch.zeros(128)
+    block[:64] = full[16:].flatten()
+    for rank in (0, 1):
+        assert kept_of_state(full, block[:64].view(16, 4), rank) == []
+
+
 def test_a_tied_parameter_is_due_once() -> None:
     noted = SimpleNamespace(bytes={}, entries={}, rank=0)
     work = SimpleNamespace(case=CASE, params={"a": Shard(0), "b": Shard(0)}, named={"a", "b"})
@@ -89,7 +115,7 @@ def test_a_tied_parameter_is_due_once() -> None:
     assert noted.bytes["parameters"] == (HALF, HALF)
 
 
-def besides(full: Tensor, **kept: Tensor) -> list[str | None]:
+def besides(full: Tensor, **kept: Any) -> list[str | None]:
     """What a rank with the second half of `w` is said to keep in attributes, and in `buffer`."""
     given: dict[str, Any] = dict.fromkeys(field.name for field in fields(Work))
     given |= {"case": CASE, "params": {"w": Shard(0)}, "named": frozenset({"w"})}
@@ -123,3 +149,25 @@ def test_what_takes_no_memory_or_tells_of_no_other_rank_is_not_one(tmp_path: Pat
     full = torch.randn(16, 8)
     mapped = torch.from_file(str(tmp_path / "whole"), shared=True, size=128).view(16, 8)
     assert besides(full, seen=mapped.copy_(full)) == []
+
+
+def test_it_is_found_in_what_the_module_keeps_in_other_things() -> None:
+    full = torch.randn(16, 8)
+    teacher = nn.Linear(8, 16)
+    teacher.weight.data = full.clone()
+    for seen in ({"layers": {"up": full}}, [{"up": full}], deque([full]), [teacher], ((full,),)):
+        assert besides(full, seen=seen) == ["attribute seen"]
+    deep: list[Any] = [full]
+    deep.append(deep)
+    assert set(besides(full, seen=deep)) == {"attribute seen"}, "itself among what it has"
+    assert besides(full, seen=[list(range(100_000)), {"a": object()}, "text"]) == []
+
+
+def test_a_dtype_that_leaves_no_numbers_tells_nothing() -> None:
+    small = torch.randn(16, 8) * 1e-9
+    assert besides(small, seen=torch.zeros(16, 8, dtype=torch.float16)) == []
+    assert besides(small, seen=torch.zeros(16, 8, dtype=torch.float8_e4m3fn)) == []
+    full = torch.randn(16, 8)
+    assert besides(full, seen=full.to(torch.float8_e4m3fn)) == ["attribute seen"]
+    packed = torch.zeros(16, 8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    assert besides(full, seen=packed) == []

@@ -64,3 +64,16 @@ def test_what_is_among_them_is_bit_for_bit(count: int, dtype: torch.dtype) -> No
     others = torch.cat([numbers[::2], torch.tensor([9.0, -9.0], dtype=dtype)])
     assert Numbers(others).have(numbers).tolist() == [k % 2 == 0 for k in range(count)]
     assert not Numbers(others[:0]).have(numbers).any()
+
+
+def test_numbers_on_a_grid_are_among_others_on_it_by_chance() -> None:
+    eighths = torch.arange(400.0) / 8
+    own, scratch = eighths[[81, 83, 90, 101, 115, 130]], eighths[torch.randperm(400)]
+    short, halves = torch.randn(8).bfloat16().float(), torch.tensor([0.5, 0.25, 0.125, 2**-5])
+    powers = 2.0 ** -torch.arange(24)
+    assert not are_among(own, scratch) and not are_among(halves, powers)
+    assert are_among(own, torch.cat([torch.randn(200), own]))
+    assert are_among(short, torch.cat([torch.randn(200), short]))
+    many = torch.randn(200_000).bfloat16().float()
+    assert not are_among(short, torch.cat([many, short]))
+    assert are_among(many[:2000], many)
