@@ -94,7 +94,8 @@ def alarms(
     grid = Grid(integers(tp, "--tp"), tuple(dtype.split(",")), seed)
     size = ranks or ranks_for(grid.degrees, engine)
     Space(grid.degrees, grid.dtypes, size)
-    checks, start = _prepared(named, engine, size, time_limit)
+    aside: dict[str, str] = {}
+    checks, start = _prepared(named, engine, size, time_limit, aside)
     campaign = Campaign(checks, State(state or STATE, grid), Corpus(corpus))
     asked: dict[str, Any] = {"until": until}
     asked["finished"] = lambda unit: console.print(calibration.unit(unit))
@@ -109,20 +110,21 @@ def alarms(
     except KeyboardInterrupt:  # what was found is not lost
         Reports().write(json, lambda: machine.dumps(campaign.summary().to_dict()))
         raise
-    _tell(summary, campaign.troubled, json)
+    _tell(summary, aside | campaign.troubled, json)
 
 
 def _prepared(
-    targets: Sequence[str], engine: str, ranks: int, time_limit: float
+    targets: Sequence[str], engine: str, ranks: int, time_limit: float, aside: dict[str, str]
 ) -> tuple[list[Check], Start]:
-    """The checks that can run here (the others are told of), and what opens a session for them."""
+    """The checks that can run here (the others are told of), and what opens a session for them.
+    What does not import is put `aside`, as `collect` has it."""
     from tpcheck.engines import require
     from tpcheck.report import text
     from tpcheck.search.collect import collect, runnable
     from tpcheck.search.session import open_session, preload_of
 
     require(engine, ranks)
-    checks, absent = runnable(collect(targets))
+    checks, absent = runnable(collect(targets, aside))
     for name, reason in absent.items():
         console.print(text.skipped(name, reason))
     preload = {*files.heavy_imports(targets), *preload_of(checks)}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -96,8 +96,10 @@ def fuzz(
     )
     at_once = jobs or (1 if engine in ON_GPUS else cores())
     view = View()
-    subjects, start, size = _prepared(named, options, engine, ranks, time_limit)
-    hunting = _hunting(subjects, options, state, fresh, view, ranks=size, time_limit=time_limit)
+    aside: dict[str, str] = {}
+    subjects, start, size = _prepared(named, options, engine, ranks, time_limit, aside)
+    about: dict[str, Any] = {"ranks": size, "time_limit": time_limit, "aside": aside}
+    hunting = _hunting(subjects, options, state, fresh, view, **about)
     _run(hunting, view, at_once, start, bound)
     _tell(hunting, json)
 
@@ -111,10 +113,15 @@ class Bound:
 
 
 def _prepared(
-    targets: Sequence[str], options: Options, engine: str, ranks: int | None, time_limit: float
+    targets: Sequence[str],
+    options: Options,
+    engine: str,
+    ranks: int | None,
+    time_limit: float,
+    aside: dict[str, str],
 ) -> tuple[list[Subject], Start, int]:
     """The checks that can run here (the others are told of), what opens a worker's session, and how
-    many ranks that has."""
+    many ranks that has. What does not import is put `aside`, as `collect` has it."""
     from tpcheck.engines import require
     from tpcheck.fuzz.turn import Subject
     from tpcheck.report import text
@@ -123,7 +130,7 @@ def _prepared(
     from tpcheck.search.session import open_session, preload_of
     from tpcheck.space import Space
 
-    checks, absent = runnable(collect(targets))
+    checks, absent = runnable(collect(targets, aside))
     for name, reason in absent.items():
         console.print(text.skipped(name, reason))
     size = ranks or max((_ranks(check, options, engine) for check in checks), default=1)
@@ -156,9 +163,7 @@ def _hunting(
     state: Path | None,
     fresh: bool,
     view: View,
-    *,
-    ranks: int,
-    time_limit: float,
+    **about: Any,
 ) -> Hunting:
     """The run, and in a line what it goes on from."""
     from tpcheck.fuzz.hunting import Hunting, Listener
@@ -167,9 +172,7 @@ def _hunting(
 
     listener = Listener(view.found, view.gone, view.said, view.moment)
     there = State(state or PLACE, fresh=fresh)
-    hunting = Hunting(
-        subjects, options, there, ranks=ranks, time_limit=time_limit, listener=listener
-    )
+    hunting = Hunting(subjects, options, there, listener=listener, **about)
     again = sum(len(standing.again) for standing in hunting.checks)
     if hunting.so_far().cases or again:
         console.print(report.going_on(hunting.so_far(), again=again))

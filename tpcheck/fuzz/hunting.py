@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from tpcheck.figures.hunted import Finding, Hunted
+from tpcheck.figures.hunted import Finding, Hunted, Row
 from tpcheck.fuzz.giving import Giving
 from tpcheck.fuzz.shelf import Shelf
 from tpcheck.fuzz.standing import LOST, Saved, Standing, replayed, standing
@@ -56,6 +57,7 @@ class Hunting:
         options: what all turns have in common.
         ranks: how many a worker has.
         time_limit: seconds that a case may take.
+        aside: files that do not import, and why.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Hunting:
         ranks: int,
         time_limit: float,
         listener: Listener,
+        aside: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.options, self.state, self.listener = options, state, listener
         self.corpus, self.shelf = options.corpus or Corpus(), Shelf(state.choices)
@@ -78,6 +81,7 @@ class Hunting:
             for subject in subjects
         ]
         self._complain("the corpus")
+        self._aside = [Row(file, file, troubled=reason) for file, reason in aside.items()]
         self.reason: str | None = None  # why the run is not complete
         self._ranks, self._asked = ranks, time.monotonic()
         self._silence = SILENT * time_limit
@@ -113,7 +117,7 @@ class Hunting:
     def so_far(self) -> Hunted:
         """What the run has come to."""
         return Hunted(
-            rows=[standing.row for standing in self.checks],
+            rows=[*self._aside, *(standing.row for standing in self.checks)],
             findings=[finding for standing in self.checks for finding in standing.known.findings],
             lost=sum(standing.lost for standing in self.checks),
             seconds=time.monotonic() - self._begun,

@@ -176,6 +176,12 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report["cases"] == UNIT and report["alarms"] == []
     assert list(report["by_dtype"]) == ["float16"] and report["by_dtype"]["float16"]["p99"] < 1.0
     assert Path(".tpcheck/campaign.jsonl").read_text().count("\n") == 2
+    Path("broken.py").write_text("raise RuntimeError('no GPU here')\n")
+    with pytest.raises(SystemExit) as left:
+        main(["calibrate", "alarms", f"{check}::row_linear", "broken.py", *options])
+    assert left.value.code == 2
+    report = json.loads(Path("out.json").read_text())
+    assert report["cases"] == UNIT and "no GPU here" in report["troubled"]["broken.py"]
 
 
 def interrupt(case: Case) -> None:

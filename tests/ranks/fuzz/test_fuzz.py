@@ -80,3 +80,13 @@ odd = tpcheck.kernel_check(double, reference=stop, arguments=ROWS)
     assert fuzz(folder, "--turns", "1", "--fresh", "--engine", "no-such")[0] == 2
     code, text = commands.tpcheck(["fuzz", "kernels.py::right", "--turns", "1"], folder)
     assert code == 0 and "chance that the next case shows something new" in text
+
+
+def test_a_file_that_does_not_import_costs_no_other_its_turns(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, CHECKS.replace("* 3", "* 2"))
+    (folder / "broken.py").write_text("raise RuntimeError('no GPU here')\n")
+    code, text, report = fuzz(folder, "broken.py", "--turns", "2")
+    assert code == 2 and "broken.py: does not import: RuntimeError: no GPU here" in text
+    rows = {row["title"]: row["troubled"] for row in report["checks"]}
+    assert "no GPU here" in rows.pop("broken.py") and set(rows.values()) == {None}
+    assert report["verdict"] == "UNKNOWN" and report["cases"] > 0
