@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from tpcheck.errors import counted
@@ -9,18 +10,30 @@ from tpcheck.errors import counted
 #: Lines of a rank that are shown, the last ones: what stands before a failure says most of it.
 LINES = 6
 
+#: What is said of a rank that printed nothing else.
+TORCHS = " what torch logs, no more"
+
+#: A line that a private module of torch's logs: of an error that it then raises, as those that know
+#: a DTensor's shape do. `[rank0]:E1128 09:27:07.707000 9791 torch/_subclasses/fake_tensor.py:3090]`
+_TORCHS = re.compile(r"(\[rank\d+\]:)?[EWI]\d{4} [^\]]* torch/_[^\]]*\.py:\d+\]")
+
 
 def lines(printed: Mapping[int, str], *, verbose: bool) -> list[str]:
-    """`rank 0 printed:` and its last lines; ranks that printed the same are told together."""
-    ranks_of: dict[str, list[int]] = {}
+    """`rank 0 printed:` and its last lines, without what torch logs; ranks that printed the same
+    are told together."""
+    ranks_of: dict[tuple[str, ...], list[int]] = {}
+    count: dict[tuple[str, ...], int] = {}
     for rank, text in sorted(printed.items()):
-        ranks_of.setdefault(text.rstrip(), []).append(rank)
+        every = text.rstrip().splitlines()
+        own = tuple(every if verbose else [line for line in every if not _TORCHS.match(line)])
+        ranks_of.setdefault(own, []).append(rank)
+        count.setdefault(own, len(every))
     found = []
-    for text, ranks in ranks_of.items():
-        own = text.splitlines()
+    for own, ranks in ranks_of.items():
         shown = own if verbose else own[-LINES:]
-        more = f" ({counted(len(own) - len(shown), 'line')} before; -v shows all)"
         which = f"rank{'s' * (len(ranks) > 1)} {','.join(map(str, ranks))}"
-        found.append(f"  {which} printed{more if len(shown) < len(own) else ''}:")
+        more = f" ({counted(count[own] - len(shown), 'more line')}; -v shows all)"
+        what = f"{more if len(shown) < count[own] else ''}:" if shown else f"{TORCHS}{more}"
+        found.append(f"  {which} printed{what}")
         found += [f"    {line}" for line in shown]
     return found

@@ -19,9 +19,23 @@ def test_ranks_that_printed_the_same_are_told_together() -> None:
 def test_of_many_lines_the_last_are_shown_unless_all_are_asked_for() -> None:
     text = "\n".join(f"line {number}" for number in range(20))
     head, *shown = lines({0: text}, verbose=False)
-    assert head == f"  rank 0 printed ({20 - LINES} lines before; -v shows all):"
+    assert head == f"  rank 0 printed ({20 - LINES} more lines; -v shows all):"
     assert [line.strip() for line in shown] == text.splitlines()[-LINES:]
     assert len(lines({0: text}, verbose=True)) == 21
+
+
+def test_what_torch_logs_of_an_error_that_it_raises_is_left_out() -> None:
+    where = "E1128 09:27:07.707000 {} torch/_subclasses/fake_tensor.py:3090] RuntimeError: a and b"
+    logged = {rank: f"[rank{rank}]:{where.format(9791 + rank)}\n" * 15 for rank in (0, 1)}
+    assert lines(logged, verbose=False) == [
+        "  ranks 0,1 printed what torch logs, no more (15 more lines; -v shows all)"
+    ]
+    own = logged | {0: "[rank0]: E of mine\n" + logged[0] + "torch/_subclasses/x.py:1] of mine\n"}
+    head, *shown, last = lines(own, verbose=False)
+    assert head == "  rank 0 printed (15 more lines; -v shows all):"
+    assert shown == ["    [rank0]: E of mine", "    torch/_subclasses/x.py:1] of mine"]
+    assert last == "  rank 1 printed what torch logs, no more (15 more lines; -v shows all)"
+    assert len(lines(own, verbose=True)) == 2 + 15 + 2 + 15
 
 
 def test_a_page_and_a_report_have_it_and_no_escape_sequence() -> None:
