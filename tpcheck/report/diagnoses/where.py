@@ -43,8 +43,11 @@ def first_seen(where: FirstSeen | None) -> str | None:
         case None:
             return None
         case AtModule(module, phase, after):
-            left = f", where {after} leaves terms of a sum" if after else ""
-            return f"{module or _OUTERMOST} ({phase}{left}); everything upstream agrees"
+            place, upstream = module or _OUTERMOST, "everything upstream agrees"
+            if not after:
+                return f"{place} ({phase}); {upstream}"
+            left = f"what {after} returns are terms of a sum, which are not added up after it"
+            return f"{place} ({phase}), after {after}: {left}; {upstream}"
         case AtTensor(name, phase):
             return f"{name} ({f'after {_step(name)}' if phase is Phase.STEP else phase})"
         case AtCollective(module, in_phase):

@@ -143,8 +143,8 @@ def test_no_word_is_said_twice_of_a_tensor(subject: Subject, words: str) -> None
         (AtModule("mlp.down", Phase.FORWARD), "mlp.down (forward); everything upstream agrees"),
         (
             AtModule("", Phase.FORWARD, after="down"),
-            "the outermost module (forward, where down leaves terms of a sum); everything upstream "
-            "agrees",
+            "the outermost module (forward), after down: what down returns are terms of a sum, "
+            "which are not added up after it; everything upstream agrees",
         ),
         (AtTensor("x", Phase.BACKWARD), "x (backward)"),
         (AtTensor("w", Phase.STEP), "w (after the step)"),
