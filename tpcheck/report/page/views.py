@@ -46,13 +46,14 @@ def _check(number: int, check: dict[str, Any]) -> dict[str, Any]:
     ]
     only_known = 0 < check["examples"] <= sum(one["cases_failed"] for one in findings)
     usage = list((check["bound_usage"] or {}).values())
+    compared = check["verdict"] == "PASS" or any(map(float, usage))  # else no value agreed
     return {
         **check,
         "slug": f"check-{number}",
         "found": _counterexample(f"check-{number}", found),
         "known_findings": findings,
         "label": "KNOWN" if only_known and check["verdict"] == "PASS" else check["verdict"],
-        "usage": max(usage, key=lambda used: float(used), default=None),
+        "usage": max(usage, key=lambda used: float(used), default=None) if compared else None,
         "left": [[(k, words.value(v)) for k, v in row.items() if v is not None]
                  for row in check["state_left_behind"] or []],
     }  # fmt: skip

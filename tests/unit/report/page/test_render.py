@@ -7,14 +7,16 @@ import copy
 import hashlib
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.unit.report.page.samples import Parsed, reports, verify
+from tests.unit.report.page.samples import CHECKS, Parsed, reports, verify
 from tpcheck.errors import InvalidArgument
 from tpcheck.report.page import contract, render
 from tpcheck.report.page.render import html
+from tpcheck.verdict import CheckResult
 
 REPORTS = reports()
 HOSTILE = '</script></style><script>alert(1)</script><img src="http://a.b/c" onerror=x>"\'>{{1+1}}'
@@ -46,6 +48,18 @@ def test_the_page_says_what_a_failure_is_and_how_to_see_it_again() -> None:
         assert said in page, said
     near, whole = page.split("the whole stack")[:2]
     assert "site-packages/torch" not in near and "site-packages/torch" in whole
+
+
+def test_where_no_value_agreed_no_error_over_bound_is_said() -> None:
+    def column(check: CheckResult) -> str:
+        row = re.search(r"<tr data-verdict.*?</tr>", html(verify(check)), re.S)
+        assert row
+        return re.findall(r"<td[^>]*>(.*?)</td>", row[0], re.S)[-2]
+
+    passed, failed = CHECKS[0], CHECKS[1]
+    assert column(replace(failed, usage={"float64": 0.0})) == "–"
+    assert column(replace(failed, usage={"float64": 0.0, "float32": 0.25})) == "0.25"
+    assert column(replace(passed, usage={"float64": 0.0})) == "0"
 
 
 def test_a_line_where_ranks_entered_a_collective_is_not_said_to_be_at_fault() -> None:
