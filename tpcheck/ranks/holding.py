@@ -39,6 +39,10 @@ PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer_state"
 #: of whole tensors would not show.
 PADDING = 32
 
+#: To a multiple of so many elements, or of a multiple of that, optimizers pad their state:
+#: eight-bit ones, fused ones, flat buckets.
+BLOCK = 64
+
 #: Relative distance up to which numbers are those of other ranks' parts: more than bfloat16 rounds.
 ALIKE = 0.05
 
@@ -167,7 +171,7 @@ class Holding:
             # what an optimizer has made for the whole, and uses a part of, is zero elsewhere
             alone = sum(storage_of(one) == storage_of(here) for one in there.values()) == 1
             unused = alone and int(flat.count_nonzero()) == int(here.count_nonzero())
-            made = kind is Kind.OPTIMIZER_STATE and unused and not _begins(here)
+            made = kind is Kind.OPTIMIZER_STATE and unused and not _may_be_padded(here, count)
             if made or (due is not None and _rest_is(flat, here, due.value, self.case.tp)):
                 self._found(named, what, storage.nbytes(), here.nbytes)
 
@@ -186,10 +190,11 @@ def _same(tensor: Tensor) -> tuple[int, torch.Size]:
     return tensor.data_ptr(), tensor.shape
 
 
-def _begins(here: Tensor) -> bool:
-    """Whether a part lies in one piece where its storage begins, as the first rank's of a whole
-    one does, and every rank's with padding after it."""
-    return not here.storage_offset() and here.is_contiguous()
+def _may_be_padded(here: Tensor, count: int) -> bool:
+    """Whether zeros after a part may be padding, or a second tensor of its size, though the whole
+    one, of so many elements, would fill its storage."""
+    begins = not here.storage_offset() and here.is_contiguous()
+    return begins and (count % BLOCK == 0 or count == 2 * here.numel())
 
 
 def _is_whole(tensor: Tensor, full: Tensor) -> bool:

@@ -103,6 +103,10 @@ def test_a_state_made_for_the_whole_is_one_and_padding_is_not() -> None:
     block[:64] = full[16:].flatten()
     for rank in (0, 1):
         assert kept_of_state(full, block[:64].view(16, 4), rank) == []
+    odd = torch.randn(33, 4)  # in three parts, and no multiple of 64
+    first = torch.zeros(33, 4)
+    first[:11] = odd[:11]
+    assert kept_of_state(odd, first[:11], 0) == ["optimizer's state"]
 
 
 def test_a_tied_parameter_is_due_once() -> None:
