@@ -55,8 +55,9 @@ Make = Callable[..., Check]
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    """Two ranks."""
+    """Two ranks; the driver has imported what it needs of torch, which later ranks begin with."""
     with Engine("gloo", 2, time_limit=20) as engine:
+        Runner(candidates.check(candidates.Row), engine).run(candidates.CASE)
         yield engine
 
 
