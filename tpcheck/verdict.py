@@ -272,7 +272,8 @@ class CheckResult:
     judged: Tensors = field(default_factory=dict)  # over the cases that did not fail
     left: list[LeftBehind] = field(default_factory=list)
     trouble: bool = False  # whether the check itself can't run, or go on: `reason` says where
-    address: str | None = None  # FILE::NAME, where it has one
+    address: str | None = None  # FILE::NAME, where it has one; FILE of one that does not import
+    line: int | None = None  # of that file's, where it does not import
     namesake: bool = False  # whether another check of the run has the same name
     notes: list[str] = field(default_factory=list)  # what else is to be said, in a line each
     asked: int | None = None  # how many cases there were to be, where the time was up before

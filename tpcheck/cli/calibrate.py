@@ -117,14 +117,16 @@ def _prepared(
     targets: Sequence[str], engine: str, ranks: int, time_limit: float, aside: dict[str, str]
 ) -> tuple[list[Check], Start]:
     """The checks that can run here (the others are told of), and what opens a session for them.
-    What does not import is put `aside`, as `collect` has it."""
+    Files that do not import, and why, are put `aside`."""
     from tpcheck.engines import require
     from tpcheck.report import text
-    from tpcheck.search.collect import collect, runnable
+    from tpcheck.search.collect import Aside, collect, runnable
     from tpcheck.search.session import open_session, preload_of
 
     require(engine, ranks)
-    checks, absent = runnable(collect(targets, aside))
+    unread: dict[str, Aside] = {}
+    checks, absent = runnable(collect(targets, unread))
+    aside |= {file: one.reason for file, one in unread.items()}
     for name, reason in absent.items():
         console.print(text.skipped(name, reason))
     preload = {*files.heavy_imports(targets), *preload_of(checks)}

@@ -121,16 +121,18 @@ def _prepared(
     aside: dict[str, str],
 ) -> tuple[list[Subject], Start, int]:
     """The checks that can run here (the others are told of), what opens a worker's session, and how
-    many ranks that has. What does not import is put `aside`, as `collect` has it."""
+    many ranks that has. Files that do not import, and why, are put `aside`."""
     from tpcheck.engines import require
     from tpcheck.fuzz.turn import Subject
     from tpcheck.report import text
     from tpcheck.search.addresses import address
-    from tpcheck.search.collect import collect, runnable
+    from tpcheck.search.collect import Aside, collect, runnable
     from tpcheck.search.session import open_session, preload_of
     from tpcheck.space import Space
 
-    checks, absent = runnable(collect(targets, aside))
+    unread: dict[str, Aside] = {}
+    checks, absent = runnable(collect(targets, unread))
+    aside |= {file: one.reason for file, one in unread.items()}
     for name, reason in absent.items():
         console.print(text.skipped(name, reason))
     size = ranks or max((_ranks(check, options, engine) for check in checks), default=1)

@@ -19,6 +19,7 @@ from tpcheck.errors import TROUBLE, Untrusted
 
 if TYPE_CHECKING:
     from tpcheck.check import Check
+    from tpcheck.search.collect import Aside
     from tpcheck.search.options import Options
     from tpcheck.search.session import Session
     from tpcheck.verdict import CheckResult, Verdict
@@ -71,7 +72,7 @@ class Run:
         from tpcheck.cli.running import Running
         from tpcheck.search.verify import verify_all
 
-        aside: dict[str, str] = {}
+        aside: dict[str, Aside] = {}
         checks = session.collect(targets, aside)
         self._collected(checks, session.skipped, aside)
         self._distrust(session.untrusted)
@@ -96,7 +97,7 @@ class Run:
         from tpcheck.workers.side_by_side import verify_side_by_side
 
         require(self.engine, self.ranks)
-        aside: dict[str, str] = {}
+        aside: dict[str, Aside] = {}
         checks, skipped = runnable(collect(targets, aside))
         self._collected(checks, skipped, aside)
         start = partial(opened, preload={*preload, *preload_of(checks)})
@@ -110,7 +111,7 @@ class Run:
         self.seconds = time.monotonic() - self.begun
 
     def _collected(
-        self, checks: Sequence[Check], skipped: Mapping[str, str], aside: Mapping[str, str]
+        self, checks: Sequence[Check], skipped: Mapping[str, str], aside: Mapping[str, Aside]
     ) -> None:
         """What there is to run, what can't run here, and the files that do not import."""
         from tpcheck.report import text
@@ -120,12 +121,13 @@ class Run:
             console.print(text.skipped(name, reason))
         self.set_aside(aside)
 
-    def set_aside(self, files: Mapping[str, str]) -> None:
+    def set_aside(self, files: Mapping[str, Aside]) -> None:
         """Files that do not import, and why."""
         from tpcheck.verdict import CheckResult, Verdict
 
-        for file, reason in files.items():
-            about: dict[str, Any] = {"reason": reason, "trouble": True, "address": file}
+        for file, one in files.items():
+            about: dict[str, Any] = {"reason": one.reason, "trouble": True}
+            about |= {"address": file, "line": one.line}
             self._finished(CheckResult(file, Verdict.UNKNOWN, self.engine, **about))
 
     def _are(self, found: Sequence[CheckResult]) -> None:

@@ -125,9 +125,9 @@ def _doubts(named: Sequence[str], reported: bool) -> list[str]:
 def _something_imports(run: Run, named: Sequence[str], reported: bool) -> bool:
     """Whether there is anything to run; where there is not, no engine is started, and the run has
     what its reports are to say."""
-    from tpcheck.search.collect import NothingImports, collect
+    from tpcheck.search.collect import Aside, NothingImports, collect
 
-    aside: dict[str, str] = {}
+    aside: dict[str, Aside] = {}
     try:
         collect(named, aside)
     except NothingImports:

@@ -32,7 +32,7 @@ def place(result: CheckResult, folder: Path) -> Place | None:
         return None
     file, _, name = result.address.partition("::")  # no name of a file that does not import
     path = below(file, folder)
-    return None if path is None else (path, _defined(file, name))
+    return None if path is None else (path, result.line or _defined(file, name))
 
 
 def below(file: str, folder: Path) -> str | None:

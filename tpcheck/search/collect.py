@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -24,7 +25,15 @@ class NothingImports(InvalidArgument):
     """No file that was named imports."""
 
 
-def collect(targets: Iterable[str], aside: dict[str, str] | None = None) -> list[Check]:
+@dataclass(frozen=True)
+class Aside:
+    """Why a file has no checks to run, and the line of it that says so, where that is known."""
+
+    reason: str
+    line: int | None
+
+
+def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> list[Check]:
     """The checks that `targets` name, in order, each with its variable's name.
 
     Args:
@@ -47,7 +56,8 @@ def collect(targets: Iterable[str], aside: dict[str, str] | None = None) -> list
                 if aside is None:
                     raise
                 errors.append(error)
-                aside[str(file)] = str(error).removeprefix(f"{file.resolve()} ")
+                reason = str(error).removeprefix(f"{file.resolve()} ")
+                aside[str(file)] = Aside(reason, getattr(error, "line", None))
         if str(path) in (aside or {}):
             continue
         chosen = _select(loaded, path, name)

@@ -34,6 +34,20 @@ class NothingParses(InvalidArgument):
     """No file that was named parses."""
 
 
+class DoesNotImport(InvalidArgument):
+    """A file raises when it is imported.
+
+    Args:
+        said: what it raises.
+        line: the last of its own lines that this came through, where it is known.
+    """
+
+    def __init__(self, file: Path, said: str, line: int | None) -> None:
+        at = f" (line {line})" if line else ""
+        super().__init__(f"{file} does not import: {said}{at}")
+        self.line = line
+
+
 def look(targets: Iterable[str]) -> list[str]:
     """Why importing what `targets` name is likely to fail, a line each: a module that is not found,
     a name that is bound nowhere, a file among others that does not parse. Nothing is imported for
@@ -129,19 +143,18 @@ def root(file: Path) -> Path:
     return folder
 
 
-def does_not_import(file: Path, error: BaseException) -> InvalidArgument:
-    """What is said of a file that raises, with the last of its own lines that it came through."""
+def does_not_import(file: Path, error: BaseException) -> DoesNotImport:
+    """What is said of a file that raises."""
     line = next(
         (f.lineno for f in reversed(traceback.extract_tb(error.__traceback__))
          if f.filename == str(file)),
         getattr(error, "lineno", None),
     )  # fmt: skip
-    at = f" (line {line})" if line else ""
     said = frames.text_of(error)
     if isinstance(error, SyntaxError) and Path(error.filename or "").resolve() == file.resolve():
         said = error.msg  # its text has the file and the line once more
     text = next(iter(said.splitlines()), "")
-    return InvalidArgument(f"{file} does not import: {frames.kind_of(error)}: {text}{at}")
+    return DoesNotImport(file, f"{frames.kind_of(error)}: {text}", line)
 
 
 # ---- what its text shows

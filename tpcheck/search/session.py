@@ -18,7 +18,7 @@ from tpcheck.errors import InvalidArgument, Untrusted, shown
 from tpcheck.given import is_amount
 from tpcheck.report import reasons
 from tpcheck.search import canary
-from tpcheck.search.collect import collect, runnable
+from tpcheck.search.collect import Aside, collect, runnable
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Session:
                 return reasons.engine_gone(engine.name, error)
         return None
 
-    def collect(self, targets: Iterable[str], aside: dict[str, str] | None = None) -> list[Check]:
+    def collect(self, targets: Iterable[str], aside: dict[str, Aside] | None = None) -> list[Check]:
         """The checks that `targets` name and that can run here; the others are `skipped`. What does
         not import is put `aside`, as `collect` has it."""
         return self.keep_runnable(collect(targets, aside))

@@ -38,8 +38,8 @@ def test_the_mistakes_of_checks_are_one_line_each(
 def test_a_file_that_does_not_import_costs_no_other_its_verdict(
     folder: Path, capsys: pytest.CaptureFixture[str], jobs: str
 ) -> None:
-    (folder / "broken.py").write_text("import nothing_like_it\n")
-    (folder / "syntax.py").write_text("def f(:\n")
+    (folder / "broken.py").write_text("import os\n\nimport nothing_like_it\n")
+    (folder / "syntax.py").write_text("x = 1\ndef f(:\n")
     targets = ["broken.py", "checks.py::right", "syntax.py"]
     options = ["--examples", "2", "--jobs", jobs, "--json", "out.json", "--github"]
     assert run("verify", *targets, *options) == 2
@@ -51,8 +51,9 @@ def test_a_file_that_does_not_import_costs_no_other_its_verdict(
         ("right", "PASS"),
         ("syntax.py", "UNKNOWN"),
     ]
-    assert "No module named 'nothing_like_it' (line 1)" in checks[0]["reason"]
-    assert "::warning file=broken.py" in out and "(and 1 more check)" in err
+    assert "No module named 'nothing_like_it' (line 3)" in checks[0]["reason"]
+    assert "::warning file=broken.py,line=3," in out and "file=syntax.py,line=2," in out
+    assert "(and 1 more check)" in err
 
 
 def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

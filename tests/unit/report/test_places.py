@@ -65,6 +65,7 @@ def test_wrong_values_point_to_where_the_check_is_defined(model: Path) -> None:
     assert place(result, model.parent / "other") is None
     unread = replace(UNDECIDED, address=str(model))
     assert place(unread, model.parent) == ("model.py", None), "it does not import"
+    assert place(replace(unread, line=3), model.parent) == ("model.py", 3)
 
 
 def test_a_mean_points_to_the_one_collective_that_takes_it(model: Path) -> None:
