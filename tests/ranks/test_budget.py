@@ -15,10 +15,11 @@ from torch import Tensor
 
 from fixtures.parallel import collectives
 from fixtures.parallel.block import Block
-from fixtures.parallel.linear import RowLinear
+from fixtures.parallel.clipping import Clipping
+from fixtures.parallel.linear import ColumnLinear, RowLinear
 from fixtures.parallel.mlp import MLP
 from tests.candidates import BLOCK, CASE, linear
-from tpcheck import Case, Check, Training, specs
+from tpcheck import Case, Check, Norm, Scaling, Training, specs
 from tpcheck.budget import Budget, ring
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
@@ -162,6 +163,18 @@ def test_each_step_may_send_what_one_does(gloo: Engine, steps: int) -> None:
     assert {m.kind for m in result.mismatches} == {"communication_bytes"}
     found = result.mismatches[0]
     assert found.actual == 2 * found.expected
+
+
+@pytest.mark.parametrize("scaling", [None, Scaling()])
+def test_clipping_and_scaling_are_free(gloo: Engine, scaling: Scaling | None) -> None:
+    """Of a column, which sends nothing in forward."""
+    training = Training(lambda named: torch.optim.SGD(named.values(), lr=0.1), scaling=scaling)
+    spec = replace(specs.column_linear(), norm=Norm(), training=training)
+    clipped = Check(spec, linear(ColumnLinear), clip=Clipping(2.0), communication=True)
+    plain = replace(clipped, spec=replace(spec, training=None))
+    for check in (clipped, plain):
+        result = Runner(check, gloo).run(CASE)
+        assert result.verdict is Verdict.PASS, result.mismatches
 
 
 # ---- what is kept for backward

@@ -25,6 +25,7 @@ def audit(
     saved: int = 0,
     counted: Mapping[tuple[Phase, str], int] | None = None,
     steps: int = 1,
+    updates: bool = False,
 ) -> list[Mismatch]:
     """What rank `rank` did, against what the budget allows each microbatch.
 
@@ -32,12 +33,16 @@ def audit(
         saved: elements that autograd kept after the first forward.
         counted: (phase, name) → how often a kernel or an operator that the budget names ran.
         steps: that were taken, each with its microbatches.
+        updates: whether something clips gradients or steps an optimizer: what that sends has no
+            budget. A plain step sends what the forward after it does.
     """
     found: list[Mismatch] = []
     if budget.saved is not None and saved > budget.saved:
         detail = OverSaved(saved, budget.saved)
         found.append(_over("saved", Kind.SAVED_BYTES, rank, budget.saved, saved, detail))
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.STEP):
+        if phase is Phase.STEP and updates:
+            continue
         passes = steps * _in_a_step(phase, case)
         ran = [event for event in events if event.phase is phase]
         sent = sum(ring(event.op, event.elements, len(event.group)) for event in ran)

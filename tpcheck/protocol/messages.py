@@ -90,6 +90,7 @@ class RankReport:
     room: dict[str, tuple[int, int]] = field(default_factory=dict)
     usage: float = 0.0
     steps: int = 1  # that were taken, each with its microbatches
+    updates: bool = False  # whether something clips gradients or steps an optimizer
     compared: dict[tuple[str, str], Entry] = field(default_factory=dict)  # placed as compared
     code: dict[str, str] = field(default_factory=dict)  # module → where it is written, if examined
     extra: dict[str, int] = field(default_factory=dict)  # outputs that the reference has not → size

@@ -51,7 +51,7 @@ def trained(run: Any, module: Any) -> bool:
     """
     training: Training = run.parts["training"]
     begins, ends = (int(resumes(run)), 1 if run.work.saving else training.steps)
-    run.report.steps = ends - begins
+    run.report.steps, run.report.updates = ends - begins, True
     if begins:
         poison(run, module)
     optimizing = _optimizing(run, module, training)
@@ -133,6 +133,7 @@ def _read_gradients(
     _still_frozen(run, params, step)
     if optimizing is not None:
         _overflow(run, params, step)
+        run.recorder.phase = Phase.STEP
         with run.recorder:
             optimizing.unscale()
     if step < len(run.problem.most):
@@ -183,7 +184,7 @@ def _overflow(run: Any, params: Mapping[str, nn.Parameter], step: int) -> None:
 
 def _clip(run: Any, module: nn.Module, most: float, step: int) -> None:
     """The candidate clips its gradients, and says what their norm was."""
-    run.recorder.phase = Phase.STEP
+    run.recorder.phase, run.report.updates = Phase.STEP, True
     clip = run.parts.get("clip") or partial(_clipped, order=run.parts["norm"].order)
     own = norming.parts(run, step)  # clipping writes into the gradients
     with run.recorder:

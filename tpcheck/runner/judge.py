@@ -67,7 +67,7 @@ def judge(
     if allowed is not None and not result.mismatches:
         # only of a candidate whose values are right: a wrong one communicates wrongly too
         for report in reports:
-            ran = report.events, report.saved, report.counted, report.steps
+            ran = report.events, report.saved, report.counted, report.steps, report.updates
             result.mismatches += audit.audit(allowed, posed.case, report.rank, *ran)
     result.trace = [report.events for report in reports]
     result.ended = [report.rank for report in reports]

@@ -65,6 +65,15 @@ def test_each_step_has_its_microbatches() -> None:
     assert [(m.kind, m.error) for m in found[7]] == [("communication_bytes", 8.0)]
 
 
+def test_what_clipping_or_an_optimizer_sends_has_no_budget() -> None:
+    case, step = Case(mesh={"tp": 2}, step=True), replace(EVENT, phase=Phase.STEP)
+    for updates, kinds in ((False, ["communication_bytes"]), (True, [])):
+        found = audit(Budget({}), case, 0, [step], updates=updates)
+        assert [m.kind for m in found] == kinds
+    found = audit(Budget({}), case, 0, [EVENT, step], updates=True)
+    assert [m.kind for m in found] == ["communication_bytes"]
+
+
 def test_where_something_takes_no_gradient_no_backward_is_due() -> None:
     due = Budget(None, None, at_least={("backward", "gemm"): 1})
     missed = {mode: [*audit(due, Case(mode=mode), 0, [])] for mode in MODES}
