@@ -9,116 +9,27 @@ per rank, one writer per region, so no locks.
 
 from __future__ import annotations
 
-import functools
 import mmap
 import os
-import struct
 
 import numpy as np
 
 from tpcheck.comms.memory import new_memory, seal
-from tpcheck.comms.post import WRAP, Post
-
-#: Collectives remembered per rank; a case that runs more keeps its last ones, and a peer that is
-#: further behind than this finds nothing to hold its own against.
-SLOTS = 512
-#: Bytes of a collective's description; what is longer is cut, in reports only.
-TEXT = 360
-#: Ranks that a record has room for: the bits of `members` and `awaits`.
-RANKS = 64
-#: What a rank is at, in the order in which it comes.
-RUNNING, BUILT, DONE = 1, 2, 3
-
-# The numbers of a region's head, and of a slot's key, which is what is looked for.
-_EPOCH, _STATE, _COUNT, _TURNS = range(4)
-_HEAD = _KEY = 4
-_GROUP, _STEP, _FINGERPRINT = 1, 2, 3
-#: Of a record: members; communicator, how many are exchanged with, length of the text.
-_ABOUT = struct.Struct("=QIII")
-_EXCHANGED = _ABOUT.size
-_TEXT = _EXCHANGED + 2 * RANKS * 4
-_RECORD = _TEXT + TEXT
-#: Where a region's keys begin, its awaited ranks, its records, and the next region; in bytes. Keys
-#: stand together, so that all are looked through at once.
-_KEYS = 4 * _HEAD
-_AWAITS = _KEYS + 4 * _KEY * SLOTS
-_RECORDS = _AWAITS + 8 * SLOTS
-_REGION = _RECORDS + -(-_RECORD * SLOTS // 8) * 8
-
-
-class Region:
-    """What one rank writes, as memory."""
-
-    def __init__(self, memory: memoryview) -> None:
-        self.head = memory[:_KEYS].cast("I")
-        self.keys = memory[_KEYS:_AWAITS].cast("I")
-        self.awaits = memory[_AWAITS:_RECORDS].cast("Q")
-        self.records = memory[_RECORDS : _RECORDS + _RECORD * SLOTS]
-        #: Its slots, as arrays: keys, awaited ranks, records.
-        self.arrays = (
-            np.asarray(self.keys).reshape(SLOTS, _KEY),
-            np.asarray(self.awaits).reshape(SLOTS, 1),
-            np.asarray(self.records).reshape(SLOTS, _RECORD),
-        )
-
-    def last(self, epoch: int) -> int | None:
-        """The slot of the last collective of this case."""
-        count = self.head[_COUNT]
-        return (count - 1) % SLOTS if count and self.head[_EPOCH] == epoch else None
-
-    def key(self, slot: int) -> tuple[int, int]:
-        """(group, step) of a collective."""
-        at = _KEY * slot
-        return self.keys[at + _GROUP], self.keys[at + _STEP]
-
-    def slot(self, epoch: int, group: int, step: int) -> int | None:
-        """That of step `step` of the group in this case, if the rank got there."""
-        if not (count := self.head[_COUNT]):
-            return None
-        last = (count - 1) % SLOTS
-        if self.keys[_KEY * last] == epoch and self.keys[_KEY * last + _GROUP] == group:
-            if (there := self.keys[_KEY * last + _STEP]) == step:
-                return last
-            if there < step:  # steps of a group come in turn
-                return None
-        found = self.arrays[0][: min(count, SLOTS)]  # beyond lies memory that none has used
-        of_group = (found[:, _EPOCH] == epoch) & (found[:, _GROUP] == group)
-        hits = np.flatnonzero(of_group & (found[:, _STEP] == step))
-        return int(hits[0]) if len(hits) else None
-
-    def has(self, slot: int, epoch: int, group: int, step: int) -> bool:
-        """Whether the slot still is of that collective: what was read of it is whole then."""
-        return self.keys[_KEY * slot] == epoch and self.key(slot) == (group, step)
-
-    def write(self, epoch: int, post: Post) -> None:
-        count = self.head[_COUNT]
-        slot = count % SLOTS
-        at, text = _KEY * slot, post.text.encode()[:TEXT]
-        self.keys[at] = 0
-        self.keys[at + _GROUP], self.keys[at + _STEP] = post.group, post.step
-        self.keys[at + _FINGERPRINT] = post.fingerprint
-        self.awaits[slot] = _mask(post.awaits)
-        about = _mask(post.members), post.communicator, len(post.sent), len(text)
-        start = _RECORD * slot
-        _ABOUT.pack_into(self.records, start, *about)
-        for where, counts in enumerate((post.sent, post.received)):
-            of = start + _EXCHANGED + where * RANKS * 4
-            struct.pack_into(f"={len(counts)}I", self.records, of, *(c % WRAP for c in counts))
-        self.records[start + _TEXT : start + _TEXT + len(text)] = text
-        self.keys[at] = epoch
-        self.head[_COUNT] = count + 1
-
-    def read(self, slot: int) -> Post:
-        start = _RECORD * slot
-        members, communicator, exchanges, length = _ABOUT.unpack_from(self.records, start)
-        sent, received = (
-            struct.unpack_from(f"={exchanges}I", self.records, start + _EXCHANGED + where)
-            for where in (0, RANKS * 4)
-        )
-        text = bytes(self.records[start + _TEXT : start + _TEXT + length]).decode(errors="replace")
-        fingerprint, awaits = self.keys[_KEY * slot + _FINGERPRINT], _ranks(self.awaits[slot])
-        step = self.key(slot)[1]
-        return Post(_ranks(members), step, fingerprint, text, communicator, awaits, sent, received)
+from tpcheck.comms.post import Post
+from tpcheck.comms.region import (
+    BUILT,
+    COUNT,
+    DONE,
+    EPOCH,
+    FINGERPRINT,
+    KEY,
+    NUMBERS,
+    REGION,
+    SLOTS,
+    STATE,
+    TURNS,
+    Region,
+)
 
 
 class Board:
@@ -130,12 +41,12 @@ class Board:
     """
 
     #: Bytes of what a rank is at, in front of its collectives.
-    HEAD = 4 * _HEAD
+    HEAD = 4 * NUMBERS
 
     def __init__(self, descriptor: int, ranks: int) -> None:
-        memory = memoryview(mmap.mmap(descriptor, ranks * _REGION))
-        starts = range(0, ranks * _REGION, _REGION)
-        self._regions = [Region(memory[start : start + _REGION]) for start in starts]
+        memory = memoryview(mmap.mmap(descriptor, ranks * REGION))
+        starts = range(0, ranks * REGION, REGION)
+        self._regions = [Region(memory[start : start + REGION]) for start in starts]
         self.ranks = ranks
 
     @classmethod
@@ -148,7 +59,7 @@ class Board:
         """
         descriptor = new_memory()
         try:
-            os.posix_fallocate(descriptor, 0, ranks * _REGION)
+            os.posix_fallocate(descriptor, 0, ranks * REGION)
             seal(descriptor)
             return cls(descriptor, ranks), descriptor
         except OSError:
@@ -157,21 +68,19 @@ class Board:
 
     def begin(self, rank: int, epoch: int) -> None:
         """Rank `rank` starts case number `epoch`; what it posted before no longer counts."""
-        head = self._regions[rank].head
-        head[_COUNT], head[_TURNS], head[_STATE] = 0, 0, RUNNING
-        head[_EPOCH] = epoch
+        self._regions[rank].begin(epoch)
 
     def built(self, rank: int) -> None:
         """Rank `rank` has the candidate's module."""
-        self._regions[rank].head[_STATE] = BUILT
+        self._regions[rank].head[STATE] = BUILT
 
     def done(self, rank: int) -> None:
         """Rank `rank` has come to the end of its case."""
-        self._regions[rank].head[_STATE] = DONE
+        self._regions[rank].head[STATE] = DONE
 
     def turn(self, rank: int) -> None:
         """An interpreted kernel of rank `rank` begins its next program."""
-        self._regions[rank].head[_TURNS] += 1
+        self._regions[rank].head[TURNS] += 1
 
     def post(self, rank: int, epoch: int, post: Post) -> None:
         """Announces a collective; the caller enters it afterwards."""
@@ -187,7 +96,7 @@ class Board:
         region = self._regions[rank]
         head = region.head.tobytes()
         numbers = np.frombuffer(head, "u4").tolist()
-        epoch, count = numbers[_EPOCH], numbers[_COUNT]
+        epoch, count = numbers[EPOCH], numbers[COUNT]
         first = known[1] if known[0] == epoch else 0
         slots = [i % SLOTS for i in range(max(first, count - SLOTS), count)]
         told = np.array([len(slots), *slots], dtype="u4")
@@ -204,8 +113,11 @@ class Board:
             size = count * array.shape[1]
             array[slots] = np.frombuffer(news, array.dtype, size, at).reshape(count, -1)
             at += size * array.itemsize
-        # what says that they are there comes last
-        region.head[:] = memoryview(news[: self.HEAD]).cast("I")
+        epoch, state, known, turns = np.frombuffer(news, "u4", NUMBERS).tolist()
+        if region.head[EPOCH] != epoch:
+            region.begin(epoch)
+        region.head[STATE], region.head[TURNS] = state, turns
+        region.head[COUNT] = known  # what says that they are there comes last
 
     def find(self, rank: int, epoch: int, group: int, step: int) -> Post | None:
         """What `rank` posted as step `step` of `group` in this case, if it got there."""
@@ -221,7 +133,7 @@ class Board:
         at = epoch, post.group, post.step
         if (slot := region.slot(*at)) is None:
             return False
-        other = region.keys[_KEY * slot + _FINGERPRINT] != post.fingerprint
+        other = region.keys[KEY * slot + FINGERPRINT] != post.fingerprint
         return other and region.has(slot, *at)  # else it is of `SLOTS` collectives later
 
     def last(self, rank: int, epoch: int, count: int = 3) -> list[Post]:
@@ -231,24 +143,24 @@ class Board:
 
     def count(self, rank: int, epoch: int) -> int:
         """How many collectives `rank` has entered in this case."""
-        return self._of(rank, epoch, _COUNT)
+        return self._of(rank, epoch, COUNT)
 
     def turns(self, rank: int, epoch: int) -> int:
         """How many programs of interpreted kernels `rank` has begun in this case."""
-        return self._of(rank, epoch, _TURNS)
+        return self._of(rank, epoch, TURNS)
 
     def is_done(self, rank: int, epoch: int) -> bool:
         """Whether `rank` has come to the end of this case."""
-        return self._of(rank, epoch, _STATE) == DONE
+        return self._of(rank, epoch, STATE) == DONE
 
     def is_built(self, rank: int, epoch: int) -> bool:
         """Whether the candidate's `build` is over on `rank` in this case."""
-        return self._of(rank, epoch, _STATE) >= BUILT
+        return self._of(rank, epoch, STATE) >= BUILT
 
     def _of(self, rank: int, epoch: int, number: int) -> int:
         """A number of the rank's head; 0 where it is in another case."""
         head = self._regions[rank].head
-        return head[number] if head[_EPOCH] == epoch else 0
+        return head[number] if head[EPOCH] == epoch else 0
 
     def absent(self, rank: int, epoch: int) -> list[int]:
         """The members that have not entered the last collective that `rank` entered."""
@@ -288,13 +200,3 @@ class Board:
         if slot is None or not region.awaits[slot] >> other & 1 or other == rank:
             return False
         return self._regions[other].slot(epoch, *region.key(slot)) is None
-
-
-@functools.lru_cache(1024)
-def _mask(ranks: tuple[int, ...]) -> int:
-    return sum(1 << rank for rank in ranks)
-
-
-@functools.lru_cache(1024)
-def _ranks(mask: int) -> tuple[int, ...]:
-    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)

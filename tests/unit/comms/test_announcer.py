@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.comms.test_board import EPOCH, boards, post
-from tpcheck.comms import board
 from tpcheck.comms.announcer import Announcer, unlike
-from tpcheck.comms.board import SLOTS, Board
+from tpcheck.comms.board import Board
+from tpcheck.comms.region import SLOTS, Region
 from tpcheck.event import Event
 from tpcheck.evidence import Uneven
 from tpcheck.vocabulary import Phase
@@ -38,15 +38,15 @@ def test_a_slot_that_is_used_again_while_it_is_read_says_nothing(
     writer, reader = boards
     mine, later = post(0), post(SLOTS, "another collective")
     writer.post(1, EPOCH, mine)
-    found = board.Region.slot
+    found = Region.slot
 
-    def overtaken(own: board.Region, *at: int) -> int | None:
+    def overtaken(own: Region, *at: int) -> int | None:
         slot = found(own, *at)
         for step in range(1, SLOTS + 1):
             writer.post(1, EPOCH, later if step == SLOTS else post(step))
         return slot
 
-    monkeypatch.setattr(board.Region, "slot", overtaken)
+    monkeypatch.setattr(Region, "slot", overtaken)
     assert not reader.is_unlike(1, EPOCH, mine)
     monkeypatch.undo()
     assert reader.is_unlike(1, EPOCH, replace(later, fingerprint=1))

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpcheck.comms.board import SLOTS, TEXT, Board
+from tpcheck.comms.board import Board
 from tpcheck.comms.memory import close_to_others
 from tpcheck.comms.post import Post, digest
+from tpcheck.comms.region import SLOTS, TEXT
 
 EPOCH = 7
 WORLD = (0, 1, 2)

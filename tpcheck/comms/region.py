@@ -1,0 +1,134 @@
+"""What one rank has on the board, as memory: what it is at, and its collectives.
+
+Others read while the rank writes, without a lock. What says that something is there is written
+last, and read first.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+
+import numpy as np
+
+from tpcheck.comms.post import WRAP, Post
+
+#: Collectives remembered per rank; a case that runs more keeps its last ones, and a peer that is
+#: further behind than this finds nothing to hold its own against.
+SLOTS = 512
+#: Bytes of a collective's description; what is longer is cut, in reports only.
+TEXT = 360
+#: Ranks that a record has room for: the bits of `members` and `awaits`.
+RANKS = 64
+#: What a rank is at, in the order in which it comes.
+RUNNING, BUILT, DONE = 1, 2, 3
+
+# The numbers of a region's head, and of a slot's key, which is what is looked for.
+EPOCH, STATE, COUNT, TURNS = range(4)
+NUMBERS = KEY = 4
+_GROUP, _STEP, FINGERPRINT = 1, 2, 3
+#: Of a record: members; communicator, how many are exchanged with, length of the text.
+_ABOUT = struct.Struct("=QIII")
+_EXCHANGED = _ABOUT.size
+_TEXT = _EXCHANGED + 2 * RANKS * 4
+_RECORD = _TEXT + TEXT
+#: Where a region's keys begin, its awaited ranks, its records, and the next region; in bytes. Keys
+#: stand together, so that all are looked through at once.
+_KEYS = 4 * NUMBERS
+_AWAITS = _KEYS + 4 * KEY * SLOTS
+_RECORDS = _AWAITS + 8 * SLOTS
+REGION = _RECORDS + -(-_RECORD * SLOTS // 8) * 8
+
+
+class Region:
+    """What one rank writes, as memory."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self.head = memory[:_KEYS].cast("I")
+        self.keys = memory[_KEYS:_AWAITS].cast("I")
+        self.awaits = memory[_AWAITS:_RECORDS].cast("Q")
+        self.records = memory[_RECORDS : _RECORDS + _RECORD * SLOTS]
+        #: Its slots, as arrays: keys, awaited ranks, records.
+        self.arrays = (
+            np.asarray(self.keys).reshape(SLOTS, KEY),
+            np.asarray(self.awaits).reshape(SLOTS, 1),
+            np.asarray(self.records).reshape(SLOTS, _RECORD),
+        )
+
+    def begin(self, epoch: int) -> None:
+        """Case number `epoch`, in which there is nothing so far."""
+        self.head[COUNT], self.head[TURNS], self.head[STATE] = 0, 0, RUNNING
+        self.head[EPOCH] = epoch
+
+    def last(self, epoch: int) -> int | None:
+        """The slot of the last collective of this case. Which case it is comes first: a rank that
+        begins one sets that last, and what was counted before may be of another."""
+        if self.head[EPOCH] != epoch or not (count := self.head[COUNT]):
+            return None
+        return (count - 1) % SLOTS
+
+    def key(self, slot: int) -> tuple[int, int]:
+        """(group, step) of a collective."""
+        at = KEY * slot
+        return self.keys[at + _GROUP], self.keys[at + _STEP]
+
+    def slot(self, epoch: int, group: int, step: int) -> int | None:
+        """That of step `step` of the group in this case, if the rank got there."""
+        if not (count := self.head[COUNT]):
+            return None
+        last = (count - 1) % SLOTS
+        if self.keys[KEY * last] == epoch and self.keys[KEY * last + _GROUP] == group:
+            if (there := self.keys[KEY * last + _STEP]) == step:
+                return last
+            if there < step:  # steps of a group come in turn
+                return None
+        found = self.arrays[0][: min(count, SLOTS)]  # beyond lies memory that none has used
+        of_group = (found[:, EPOCH] == epoch) & (found[:, _GROUP] == group)
+        hits = np.flatnonzero(of_group & (found[:, _STEP] == step))
+        return int(hits[0]) if len(hits) else None
+
+    def has(self, slot: int, epoch: int, group: int, step: int) -> bool:
+        """Whether the slot still is of that collective: what was read of it is whole then."""
+        return self.keys[KEY * slot] == epoch and self.key(slot) == (group, step)
+
+    def write(self, epoch: int, post: Post) -> None:
+        count = self.head[COUNT]
+        slot = count % SLOTS
+        at, text = KEY * slot, post.text.encode()[:TEXT]
+        self.keys[at] = 0
+        self.keys[at + _GROUP], self.keys[at + _STEP] = post.group, post.step
+        self.keys[at + FINGERPRINT] = post.fingerprint
+        self.awaits[slot] = mask_of(post.awaits)
+        about = mask_of(post.members), post.communicator, len(post.sent), len(text)
+        start = _RECORD * slot
+        _ABOUT.pack_into(self.records, start, *about)
+        for where, counts in enumerate((post.sent, post.received)):
+            of = start + _EXCHANGED + where * RANKS * 4
+            struct.pack_into(f"={len(counts)}I", self.records, of, *(c % WRAP for c in counts))
+        self.records[start + _TEXT : start + _TEXT + len(text)] = text
+        self.keys[at] = epoch
+        self.head[COUNT] = count + 1
+
+    def read(self, slot: int) -> Post:
+        start = _RECORD * slot
+        members, communicator, exchanges, length = _ABOUT.unpack_from(self.records, start)
+        sent, received = (
+            struct.unpack_from(f"={exchanges}I", self.records, start + _EXCHANGED + where)
+            for where in (0, RANKS * 4)
+        )
+        text = bytes(self.records[start + _TEXT : start + _TEXT + length]).decode(errors="replace")
+        fingerprint, awaits = self.keys[KEY * slot + FINGERPRINT], ranks_of(self.awaits[slot])
+        step = self.key(slot)[1]
+        return Post(
+            ranks_of(members), step, fingerprint, text, communicator, awaits, sent, received
+        )
+
+
+@functools.lru_cache(1024)
+def mask_of(ranks: tuple[int, ...]) -> int:
+    return sum(1 << rank for rank in ranks)
+
+
+@functools.lru_cache(1024)
+def ranks_of(mask: int) -> tuple[int, ...]:
+    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
