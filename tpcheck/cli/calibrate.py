@@ -108,9 +108,10 @@ def alarms(
                     session.require_trust()
                     summary = campaign.run(session, cases, **asked)
     except KeyboardInterrupt:  # what was found is not lost
-        Reports().write(json, lambda: machine.dumps(campaign.summary().to_dict()))
+        so_far = campaign.summary().to_dict() | {"troubled": aside | campaign.troubled}
+        Reports().write(json, lambda: machine.dumps(so_far))
         raise
-    _tell(summary, aside | campaign.troubled, json)
+    _tell(summary, aside, campaign.troubled, json)
 
 
 def _prepared(
@@ -127,6 +128,8 @@ def _prepared(
     unread: dict[str, Aside] = {}
     checks, absent = runnable(collect(targets, unread))
     aside |= {file: one.reason for file, one in unread.items()}
+    for file, reason in aside.items():
+        console.print(text.undecided(file, reason))
     for name, reason in absent.items():
         console.print(text.skipped(name, reason))
     preload = {*files.heavy_imports(targets), *preload_of(checks)}
@@ -134,13 +137,20 @@ def _prepared(
     return checks, partial(open_session, engine, ranks, **about)
 
 
-def _tell(summary: Summary, troubled: dict[str, str], json: Path | None) -> None:
-    """Writes and prints what a campaign came to, and ends the command."""
+def _tell(
+    summary: Summary, aside: dict[str, str], later: dict[str, str], json: Path | None
+) -> None:
+    """Writes and prints what a campaign came to, and ends the command.
+
+    Args:
+        aside: files that do not import, which was said.
+        later: checks that turned out not to run.
+    """
     from tpcheck.report import calibration, machine, text
 
-    reports = Reports()
+    reports, troubled = Reports(), aside | later
     reports.write(json, lambda: machine.dumps(summary.to_dict() | {"troubled": troubled}))
-    for name, reason in troubled.items():
+    for name, reason in later.items():
         console.print(text.undecided(name, reason))
     console.print("\n" + calibration.campaign(summary))
     if troubled and not summary.alarms:

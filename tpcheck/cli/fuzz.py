@@ -133,6 +133,8 @@ def _prepared(
     unread: dict[str, Aside] = {}
     checks, absent = runnable(collect(targets, unread))
     aside |= {file: one.reason for file, one in unread.items()}
+    for file, reason in aside.items():
+        console.print(text.undecided(file, reason))
     for name, reason in absent.items():
         console.print(text.skipped(name, reason))
     size = ranks or max((_ranks(check, options, engine) for check in checks), default=1)

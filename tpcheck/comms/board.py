@@ -104,18 +104,22 @@ class Board:
         return head + told.tobytes() + parts, (epoch, count)
 
     def take(self, rank: int, news: bytes) -> None:
-        """Writes what another board had news of."""
+        """Writes what another board had news of, in the order in which the rank has written it:
+        others read meanwhile."""
         region, at = self._regions[rank], self.HEAD
         count = int(np.frombuffer(news, "u4", 1, at)[0])
         slots = np.frombuffer(news, "u4", count, at + 4)
         at += 4 + 4 * count
-        for array in region.arrays if count else ():
-            size = count * array.shape[1]
-            array[slots] = np.frombuffer(news, array.dtype, size, at).reshape(count, -1)
-            at += size * array.itemsize
         epoch, state, known, turns = np.frombuffer(news, "u4", NUMBERS).tolist()
         if region.head[EPOCH] != epoch:
             region.begin(epoch)
+        told = []
+        for array in region.arrays if count else ():
+            size = count * array.shape[1]
+            told.append(np.frombuffer(news, array.dtype, size, at).reshape(count, -1))
+            at += size * array.itemsize
+        if told:
+            region.take(slots, *told)
         region.head[STATE], region.head[TURNS] = state, turns
         region.head[COUNT] = known  # what says that they are there comes last
 

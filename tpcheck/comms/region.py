@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import functools
 import struct
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tpcheck.comms.post import WRAP, Post
+
+Array = npt.NDArray[Any]
 
 #: Collectives remembered per rank; a case that runs more keeps its last ones, and a peer that is
 #: further behind than this finds nothing to hold its own against.
@@ -108,6 +112,15 @@ class Region:
         self.records[start + _TEXT : start + _TEXT + len(text)] = text
         self.keys[at] = epoch
         self.head[COUNT] = count + 1
+
+    def take(self, slots: Array, keys: Array, awaits: Array, records: Array) -> None:
+        """Writes collectives that were read elsewhere; of each its case last, which says that it is
+        there."""
+        own_keys, own_awaits, own_records = self.arrays
+        own_keys[slots, EPOCH] = 0
+        own_keys[slots, 1:] = keys[:, 1:]
+        own_awaits[slots], own_records[slots] = awaits, records
+        own_keys[slots, EPOCH] = keys[:, EPOCH]
 
     def read(self, slot: int) -> Post:
         start = _RECORD * slot

@@ -200,7 +200,7 @@ def _may_be_padded(here: Tensor, count: int) -> bool:
 def _is_whole(tensor: Tensor, full: Tensor) -> bool:
     """Whether it has the numbers of the whole one, and its dtype leaves any: small ones are all
     zeros in a short one."""
-    if not has_numbers(tensor, full):
+    if not tensor.numel() or not has_numbers(tensor, full):
         return False
     return tensor.dtype == full.dtype or bool((tensor.double() != tensor.double().max()).any())
 

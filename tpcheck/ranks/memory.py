@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Iterator, Mapping
-from itertools import islice
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from tpcheck.tensors.forms import is_freed
-from tpcheck.tensors.forms import plain as numbers_of
-from tpcheck.tensors.live import local
+from tpcheck.tensors.live import layers, local
 from tpcheck.tensors.names import tensors_of
 
-#: Containers in each other that are looked into, and entries of each.
-NESTED, MANY = 4, 10_000
+#: Containers in each other that are looked into, and entries of all of them.
+NESTED, MANY = 4, 100_000
+#: How what each holds is gone through, whatever a class of its own says.
+_ENTRIES: dict[Any, Callable[[Any], Iterable[object]]] = {
+    dict: dict.values,
+    list: list.__iter__,
+    tuple: tuple.__iter__,
+    deque: deque.__iter__,
+}
 
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 
@@ -50,28 +57,44 @@ def has_storage(tensor: Tensor) -> bool:
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Tensors that its modules and parameters keep in attributes, alone or in lists, tuples,
-    deques and dicts, with those of modules that are in these; not what they register. Of DTensors
-    this rank's part."""
+    deques and dicts, with those of modules that are in these; not what they register. Each once;
+    of DTensors and other wrappers what is inside."""
+    look = _Look()
     for prefix, owner in [*module.named_modules(), *module.named_parameters()]:
         for name, value in list(vars(owner).items()):
             where = f"{prefix}.{name}" if prefix else name
-            if name.startswith("_") and isinstance(value, dict) and name in _REGISTERED:
+            if name in _REGISTERED and isinstance(value, dict):
                 continue
-            for tensor in _within(value, NESTED):
-                each = numbers_of(local(tensor))
-                if has_storage(each):
-                    yield where, each.detach()
+            found: list[Tensor] = []
+            with contextlib.suppress(Exception):  # of the candidate's classes: it is no crash
+                found += look.inside(value)
+            yield from ((where, each.detach()) for each in found)
 
 
-def _within(value: Any, depth: int) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, nn.Module):
-        yield from tensors_of(value).values()
-    elif depth and isinstance(value, (dict, list, tuple, deque)):
-        inside = dict.values(value) if isinstance(value, dict) else value
-        for each in list(islice(inside, MANY)):
-            yield from _within(each, depth - 1)
+class _Look:
+    """A search through what a module keeps, each thing once: it may lead back to the module."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, object] = {}  # by their identities, which are theirs while kept
+        self._left = MANY
+
+    def inside(self, value: object, depth: int = NESTED) -> list[Tensor]:
+        """The tensors with memory in a value."""
+        kind = type(value)
+        one = issubclass(kind, (Tensor, nn.Module))
+        container = next((c for c in _ENTRIES if issubclass(kind, c)), None)
+        if id(value) in self._seen or not (one or (container and depth)):
+            return []
+        self._seen[id(value)] = value
+        if issubclass(kind, Tensor):
+            return [each for each in layers(cast(Tensor, value)) if has_storage(each)]
+        if issubclass(kind, nn.Module):
+            own = cast(nn.Module, value)
+            named = nn.Module.named_parameters(own), nn.Module.named_buffers(own)
+            return [t for _, tensor in chain(*named) for t in self.inside(tensor)]
+        entries = list(islice(_ENTRIES[container](value), self._left))
+        self._left -= len(entries)
+        return [tensor for entry in entries for tensor in self.inside(entry, depth - 1)]
 
 
 def in_memory(module: nn.Module) -> list[Tensor]:

@@ -15,7 +15,7 @@ TORCHS = " what torch logs, no more"
 
 #: A line that a private module of torch's logs: of an error that it then raises, as those that know
 #: a DTensor's shape do. `[rank0]:E1128 09:27:07.707000 9791 torch/_subclasses/fake_tensor.py:3090]`
-_TORCHS = re.compile(r"(\[rank\d+\]:)?[EWI]\d{4} [^\]]* torch/_[^\]]*\.py:\d+\]")
+_TORCHS = re.compile(r"(\[rank\d+\]:)?E\d{4} [^\]]* torch/_[^\]]*\.py:\d+\]")
 
 
 def lines(printed: Mapping[int, str], *, verbose: bool) -> list[str]:
@@ -25,9 +25,9 @@ def lines(printed: Mapping[int, str], *, verbose: bool) -> list[str]:
     count: dict[tuple[str, ...], int] = {}
     for rank, text in sorted(printed.items()):
         every = text.rstrip().splitlines()
-        own = tuple(every if verbose else [line for line in every if not _TORCHS.match(line)])
+        own = tuple(every if verbose else _own(every))
         ranks_of.setdefault(own, []).append(rank)
-        count.setdefault(own, len(every))
+        count[own] = max(count.get(own, 0), len(every))
     found = []
     for own, ranks in ranks_of.items():
         shown = own if verbose else own[-LINES:]
@@ -37,3 +37,9 @@ def lines(printed: Mapping[int, str], *, verbose: bool) -> list[str]:
         found.append(f"  {which} printed{what}")
         found += [f"    {line}" for line in shown]
     return found
+
+
+def _own(lines: list[str]) -> list[str]:
+    """Those that torch has not logged; none where these are blank."""
+    own = [line for line in lines if not _TORCHS.match(line)]
+    return own if any(line.strip() for line in own) else []

@@ -48,7 +48,7 @@ def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> li
     errors: list[InvalidArgument] = []
     for target in targets:
         path, name = parted(target)
-        loaded = []
+        loaded, before = [], len(errors)
         for file in files_at(path):
             try:
                 loaded.append(load(file))
@@ -58,8 +58,8 @@ def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> li
                 errors.append(error)
                 reason = str(error).removeprefix(f"{file.resolve()} ")
                 aside[str(file)] = Aside(reason, getattr(error, "line", None))
-        if str(path) in (aside or {}):
-            continue
+        if len(errors) > before and name and not any(hasattr(one, name) for one in loaded):
+            continue  # it may be in what does not import
         chosen = _select(loaded, path, name)
         places = [(check.title, check.address()) for check in chosen]
         found += [c for c, place in zip(chosen, places, strict=True) if place not in known]

@@ -15,6 +15,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, shown
@@ -145,16 +146,21 @@ def root(file: Path) -> Path:
 
 def does_not_import(file: Path, error: BaseException) -> DoesNotImport:
     """What is said of a file that raises."""
+    parsing = isinstance(error, SyntaxError) and _is_same(error.filename, file)
+    own = cast(SyntaxError, error) if parsing else None
     line = next(
         (f.lineno for f in reversed(traceback.extract_tb(error.__traceback__))
          if f.filename == str(file)),
-        getattr(error, "lineno", None),
+        own.lineno if own else None,
     )  # fmt: skip
-    said = frames.text_of(error)
-    if isinstance(error, SyntaxError) and Path(error.filename or "").resolve() == file.resolve():
-        said = error.msg  # its text has the file and the line once more
+    # the text of a syntax error has the file and the line once more
+    said = own.msg if own else frames.text_of(error)
     text = next(iter(said.splitlines()), "")
     return DoesNotImport(file, f"{frames.kind_of(error)}: {text}", line)
+
+
+def _is_same(name: object, file: Path) -> bool:
+    return isinstance(name, str) and Path(name).resolve() == file.resolve()
 
 
 # ---- what its text shows

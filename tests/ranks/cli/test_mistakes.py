@@ -40,7 +40,7 @@ def test_a_file_that_does_not_import_costs_no_other_its_verdict(
 ) -> None:
     (folder / "broken.py").write_text("import os\n\nimport nothing_like_it\n")
     (folder / "syntax.py").write_text("x = 1\ndef f(:\n")
-    targets = ["broken.py", "checks.py::right", "syntax.py"]
+    targets = ["./broken.py::any", "checks.py::right", "syntax.py"]
     options = ["--examples", "2", "--jobs", jobs, "--json", "out.json", "--github"]
     assert run("verify", *targets, *options) == 2
     out, err = capsys.readouterr()

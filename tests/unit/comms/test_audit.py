@@ -65,6 +65,14 @@ def test_each_step_has_its_microbatches() -> None:
     assert [(m.kind, m.error) for m in found[7]] == [("communication_bytes", 8.0)]
 
 
+def test_an_optimizer_may_leave_out_a_step() -> None:
+    budget, case = Budget(None, None, at_least={("step", "adam"): 1}), Case(mesh={"tp": 2})
+    for times, missing in ((3, []), (2, []), (0, ["witness"])):
+        counted = {(Phase.STEP, "adam"): times}
+        found = audit(budget, case, 0, [], counted=counted, steps=3, updates=True)
+        assert [m.kind for m in found] == missing
+
+
 def test_what_clipping_or_an_optimizer_sends_has_no_budget() -> None:
     case, step = Case(mesh={"tp": 2}, step=True), replace(EVENT, phase=Phase.STEP)
     for updates, kinds in ((False, ["communication_bytes"]), (True, [])):

@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.comms.test_board import EPOCH, WORLD, boards, post
 from tpcheck.comms.board import Board
+from tpcheck.comms.post import Post
 
 __all__ = ["boards"]  # a fixture
 
@@ -80,3 +81,45 @@ def test_a_board_elsewhere_begins_a_case_before_it_counts(boards: tuple[Board, B
     elsewhere.take(1, reader.news(1, known)[0])
     assert (EPOCH + 1, 3) not in seen and seen[-1] == (EPOCH + 1, 1)
     assert set(seen) >= {(EPOCH, 0), (EPOCH + 1, 0)}
+
+
+def test_what_is_read_while_news_are_written_is_of_one_collective(
+    boards: tuple[Board, Board],
+) -> None:
+    """An all-to-all of one element in one case, of two in the next: a third of neither."""
+    writer, reader = boards
+    members = (0, 1)
+
+    def exchange(count: int) -> Post:
+        return replace(post(0, f"of {count}", members), sent=(count,) * 2, received=(count,) * 2)
+
+    elsewhere, memory = Board.new(3)
+    os.close(memory)
+    writer.post(1, EPOCH, exchange(1))
+    news, known = reader.news(1, (0, 0))
+    elsewhere.take(1, news)
+    writer.begin(1, EPOCH + 1)
+    writer.post(1, EPOCH + 1, exchange(2))
+    found: list[Post | None] = []
+
+    class Watched:
+        """An array of slots, read as a rank would after each time that some of it is written."""
+
+        def __init__(self, array: Any) -> None:
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+        def __setitem__(self, where: Any, value: Any) -> None:
+            self.array[where] = value
+            found.append(elsewhere.find(1, EPOCH + 1, exchange(2).group, 0))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.array, name)
+
+        def __getitem__(self, where: Any) -> Any:
+            return self.array[where]
+
+    region = elsewhere._regions[1]
+    region.arrays = tuple(map(Watched, region.arrays))  # type: ignore[assignment]
+    elsewhere.take(1, reader.news(1, known)[0])
+    assert len(found) == 5 and set(found) <= {None, exchange(2)}
+    assert elsewhere.find(1, EPOCH + 1, exchange(2).group, 0) == exchange(2)

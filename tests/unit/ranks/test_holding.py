@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import fields
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
@@ -20,6 +22,7 @@ from tpcheck.placement import Entry, Only, Replicate, Shard
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Target
 from tpcheck.ranks.holding import Holding
+from tpcheck.ranks.memory import attributes
 from tpcheck.vocabulary import Kind
 
 CASE = Case(mesh={"tp": 2})
@@ -163,7 +166,7 @@ def test_it_is_found_in_what_the_module_keeps_in_other_things() -> None:
         assert besides(full, seen=seen) == ["attribute seen"]
     deep: list[Any] = [full]
     deep.append(deep)
-    assert set(besides(full, seen=deep)) == {"attribute seen"}, "itself among what it has"
+    assert besides(full, seen=deep) == ["attribute seen"], "itself among what it has"
     assert besides(full, seen=[list(range(100_000)), {"a": object()}, "text"]) == []
 
 
@@ -175,3 +178,48 @@ def test_a_dtype_that_leaves_no_numbers_tells_nothing() -> None:
     assert besides(full, seen=full.to(torch.float8_e4m3fn)) == ["attribute seen"]
     packed = torch.zeros(16, 8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
     assert besides(full, seen=packed) == []
+
+
+class Odd(nn.Module):
+    """A module that no walk through its own names would get out of, or into."""
+
+    def __init__(self, other: nn.Module) -> None:
+        super().__init__()
+        self.other = other
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Any:  # type: ignore[override]
+        raise NotImplementedError
+
+
+class Endless(list[Any]):
+    def __iter__(self) -> Any:
+        raise NotImplementedError
+
+
+class Gone:
+    pass
+
+
+def test_what_a_module_keeps_is_looked_at_whatever_it_is() -> None:
+    full = torch.randn(16, 8)
+    module = nn.Linear(8, 16)
+    odd = Odd(module)
+    module.register_module("parent", odd)
+    assert besides(full, seen=[odd], also=Endless([full])) == ["attribute also"]
+    gone = Gone()
+    assert besides(full, seen=weakref.proxy(gone), also=full) == ["attribute also"]
+    dead = weakref.proxy(Gone())
+    assert besides(full, also=[dead, full]) == ["attribute also"]
+    freed, whole = torch.zeros(1 << 20), full.clone()
+    freed.untyped_storage().resize_(0)
+    waited = [AsyncCollectiveTensor(freed), AsyncCollectiveTensor(whole)]
+    assert besides(full, seen=waited) == ["attribute seen"]
+    assert besides(torch.empty(0, dtype=torch.float64), seen=torch.empty(0)) == []
+
+
+def test_what_leads_back_is_gone_through_once() -> None:
+    root, many = nn.Module(), [nn.Linear(2, 2) for _ in range(300)]
+    for number, layer in enumerate(many):
+        layer.__dict__["root"], layer.__dict__["all"] = [root], many
+        root.add_module(str(number), layer)
+    assert len(list(attributes(root))) == 2 * 300

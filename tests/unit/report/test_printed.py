@@ -36,6 +36,14 @@ def test_what_torch_logs_of_an_error_that_it_raises_is_left_out() -> None:
     assert shown == ["    [rank0]: E of mine", "    torch/_subclasses/x.py:1] of mine"]
     assert last == "  rank 1 printed what torch logs, no more (15 more lines; -v shows all)"
     assert len(lines(own, verbose=True)) == 2 + 15 + 2 + 15
+    uneven = {0: "mine", 1: logged[1] + "mine", 2: logged[0] + "\n" + logged[0], 3: "mine"}
+    assert lines(uneven, verbose=False) == [
+        "  ranks 0,1,3 printed (15 more lines; -v shows all):",
+        "    mine",
+        "  rank 2 printed what torch logs, no more (31 more lines; -v shows all)",
+    ]
+    warned = logged[0].replace("E1128", "W1128")
+    assert len(lines({0: warned}, verbose=False)) == 1 + LINES
 
 
 def test_a_page_and_a_report_have_it_and_no_escape_sequence() -> None:
