@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import console
 from tpcheck.cli.options import JsonFile, whole_number
 from tpcheck.cli.reports import Reports
+from tpcheck.cli.say import say
 
 
 def audit(
@@ -37,5 +37,5 @@ def audit(
     found = audit_target(factory, plan=plan, tp=tp, whole=whole or (), optional=optional or ())
     reports = Reports()
     reports.write(json, lambda: machine.dumps(report.to_dict(found)))
-    console.print(report.text(found))
+    say(report.text(found))
     reports.end(1 if found.findings else 0)

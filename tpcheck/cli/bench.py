@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import Console, console
 from tpcheck.cli.options import JsonFile, integers, path, whole_number
 from tpcheck.cli.reports import Reports
+from tpcheck.cli.say import say
 from tpcheck.errors import InvalidArgument
 from tpcheck.search import files
 
@@ -53,6 +53,7 @@ def bench(
         from tpcheck.bench import compare, plot, render
         from tpcheck.bench.grid import Grid
         from tpcheck.bench.measure import QUICK
+        from tpcheck.cli.console import Console, console
         from tpcheck.report import machine
 
     before = None if against is None else compare.load(against)
@@ -65,7 +66,7 @@ def bench(
         table=table,
         quick=quick,
         target=gate,
-        finished=lambda cell: console.print(cell.line()),
+        finished=lambda cell: say(cell.line()),
     )
     data = report.to_dict()
     wide = Console(width=max(console.width, WIDTH))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import (
     CorpusDir,
     Engine,
@@ -29,6 +28,8 @@ from tpcheck.cli.options import (
     whole_number,
 )
 from tpcheck.cli.reports import Reports
+from tpcheck.cli.say import say
+from tpcheck.cli.streams import complain
 from tpcheck.errors import TROUBLE, InvalidArgument, shown
 from tpcheck.search import files
 
@@ -98,7 +99,7 @@ def alarms(
     checks, start = _prepared(named, engine, size, time_limit, aside)
     campaign = Campaign(checks, State(state or STATE, grid), Corpus(corpus))
     asked: dict[str, Any] = {"until": until}
-    asked["finished"] = lambda unit: console.print(calibration.unit(unit))
+    asked["finished"] = lambda unit: say(calibration.unit(unit))
     try:
         with signals.as_interrupt():
             if (count := at_once(jobs, engine)) > 1:
@@ -129,9 +130,9 @@ def _prepared(
     checks, absent = runnable(collect(targets, unread))
     aside |= {file: one.reason for file, one in unread.items()}
     for file, reason in aside.items():
-        console.print(text.undecided(file, reason))
+        say(text.undecided(file, reason))
     for name, reason in absent.items():
-        console.print(text.skipped(name, reason))
+        say(text.skipped(name, reason))
     preload = {*files.heavy_imports(targets), *preload_of(checks)}
     about: dict[str, Any] = {"time_limit": time_limit, "preload": preload, "confirm": True}
     return checks, partial(open_session, engine, ranks, **about)
@@ -151,8 +152,8 @@ def _tell(
     reports, troubled = Reports(), aside | later
     reports.write(json, lambda: machine.dumps(summary.to_dict() | {"troubled": troubled}))
     for name, reason in later.items():
-        console.print(text.undecided(name, reason))
-    console.print("\n" + calibration.campaign(summary))
+        say(text.undecided(name, reason))
+    say("\n" + calibration.campaign(summary))
     if troubled and not summary.alarms:
         complain(text.together(troubled))
     reports.end(1 if summary.alarms else TROUBLE if troubled else 0)
@@ -200,15 +201,15 @@ def sensitivity(
         dtypes=dtypes,
         runs=runs,
         seed=seed,
-        finished=lambda row: console.print(calibration.threshold(row)),
-        failed=lambda title, why: console.print(text.undecided(title, why)),
+        finished=lambda row: say(calibration.threshold(row)),
+        failed=lambda title, why: say(text.undecided(title, why)),
     )
     _measure(measurement, start, at_once(jobs, engine))
     rows, troubled = measurement.rows, measurement.troubled
     reports = Reports()
     report = {"runs": runs, "seed": seed, "thresholds": [row.to_dict() for row in rows]}
     reports.write(json, lambda: machine.dumps(report | {"troubled": troubled}))
-    console.print("\n" + calibration.sensitivity(rows))
+    say("\n" + calibration.sensitivity(rows))
     if troubled:
         complain(text.together(troubled))
     reports.end(TROUBLE if troubled else 0)

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from tpcheck.cli.console import console
 from tpcheck.cli.options import whole_number
+from tpcheck.cli.say import say
 from tpcheck.errors import InvalidArgument
 from tpcheck.report.visible import one_line
 
@@ -37,7 +37,7 @@ def doctor(
 ) -> None:
     """Which engines, devices and optional packages work here, and why not."""
     for row in examine(ranks):
-        console.print(row.line())
+        say(row.line())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import (
     CorpusDir,
     Database,
@@ -30,7 +29,8 @@ from tpcheck.cli.options import (
     whole_number,
 )
 from tpcheck.cli.reports import Reports
-from tpcheck.cli.view import View
+from tpcheck.cli.say import say
+from tpcheck.cli.streams import complain
 from tpcheck.errors import TROUBLE
 from tpcheck.process.cores import cores
 from tpcheck.search import files
@@ -38,6 +38,7 @@ from tpcheck.vocabulary import ON_GPUS
 
 if TYPE_CHECKING:
     from tpcheck.check import Check
+    from tpcheck.cli.view import View
     from tpcheck.fuzz.hunting import Hunting
     from tpcheck.fuzz.turn import Subject
     from tpcheck.search.options import Options
@@ -86,6 +87,7 @@ def fuzz(
     named = chosen(targets)
     files.look(named)
     with signals.loading():
+        from tpcheck.cli.view import View
         from tpcheck.search.options import Options
 
     options = Options(
@@ -134,9 +136,9 @@ def _prepared(
     checks, absent = runnable(collect(targets, unread))
     aside |= {file: one.reason for file, one in unread.items()}
     for file, reason in aside.items():
-        console.print(text.undecided(file, reason))
+        say(text.undecided(file, reason))
     for name, reason in absent.items():
-        console.print(text.skipped(name, reason))
+        say(text.skipped(name, reason))
     size = ranks or max((_ranks(check, options, engine) for check in checks), default=1)
     require(engine, size)
     for check in checks:
@@ -179,7 +181,7 @@ def _hunting(
     hunting = Hunting(subjects, options, there, listener=listener, **about)
     again = sum(len(standing.again) for standing in hunting.checks)
     if hunting.so_far().cases or again:
-        console.print(report.going_on(hunting.so_far(), again=again))
+        say(report.going_on(hunting.so_far(), again=again))
     return hunting
 
 
@@ -215,8 +217,8 @@ def _tell(hunting: Hunting, json: Path | None) -> NoReturn:
     reports = Reports()
     reports.write(json, lambda: machine.dumps(hunted.to_dict()))
     if hunted.findings:
-        console.print("\n" + report.pages(hunted))
-    console.print("\n" + report.sums(hunted))
+        say("\n" + report.pages(hunted))
+    say("\n" + report.sums(hunted))
     if hunted.exit_code == TROUBLE:
         complain(text.together(report.troubles(hunted)))
     reports.end(signals.exit_code() if hunting.reason else hunted.exit_code)

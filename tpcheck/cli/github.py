@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpcheck.cli.console import console
+from tpcheck.cli.say import say
 
 if TYPE_CHECKING:
     from tpcheck.cli.reports import Reports
@@ -48,4 +48,4 @@ def annotate(results: Sequence[CheckResult], unknown: str | None) -> None:
 
     folder = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
     for line in github.commands(results, folder, unknown=unknown):
-        console.print(line)
+        say(line)

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import console
 from tpcheck.cli.options import path
+from tpcheck.cli.say import say
 
 
 def init(
@@ -47,5 +47,5 @@ def init(
 
     file, notes = start.write(factory, plan, reference, inputs or (), out)
     for note in notes:
-        console.print(f"note: {note}")
-    console.print(f"wrote {file}; run it: tpcheck verify {file}")
+        say(f"note: {note}")
+    say(f"wrote {file}; run it: tpcheck verify {file}")

@@ -17,13 +17,14 @@ from tpcheck.cli import early, signals
 from tpcheck.cli.audit import audit
 from tpcheck.cli.bench import bench
 from tpcheck.cli.calibrate import calibrate
-from tpcheck.cli.console import can_write_anything, complain, console, leave
 from tpcheck.cli.doctor import doctor
 from tpcheck.cli.fuzz import fuzz
 from tpcheck.cli.init import init
 from tpcheck.cli.mutants import mutants
 from tpcheck.cli.replay import replay
 from tpcheck.cli.report import report
+from tpcheck.cli.say import say
+from tpcheck.cli.streams import can_write_anything, complain, leave
 from tpcheck.cli.verify import verify
 from tpcheck.engines import launch
 from tpcheck.errors import TROUBLE, UNDECIDED, InvalidArgument, NoRoom, Untrusted
@@ -43,7 +44,7 @@ app.add_typer(calibrate)
 
 def _version(asked: bool) -> None:
     if asked:
-        console.print(f"tpcheck {__version__}")
+        say(f"tpcheck {__version__}")
         raise typer.Exit
 
 
@@ -89,7 +90,7 @@ def _run(arguments: list[str] | None) -> None:
     except InvalidArgument as error:
         _refuse(str(error))
     except Untrusted as error:
-        console.print(f"UNKNOWN  {error}")
+        say(f"UNKNOWN  {error}")
         sys.exit(UNDECIDED)
     except KeyboardInterrupt:
         sys.exit(signals.exit_code())

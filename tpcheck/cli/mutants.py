@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import Engine, Examples, Jobs, JsonFile, Ranks, Seed, TimeLimit, at_once
 from tpcheck.cli.reports import Reports
+from tpcheck.cli.say import say
+from tpcheck.cli.streams import complain
 from tpcheck.errors import TROUBLE, InvalidArgument, did_you_mean
 from tpcheck.search import files
 
@@ -63,7 +64,7 @@ def mutants(
     reports = Reports()
     data = found.to_dict()
     reports.write(json, lambda: machine.dumps(data))
-    console.print("\n" + report.matrix(found))
+    say("\n" + report.matrix(found))
     troubled = {row.mutant: row.trouble or "" for row in found.troubled()}
     if against:
         try:
@@ -99,7 +100,7 @@ def _collect(targets: Sequence[str]) -> tuple[list[Mutant], set[str]]:
     chosen = list(asked.values())
     absent = runnable(mutant.check for mutant in chosen)[1]
     for name, reason in absent.items():
-        console.print(text.skipped(name, reason))
+        say(text.skipped(name, reason))
     chosen = [mutant for mutant in chosen if mutant.name not in absent]
     if not chosen:
         raise InvalidArgument(f"no mutant found in {', '.join(targets)}")
@@ -119,7 +120,7 @@ def _killed(
 
     def finished(row: Row) -> None:
         rows.append(row)
-        console.print(report.kill_line(row))
+        say(report.kill_line(row))
 
     try:
         with signals.as_interrupt():
@@ -141,7 +142,7 @@ def _against(chosen: Sequence[Mutant], correct: str, start: Start, options: Opti
             session.collect([correct]),
             session.engine,
             options,
-            finished=lambda name, by: console.print(report.missed(name, by)),
+            finished=lambda name, by: say(report.missed(name, by)),
         )
-    console.print("\n" + report.against(found))
+    say("\n" + report.against(found))
     return found

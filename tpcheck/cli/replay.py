@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import complain, console
 from tpcheck.cli.options import Ranks, TimeLimit, Verbose, path
+from tpcheck.cli.say import say
+from tpcheck.cli.streams import complain
 
 
 def replay(
@@ -53,7 +54,7 @@ def replay(
     saved, result = again.saved, again.result
     number = len(saved.mismatches)
     same = again.identical
-    console.print(text(result, saved.id, saved=number, identical=same, verbose=verbose))
+    say(text(result, saved.id, saved=number, identical=same, verbose=verbose))
     raise typer.Exit(result.verdict.exit_code)
 
 
@@ -67,6 +68,6 @@ def _script(id_or_file: str, *, check: str | None, corpus: Path | None, trust: b
         saved = Corpus(corpus).find(id_or_file)
         found = check_of(saved, check, trust=trust)
         text = script(saved, found)
-    console.print(text)
+    say(text)
     for note in notes_of(saved, found):
         complain(f"note: {note}")

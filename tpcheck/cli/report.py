@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tpcheck.cli.console import console
 from tpcheck.cli.options import PageFile, path
+from tpcheck.cli.say import say
 from tpcheck.errors import InvalidArgument
 
 
@@ -28,4 +28,4 @@ def report(
     if os.path.realpath(where) == os.path.realpath(file):
         raise InvalidArgument(f"the page would take the place of the report {file}: give -o FILE")
     machine.write(where, page)
-    console.print(f"wrote {where}")
+    say(f"wrote {where}")

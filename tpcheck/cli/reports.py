@@ -9,7 +9,7 @@ from typing import NoReturn
 import typer
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import complain
+from tpcheck.cli.streams import complain
 from tpcheck.errors import TROUBLE
 
 

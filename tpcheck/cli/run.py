@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.cli import signals
-from tpcheck.cli.console import complain, console
 from tpcheck.cli.github import summarize
 from tpcheck.cli.reports import Reports
+from tpcheck.cli.say import say
+from tpcheck.cli.streams import complain
 from tpcheck.errors import TROUBLE, Untrusted
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Run:
 
         self.skipped, self.checks = dict(skipped), len(checks) + len(aside)
         for name, reason in self.skipped.items():
-            console.print(text.skipped(name, reason))
+            say(text.skipped(name, reason))
         self.set_aside(aside)
 
     def set_aside(self, files: Mapping[str, Aside]) -> None:
@@ -138,7 +139,7 @@ class Run:
     def _distrust(self, why: str | None) -> None:
         self.untrusted = why
         if why is not None:
-            console.print(f"UNKNOWN {why}")
+            say(f"UNKNOWN {why}")
 
     def stop(self) -> None:
         """The run was interrupted."""
@@ -146,7 +147,7 @@ class Run:
 
         self.stopped = reasons.interrupted(len(self.results), self.checks)
         self.seconds = time.monotonic() - self.begun
-        console.print(f"UNKNOWN {self.stopped}")
+        say(f"UNKNOWN {self.stopped}")
 
     def _finished(self, result: CheckResult) -> None:
         from tpcheck.report import text
@@ -154,9 +155,9 @@ class Run:
 
         self.results.append(result)
         told = result if self.verbose else replace(result, kinds=None)  # which pages have, too
-        console.print("\n".join([text.line(told), *text.notes(told)]))
+        say("\n".join([text.line(told), *text.notes(told)]))
         if result.verdict is not Verdict.PASS:
-            console.print(f"\n{text.page(result, verbose=self.verbose)}\n")
+            say(f"\n{text.page(result, verbose=self.verbose)}\n")
 
     def tell(self) -> None:
         """Prints the sums; a check that can't run is a line on stderr, too."""
@@ -166,7 +167,7 @@ class Run:
         about: dict[str, Any] = {"skipped": len(self.skipped), "seconds": self.seconds}
         after_page = self.results and self.results[-1].verdict is not Verdict.PASS
         gap = "" if after_page else "\n"
-        console.print(gap + summary.summary(self.verdict, self.results, **about))
+        say(gap + summary.summary(self.verdict, self.results, **about))
         if self.exit_code == TROUBLE:
             complain(text.troubles(self.results))
 

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from tests import ROOT
-from tpcheck.cli.console import Console, complain, console
+from tpcheck.cli.console import Console, console
+from tpcheck.cli.streams import complain
 
 
 @pytest.mark.parametrize("text", ["expected [seq, batch]", "[/bold]", "[red]x[/red]", ":key:"])
@@ -58,7 +59,7 @@ def test_escape_sequences_are_spelled_out(text: str, capsys: pytest.CaptureFixtu
 def test_no_socket_gets_the_descriptor_of_a_stream_that_is_closed() -> None:
     """In a process of its own: pytest's streams are open."""
     source = (
-        "from tpcheck.cli.console import can_write_anything\n"
+        "from tpcheck.cli.streams import can_write_anything\n"
         "import os, socket\n"
         "can_write_anything()\n"
         "os._exit(min(s.fileno() for s in socket.socketpair()))\n"

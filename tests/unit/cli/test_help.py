@@ -1,4 +1,4 @@
-"""Help, the version, and what loading them and a mistake cost: no torch."""
+"""Help, the version, and what loading them and a mistake cost: no torch, and no rich."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ for words in {words}:
 VERBS = ("init", "verify", "fuzz", "replay", "audit", "mutants", "calibrate", "doctor", "bench")
 
 
-def test_help_and_the_plugin_load_without_torch_or_hypothesis() -> None:
+def test_help_and_the_plugin_load_without_torch_hypothesis_or_rich() -> None:
     code = """
 import sys
 {imports}
-heavy = [name for name in ("torch", "hypothesis") if name in sys.modules]
+heavy = [name for name in ("torch", "hypothesis", "rich") if name in sys.modules]
 sys.exit(7 if heavy else 0)
 """
     imports = {
