@@ -1,4 +1,7 @@
-"""One search for one fault: `python -m tests.catalogue.rare.search FAULT SEED CASES MODE`."""
+"""One search for one fault: `python -m tests.catalogue.rare.search FAULT SEED CASES MODE ENOUGH`.
+
+ENOUGH is a file: once it is there, with `[cases, seconds]`, a search that has taken both ends.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class _Plain(Looking):
         return _AsTheyCome(strategy, key, listed, self.past)
 
 
-def search(name: str, seed: int, most: int, mode: str) -> dict[str, Any]:
+def search(name: str, seed: int, most: int, mode: str, enough: Path) -> dict[str, Any]:
     """What one search came to: cases and seconds until the fault was found."""
     found: list[Finding] = []
 
@@ -58,7 +61,9 @@ def search(name: str, seed: int, most: int, mode: str) -> dict[str, Any]:
         raise _Over
 
     def moment(hunted: Hunted) -> None:
-        if hunted.cases >= most:
+        if hunted.cases >= most or _has_taken(
+            enough, hunted.cases, hunting.checks[0].known.seconds
+        ):
             raise _Over
 
     with tempfile.TemporaryDirectory() as place:
@@ -100,6 +105,14 @@ def search(name: str, seed: int, most: int, mode: str) -> dict[str, Any]:
     }
 
 
+def _has_taken(enough: Path, cases: int, seconds: float) -> bool:
+    """As many as are enough, if that is known."""
+    if not enough.exists():
+        return False
+    most, longest = json.loads(enough.read_text())
+    return bool(cases >= most and seconds >= longest)
+
+
 if __name__ == "__main__":
-    name, seed, most, mode = sys.argv[1:]
-    print(json.dumps(search(name, int(seed), int(most), mode)))
+    name, seed, most, mode, enough = sys.argv[1:]
+    print(json.dumps(search(name, int(seed), int(most), mode, Path(enough))))
