@@ -223,7 +223,9 @@ def _take_axis(tensor: Tensor, placement: Sharded, degree: int, rank: int) -> Te
         return tensor.narrow(dim, 0, 0)
     if indices[-1] - indices[0] + 1 == len(indices):
         return tensor.narrow(dim, indices[0], len(indices))
-    return tensor.index_select(dim, tensor.new_tensor(indices).long())
+    from torch import int64  # there, as the tensor is
+
+    return tensor.index_select(dim, tensor.new_tensor(indices, dtype=int64))
 
 
 def _dim_of(placement: Sharded, tensor: Tensor) -> int:

@@ -272,6 +272,7 @@ class CheckResult:
     judged: Tensors = field(default_factory=dict)  # over the cases that did not fail
     left: list[LeftBehind] = field(default_factory=list)
     trouble: bool = False  # whether the check itself can't run, or go on: `reason` says where
+    fault: str | None = None  # of tpcheck's own that kept it from going on: its traceback
     address: str | None = None  # FILE::NAME, where it has one; FILE of one that does not import
     line: int | None = None  # of that file's, where it does not import
     namesake: bool = False  # whether another check of the run has the same name

@@ -114,6 +114,16 @@ def test_taking_scattered_indices_keeps_their_order() -> None:
     assert torch.equal(take(full, Partial(), case=case, rank=1), full)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.int8])
+def test_indices_are_as_exact_in_a_dtype_that_does_not_hold_them(dtype: torch.dtype) -> None:
+    full = torch.arange(6 * 1001).remainder(97).to(dtype)
+    blocks = Blocks(0, ((2002, Shard(0)),) * 3)
+    case = Case(mesh={"tp": 2}, dtype="float32")
+    for rank in range(2):
+        kept = torch.tensor(blocks.indices(len(full), 2, rank))
+        assert torch.equal(take(full, blocks, case=case, rank=rank), full[kept])
+
+
 def test_two_axes_split_one_after_the_other() -> None:
     full, case = torch.arange(8), Case(mesh={"dp": 2, "tp": 2})
     entry = {"dp": Shard(0), "tp": Shard(0)}

@@ -30,7 +30,7 @@ from tpcheck.cli.options import (
 )
 from tpcheck.cli.reports import Reports
 from tpcheck.cli.say import say
-from tpcheck.cli.streams import complain
+from tpcheck.cli.streams import complain, say_faults
 from tpcheck.errors import TROUBLE
 from tpcheck.process.cores import cores
 from tpcheck.search import files
@@ -221,4 +221,5 @@ def _tell(hunting: Hunting, json: Path | None) -> NoReturn:
     say("\n" + report.sums(hunted))
     if hunted.exit_code == TROUBLE:
         complain(text.together(report.troubles(hunted)))
+    say_faults(row.fault for row in hunted.rows)
     reports.end(signals.exit_code() if hunting.reason else hunted.exit_code)

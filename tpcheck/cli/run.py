@@ -15,7 +15,7 @@ from tpcheck.cli import signals
 from tpcheck.cli.github import summarize
 from tpcheck.cli.reports import Reports
 from tpcheck.cli.say import say
-from tpcheck.cli.streams import complain
+from tpcheck.cli.streams import complain, say_faults
 from tpcheck.errors import TROUBLE, Untrusted
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ class Run:
         say(gap + summary.summary(self.verdict, self.results, **about))
         if self.exit_code == TROUBLE:
             complain(text.troubles(self.results))
+        say_faults(result.fault for result in self.results)
 
     def report(
         self, json: Path | None, junit: Path | None, html: Path | None, github: bool

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterable
 from typing import NoReturn
 
-from tpcheck.report.visible import one_line
+from tpcheck.report.visible import one_line, visible
 
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell says of any program; 1 would mean FAIL
 
@@ -26,6 +27,14 @@ def complain(message: str) -> None:
     """One line on stderr; where that can't be written to, the exit code must do."""
     with contextlib.suppress(OSError, ValueError):
         print(f"tpcheck: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def say_faults(tracebacks: Iterable[str | None]) -> None:
+    """Faults of tpcheck's own, each once."""
+    for text in dict.fromkeys(tracebacks):
+        if text is not None:
+            with contextlib.suppress(OSError, ValueError):
+                print(visible(text), file=sys.stderr, flush=True)
 
 
 def can_write_anything() -> None:

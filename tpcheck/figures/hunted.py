@@ -69,6 +69,7 @@ class Row:
         worst: the largest error over its bound among values that agree.
         findings: how many there are of it.
         undecided: why the last turn decided nothing, and `troubled`: why the check can't run.
+        fault: of tpcheck's own that keeps it from running: its traceback.
         left: what its cases left changed of a process, in a line each.
     """
 
@@ -84,6 +85,7 @@ class Row:
     findings: int = 0
     undecided: str | None = None
     troubled: str | None = None
+    fault: str | None = None
     left: tuple[str, ...] = ()
 
 
@@ -132,7 +134,7 @@ class Hunted:
     def exit_code(self) -> int:
         """As `verify` ends: 1 where something was found, else `TROUBLE` where a check can't run,
         else 3 where nothing was decided of one."""
-        troubled = any(row.troubled for row in self.rows)
+        troubled = any(row.troubled and row.fault is None for row in self.rows)
         return TROUBLE if troubled and not self.findings else self.verdict.exit_code
 
     def to_dict(self) -> dict[str, Any]:

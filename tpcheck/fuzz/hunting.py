@@ -214,7 +214,7 @@ class Hunting:
             self.corpus.set_aside(turn.id, came.reason)
             self._complain(title)
         elif came.trouble:
-            standing.troubled = came.reason
+            standing.troubled, standing.fault = came.reason, came.fault
         elif turn.how is How.LOOK:
             standing.undecided = came.reason
             standing.exhausted = not came.shown

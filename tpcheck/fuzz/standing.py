@@ -51,7 +51,8 @@ class Standing:
         given, lost: turns of this run.
         before: cases of earlier runs; `running`: those of turns that have not ended.
         exhausted: whether all of its cases have run.
-        troubled: why it can't run; `undecided`: why its last turn decided nothing.
+        troubled: why it can't run, and by which `fault` of tpcheck's own.
+        undecided: why its last turn decided nothing.
         left: what its cases left changed of a process, in a line each.
     """
 
@@ -66,6 +67,7 @@ class Standing:
     running: int = 0
     exhausted: bool = False
     troubled: str | None = None
+    fault: str | None = None
     undecided: str | None = None
     left: list[str] = field(default_factory=list)
 
@@ -96,6 +98,7 @@ class Standing:
             findings=len(known.findings),
             undecided=self.undecided,
             troubled=self.troubled,
+            fault=self.fault,
             left=tuple(self.left),
         )
 

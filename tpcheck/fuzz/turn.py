@@ -81,7 +81,8 @@ class Came:
         finding: what failed otherwise, confirmed.
         saved: whether the case of `AGAIN` failed, whatever is known; None where that is open.
         reason: why nothing was decided.
-        trouble: whether the check can't run: `reason` says why.
+        trouble: whether the check can't run: `reason` says why; by a `fault` of tpcheck's own,
+            its traceback.
         left: what cases left changed of a process, in a line each.
     """
 
@@ -94,6 +95,7 @@ class Came:
     saved: bool | None = None
     reason: str | None = None
     trouble: bool = False
+    fault: str | None = None
     left: list[str] = field(default_factory=list)
 
 
@@ -214,7 +216,8 @@ def _came(
     came.finding = _finding(turn, subject, ran, result)
     of_saved = [case for case in ran if case.case == turn.saved and not case.unknown]
     came.saved = any(case.verdict is Verdict.FAIL for case in of_saved) if of_saved else None
-    came.trouble = result.trouble and came.finding is None
+    came.fault = result.fault
+    came.trouble = (result.trouble or result.fault is not None) and came.finding is None
     if came.trouble or turn.how is How.LOOK:
         came.reason = result.reason if ran or came.trouble else None
     return came

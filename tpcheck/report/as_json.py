@@ -58,6 +58,7 @@ def check(result: CheckResult) -> dict[str, Any]:
         "counterexample": None if found is None else counterexample(found),
         "known_findings": [finding(row) for row in result.findings],
         "trouble": result.trouble,
+        "fault": result.fault,
         "address": result.address,
         "notes": result.notes,
     }

@@ -165,6 +165,7 @@ def engine_gone(engine: str, error: BaseException) -> str:
 _CALLED = {
     "strategies": "the strategy of its cases",
     "search.of_spec": "the strategy of its cases",
+    "search.drawing": "the strategy of its cases",
     "known": "`when` of one of its known findings",
     "spec": "its spec",
     **dict.fromkeys(("oracle", "bounds", "tensors", "protocol"), "the reference"),
@@ -178,11 +179,17 @@ def raised(said: str, through: Sequence[str]) -> str:
         said: what it raised, and where (`comms.frames.in_a_line`).
         through: the modules of tpcheck that it left (`comms.frames.through`).
     """
-    last = through[-1] if through else "a place of its own"
-    what = _CALLED.get(last) or _CALLED.get(last.partition(".")[0])
+    what = called(through)
     if what is None:
+        last = through[-1] if through else "a place of its own"
         return f"tpcheck {said} (in {last}): please report it"
     return f"{what} {said}"
+
+
+def called(through: Sequence[str]) -> str | None:
+    """What of the user's was called where tpcheck was left; None where nothing was."""
+    last = through[-1] if through else ""
+    return _CALLED.get(last) or _CALLED.get(last.partition(".")[0])
 
 
 def remedy(error: BaseException, through: Sequence[str]) -> str:

@@ -123,7 +123,7 @@ def failure(result: CheckResult, *, verbose: bool = False) -> str:
         ("known finding", None if found.known is None else known_as.sentence(found.known)),
         ("case", found.case.describe()),
         ("reproduce", found.reproduce),
-        ("then", result.reason if result.trouble else None),
+        ("then", result.reason if result.trouble or result.fault else None),
     ]
     lines = [headline(title(result), found)]
     for text in _evidence(found.mismatches, verbose=verbose):

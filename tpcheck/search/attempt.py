@@ -12,7 +12,7 @@ from tpcheck.search.addresses import address, shown
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
-from tpcheck.search.trouble import why
+from tpcheck.search.trouble import fault, why
 from tpcheck.verdict import CheckResult, Verdict
 
 
@@ -24,9 +24,9 @@ def attempt(
     *,
     searching: Callable[..., Search] = Search,
 ) -> CheckResult:
-    """The check's result. Where its spec, its reference or its candidate can't run, or where
-    tpcheck itself fails, it is UNKNOWN with the reason, and `trouble`; a failure that was found
-    before that stays a FAIL.
+    """The check's result. Where its spec, its reference or its candidate can't run it is UNKNOWN
+    with the reason, and `trouble`; where tpcheck itself fails, with its `fault`. A failure that was
+    found before that stays a FAIL.
 
     Args:
         searching: makes the search, as `Search` does.
@@ -55,7 +55,8 @@ def _attempted(
     except BaseException as error:
         let_through(error)
         result = _cut_short(search, check, session, why(error))
-        result.trouble, result.seconds = True, time.monotonic() - begun
+        result.fault = fault(error)
+        result.trouble, result.seconds = result.fault is None, time.monotonic() - begun
         return result
 
 

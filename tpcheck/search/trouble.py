@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
+
 from tpcheck.comms import frames
 from tpcheck.diagnosis import released
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, TpcheckError
 from tpcheck.report import known_as, reasons
 
 
@@ -20,3 +22,12 @@ def why(error: BaseException) -> str:
     else:
         text, cause = reasons.raised(frames.in_a_line(error), frames.through(error)), error
     return text if cause is None else text + reasons.remedy(cause, frames.through(cause))
+
+
+def fault(error: BaseException) -> str | None:
+    """The traceback of what is a fault of tpcheck's own; None of what the user's code raised."""
+    if isinstance(error, TpcheckError) or released.raised(error) is not None:
+        return None
+    if reasons.called(frames.through(error)) is not None:
+        return None
+    return "".join(traceback.format_exception(error))

@@ -27,6 +27,7 @@ from tpcheck.verdict import CheckResult, exit_code
 
 RIGHT = candidates.check(RowLinear)
 WRONG = next(m for m in MUTANTS if m.name == "row_linear_without_all_reduce").check
+RIGHT_ALONE = CheckResult("right", Verdict.PASS, "gloo")
 FEW = Options(examples=2, degrees=(2,), corpus=None)
 
 
@@ -110,7 +111,7 @@ TROUBLES: dict[str, tuple[Callable[[], Check], str]] = {
     "cases draws ints": (lambda: broken(cases=lambda space: st.integers()), "not a Case"),
     "cases exits when drawn": (
         lambda: broken(cases=lambda space: st.integers().map(stop)),
-        "SystemExit",
+        "the strategy of its cases raised SystemExit",
     ),
     "unavailable raises": (lambda: broken(unavailable=fail), "unavailable raised ZeroDiv"),
     "unavailable skips": (lambda: broken(unavailable=skip), "unavailable raised Skipped"),
@@ -187,8 +188,24 @@ def test_what_failed_before_the_trouble_stays_a_fail(
     check = Check(plain(reference_up_to_four, listed), doubled)
     (result,) = verify_all([check], Session(gloo), FEW)
     assert result.verdict is Verdict.FAIL and result.counterexample is not None
-    assert result.trouble and "too small" in str(result.reason)
+    assert result.fault and "too small" in str(result.reason), "raised where nothing is called"
     assert exit_code([result]) == 1
+
+
+def test_a_fault_of_tpchecks_own_is_no_mistake_of_the_checks(
+    gloo: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tpcheck import placement
+
+    def amiss(*_: Any, **__: Any) -> Any:
+        raise IndexError("index out of range")
+
+    monkeypatch.setattr(placement, "_take_axis", amiss)
+    (result,) = verify_all([RIGHT], Session(gloo), FEW)
+    assert result.verdict is Verdict.UNKNOWN and not result.trouble
+    assert "please report it" in str(result.reason) and len(str(result.reason).splitlines()) == 1
+    assert str(result.fault).startswith("Traceback") and "_take_axis" in str(result.fault)
+    assert exit_code([result, RIGHT_ALONE]) == 3
 
 
 def test_where_the_ranks_are_gone_for_good_the_rest_is_unknown(

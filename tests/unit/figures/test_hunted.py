@@ -23,6 +23,7 @@ def row(**changes: Any) -> Row:
         ([row()], [finding()], None, Verdict.FAIL, 1),
         ([row(troubled="it raises")], [finding()], None, Verdict.FAIL, 1),
         ([row(), row(troubled="it raises")], [], None, Verdict.UNKNOWN, 2),
+        ([row(), row(troubled="tpcheck raised", fault="Traceback")], [], None, Verdict.UNKNOWN, 3),
         ([row(), row(undecided="nothing was judged")], [], None, Verdict.UNKNOWN, 3),
         ([row(), row(cases=0)], [], None, Verdict.UNKNOWN, 3),
         ([row()], [], "interrupted", Verdict.UNKNOWN, 3),
