@@ -112,7 +112,7 @@ class Passes:
         """Backward, and perhaps a step of plain SGD and a forward after it."""
         walked = self._gradients(module, params, 0, cotangents)
         if (self.case.step or walked[0].most) and params:
-            sgd_step(params.values())
+            sgd_step(params, self.problems[0].terms)
             shared: Values = {(Kind.PARAM, n): p.detach().clone() for n, p in params.items()}
             for problem, one in zip(self.problems, walked, strict=True):
                 one.values.update(shared | self._after_step(module, problem, one))

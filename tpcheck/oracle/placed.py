@@ -14,7 +14,7 @@ from tpcheck.errors import LayoutError
 from tpcheck.layout import Layout
 from tpcheck.oracle.expected import Expected
 from tpcheck.oracle.spreads import Key
-from tpcheck.placement import Entry, Replicate
+from tpcheck.placement import Entry, Partial, Replicate
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Problem
 from tpcheck.protocol.scaling import SCALE
@@ -66,6 +66,19 @@ def placed_tensors(
     inputs, outputs = placed_ends(layout, case, problem.inputs[0], _outputs(expected))
     grads = layouts.matched("grads", layout.grads, [*params, *names])
     return Placed(params, inputs, outputs, grads, _placed_states(layout, params, problem, expected))
+
+
+def terms_of(layout: Layout, case: Case, params: list[str], inputs: list[str]) -> frozenset[str]:
+    """The parameters of whose gradient ranks keep terms, by the layout: a later step sums them."""
+    grads = layouts.matched("grads", layout.grads, [*params, *inputs])
+    return frozenset(
+        name
+        for name in grads.keys() & set(params)
+        if any(
+            isinstance(own, Partial) and case.mesh.get(axis, 1) > 1
+            for axis, own in placement.by_axis(grads[name]).items()
+        )
+    )
 
 
 def placed_ends(

@@ -24,7 +24,7 @@ from tpcheck.oracle.expected import Expected, Study, study
 from tpcheck.oracle.limit import TimeUp, one_process, within
 from tpcheck.oracle.overflow import draw_overflow
 from tpcheck.oracle.passes import Passes
-from tpcheck.oracle.placed import Placed, placed_ends, placed_params, placed_tensors
+from tpcheck.oracle.placed import Placed, placed_ends, placed_params, placed_tensors, terms_of
 from tpcheck.oracle.reference import (
     ask,
     draw_inputs,
@@ -226,6 +226,8 @@ def _draw(spec: Spec, case: Case, watch: Pass | None, limit: float, *, ones: boo
     params = placed_params(layout, case, state)
     overflow = draw_overflow(spec, case, of.exact)
     drawn = [_drawn(spec, case, d, state, overflow, ones=ones) for d in range(case.dp)]
+    terms = terms_of(layout, case, list(state), list(drawn[0].inputs[0]))
+    drawn = [replace(problem, terms=terms) for problem in drawn]
     check_names("input", drawn[0].inputs[0])
     groups = [drawn] if spec.dp_gradients != "local" else [[problem] for problem in drawn]
     passes = [Passes(spec, case, group, torch.float64, watch) for group in groups]

@@ -140,6 +140,7 @@ def sizes(passes: Passes, module: Any) -> Run:
             inputs=[of(inputs) for inputs in p.inputs],
             cotangents=[of(cotangents) for cotangents in p.cotangents],
             masks=p.masks,
+            terms=p.terms,
         )
         for p in passes.problems
     ]

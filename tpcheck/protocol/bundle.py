@@ -56,6 +56,7 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
     most = [problem.most for problem in problems]
     about = {"targets": dumps(listing), "inputs": dumps(names), "most": dumps(most)}
     about |= {"masks": dumps(drawn), "tied": dumps(sorted(problems[0].tied))}
+    about["terms"] = dumps(sorted(problems[0].terms))
     overflow = problems[0].overflow  # of all dp coordinates
     about["overflow"] = dumps(None if overflow is None else astuple(overflow))
     save_file(apart(tensors), path, metadata=about)
@@ -85,6 +86,7 @@ def read_bundle(
         overflow = loads(bundle.metadata()["overflow"])
         tied = frozenset(loads(bundle.metadata()["tied"]))
         problem = Problem(d, inputs=[{} for _ in names], most=most, tied=tied)
+        problem.terms = frozenset(loads(bundle.metadata()["terms"]))
         problem.overflow = None if overflow is None else Overflow(*overflow)
         keys = list(bundle.keys())
         for key in keys:

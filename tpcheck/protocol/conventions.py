@@ -4,7 +4,7 @@ outputs, what a forward leaves behind, the step. That they are two is the point 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -106,9 +106,14 @@ def clip(gradients: Iterable[Tensor], norm: Tensor, most: float) -> None:
         grad.mul_(share)
 
 
-def sgd_step(params: Iterable[Tensor]) -> None:
-    """p ← p − lr · grad, in place, where there is a gradient; tied ones once."""
+def sgd_step(params: Mapping[str, Tensor], terms: Collection[str]) -> None:
+    """p ← p − lr · grad, in place, where there is a gradient; tied ones once.
+
+    Args:
+        terms: those whose gradient is still to be summed, by any name of theirs: they stay.
+    """
+    stay = {id(params[name]) for name in terms if name in params}
     with torch.no_grad():
-        for p in {id(p): p for p in params}.values():
-            if p.grad is not None:
+        for p in {id(p): p for p in params.values()}.values():
+            if p.grad is not None and id(p) not in stay:
                 p.add_(p.grad, alpha=-LEARNING_RATE)

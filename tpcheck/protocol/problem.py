@@ -57,4 +57,5 @@ class Problem:
     masks: Masks = field(default_factory=dict)
     overflow: Overflow | None = None  # where the loss is scaled
     tied: frozenset[str] = frozenset()  # parameters that have an earlier name
+    terms: frozenset[str] = frozenset()  # parameters of whose gradient ranks keep terms of a sum
     ones: bool = False  # cotangents of ones, as a `.sum()` loss has: for `rules`

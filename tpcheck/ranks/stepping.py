@@ -217,7 +217,7 @@ def _as_norm(given: Any) -> Tensor:
 def _step(run: Any, module: Any, params: Mapping[str, nn.Parameter]) -> None:
     """A step of plain SGD, and one more forward under the parameters that it leaves."""
     run.recorder.phase = Phase.STEP
-    sgd_step(params.values())
+    sgd_step(params, run.problem.terms)
     for name, param in params.items():
         run.judge.check(Kind.PARAM, name, param.detach())
     with torch.no_grad():

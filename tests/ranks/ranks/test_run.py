@@ -16,7 +16,7 @@ from fixtures.mutants.exchanges import EveryExpertEverywhere
 from fixtures.parallel.linear import ColumnLinear
 from tests import commands
 from tests.candidates import linear
-from tpcheck import Case, Check, Layout, Replicate, Spec, specs
+from tpcheck import Case, Check, Layout, Partial, Replicate, Shard, Spec, specs
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
 from tpcheck.report.as_json import detail
@@ -45,6 +45,35 @@ def _has_params(module: Any) -> bool:
 
 def wrong(result: CaseResult) -> set[tuple[str, str]]:
     return {(m.kind, m.tensor) for m in result.mismatches}
+
+
+class Halved(nn.Linear):
+    """Its weight's gradient is half of what it should be."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = 0.5 * self.weight + 0.5 * self.weight.detach()
+        return nn.functional.linear(x, weight, self.bias)
+
+
+@pytest.mark.parametrize(("candidate", "found"), [(nn.Linear, False), (Halved, True)])
+def test_no_step_is_taken_by_gradients_that_are_terms_of_a_sum(
+    gloo: Engine, candidate: type[nn.Linear], found: bool
+) -> None:
+    spec = Spec(
+        name="left",
+        cases=[replace(CASE, step=True)],
+        reference=lambda case: nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)),
+        inputs=lambda case, draw: {"x": draw("x", 2, 4)},
+        layout=lambda case: Layout(
+            params={"*": Replicate()},
+            inputs={"x": Shard(0)},
+            outputs={"output": Shard(0)},
+            grads={"0.*": Partial(), "1.*": Partial()},
+        ),
+    )
+    check = Check(spec, lambda case, mesh: nn.Sequential(candidate(4, 4), nn.Linear(4, 4)))
+    result = Runner(check, gloo).run(replace(CASE, step=True))
+    assert wrong(result) == ({("param_grad", "0.weight")} if found else set())
 
 
 def frozen_column(case: Case, mesh: Any) -> Any:

@@ -186,9 +186,11 @@ class Rank:
         params = {n: t for n, t in tensors_of(module).items() if isinstance(t, nn.Parameter)}
         self.note("param_grad", {n: p.grad for n, p in params.items()})
         if self.case.step and params:
+            # of what is still to be summed no step is taken
+            stay = {id(p) for n, p in params.items() if self.placed.sums.get(("param_grad", n))}
             with torch.no_grad():
                 for p in {id(p): p for p in params.values()}.values():
-                    if p.grad is not None:
+                    if p.grad is not None and id(p) not in stay:
                         p.add_(p.grad, alpha=-rate)
                 self.note("param", {n: p.detach().clone() for n, p in params.items()})
                 self.note("output", self.forward(module, self.leaves(inputs)), "@step")
