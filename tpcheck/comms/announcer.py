@@ -47,7 +47,8 @@ class Announcer:
         if members != sorted_members:  # the board knows a set of members
             sent, received = exchanged
             exchanged = _in_order(members, sent), _in_order(members, received)
-        mine = Post(sorted_members, step, what, text, name, awaits, *exchanged)
+        at = f"{event.phase} {event.module}", event.where
+        mine = Post(sorted_members, step, what, text, name, awaits, *exchanged, *at)
         self.board.post(self.rank, self.epoch, mine)
         self._refuse_unlike(mine, members, message=event.peer is not None)
         self._refuse_circle()

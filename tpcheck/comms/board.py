@@ -145,6 +145,15 @@ class Board:
         region, total = self._regions[rank], self.count(rank, epoch)
         return [region.read(i % SLOTS) for i in range(max(0, total - count), total)]
 
+    def parted(self, rank: int, peer: int, epoch: int) -> tuple[Post, Post] | None:
+        """The first collective that `rank` and `peer` both entered, each in another pass or module,
+        or at another line; None where there is none. Of ranks that stand still."""
+        for mine in self.last(rank, epoch, SLOTS):
+            theirs = self.find(peer, epoch, mine.group, mine.step)
+            if theirs is not None and (mine.place, mine.where) != (theirs.place, theirs.where):
+                return mine, theirs
+        return None
+
     def count(self, rank: int, epoch: int) -> int:
         """How many collectives `rank` has entered in this case."""
         return self._of(rank, epoch, COUNT)

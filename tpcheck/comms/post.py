@@ -22,6 +22,7 @@ class Post:
         text: the collective, for people.
         communicator: a digest of the group's name: groups of the same ranks are told apart by it.
         awaits: the members without which the rank certainly can't go on.
+        place, where: in which pass and module, and at which line, it is entered.
         sent, received: of an all-to-all: how many elements go to, and come from, each member, in
             the order of `members`; `WRAP` of them count as none. Empty for other collectives.
     """
@@ -34,6 +35,8 @@ class Post:
     awaits: tuple[int, ...] = ()
     sent: tuple[int, ...] = ()
     received: tuple[int, ...] = ()
+    place: str = ""
+    where: str = ""
 
     @functools.cached_property
     def group(self) -> int:

@@ -20,8 +20,9 @@ Array = npt.NDArray[Any]
 #: Collectives remembered per rank; a case that runs more keeps its last ones, and a peer that is
 #: further behind than this finds nothing to hold its own against.
 SLOTS = 512
-#: Bytes of a collective's description; what is longer is cut, in reports only.
-TEXT = 360
+#: Bytes of where a collective is entered and of its description; what is longer is cut, in reports
+#: only.
+TEXT = 400
 #: Ranks that a record has room for: the bits of `members` and `awaits`.
 RANKS = 64
 #: What a rank is at, in the order in which it comes.
@@ -98,7 +99,8 @@ class Region:
     def write(self, epoch: int, post: Post) -> None:
         count = self.head[COUNT]
         slot = count % SLOTS
-        at, text = KEY * slot, post.text.encode()[:TEXT]
+        said = "\0".join([post.place, post.where, post.text])
+        at, text = KEY * slot, said.encode()[:TEXT]
         self.keys[at] = 0
         self.keys[at + _GROUP], self.keys[at + _STEP] = post.group, post.step
         self.keys[at + FINGERPRINT] = post.fingerprint
@@ -130,11 +132,11 @@ class Region:
             for where in (0, RANKS * 4)
         )
         text = bytes(self.records[start + _TEXT : start + _TEXT + length]).decode(errors="replace")
+        place, where, said = [*text.split("\0", 2), "", ""][:3]
         fingerprint, awaits = self.keys[KEY * slot + FINGERPRINT], ranks_of(self.awaits[slot])
         step = self.key(slot)[1]
-        return Post(
-            ranks_of(members), step, fingerprint, text, communicator, awaits, sent, received
-        )
+        about = communicator, awaits, sent, received, place, where
+        return Post(ranks_of(members), step, fingerprint, said, *about)
 
 
 @functools.lru_cache(1024)

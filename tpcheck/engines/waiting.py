@@ -10,7 +10,7 @@ from tpcheck.comms.announcer import unlike
 from tpcheck.comms.board import Board
 from tpcheck.engines.hosts import Host, stacks, watch
 from tpcheck.engines.standstill import Standstill
-from tpcheck.evidence import Died, Raised, Scene, Stuck
+from tpcheck.evidence import Died, Entered, Raised, Scene, Stuck
 from tpcheck.kernels import sanitizer
 from tpcheck.process.delays import Delay
 from tpcheck.protocol.messages import Ended, RankReport, Work
@@ -238,9 +238,22 @@ class Collection:
         for rank, host in own.items():
             stack = seen.get(host.index, "") if shown else None
             scene = Scene(last=self._last(rank), stack=stack, consequence=consequence)
-            stuck = replace(impasse, absent=tuple(self._absent(rank)), scene=scene)
+            absent, parted = (
+                tuple(self._absent(rank)),
+                _parted(self.board, self.work.epoch, rank, impasse),
+            )
+            stuck = replace(impasse, absent=absent, parted=parted, scene=scene)
             self.dead.add(rank)
             self.found[rank] = Mismatch("rank", kind, rank, detail=stuck)
+
+
+def _parted(board: Board, epoch: int, rank: int, impasse: Stuck) -> tuple[Entered, Entered] | None:
+    """Where a rank and the one that it waits for went different ways."""
+    ways = None if impasse.peer is None else board.parted(rank, impasse.peer, epoch)
+    if ways is None or impasse.peer is None:
+        return None
+    mine, theirs = ways
+    return Entered(rank, mine.text, mine.where), Entered(impasse.peer, theirs.text, theirs.where)
 
 
 def _outside_of_memory(rank: int, scene: Scene) -> Mismatch | None:

@@ -67,6 +67,15 @@ class Died:
 
 
 @dataclass(frozen=True)
+class Entered:
+    """A collective, in a line, and the rank that entered it; `where` is the line of the code."""
+
+    rank: int
+    collective: str
+    where: str = ""
+
+
+@dataclass(frozen=True)
 class Stuck:
     """A rank was given up.
 
@@ -75,21 +84,16 @@ class Stuck:
         absent: the ranks that have not entered the collective in which it waits.
         peer: the rank that finished without that collective.
         seconds: the time limit that the case ran into.
+        parted: the first collective that it and `peer` entered at different places of the code:
+            from there on they are in step no more, whichever waits for the other in the end.
     """
 
     why: Impasse
     absent: tuple[int, ...] = ()
     peer: int | None = None
     seconds: float | None = None
+    parted: tuple[Entered, Entered] | None = None
     scene: Scene = Scene()
-
-
-@dataclass(frozen=True)
-class Entered:
-    """A collective, in a line, and the rank that entered it."""
-
-    rank: int
-    collective: str
 
 
 @dataclass(frozen=True)

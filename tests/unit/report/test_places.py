@@ -14,9 +14,10 @@ from tpcheck.case import Case
 from tpcheck.causes.loaded import ComputedOtherwise, LoadedRows
 from tpcheck.causes.reruns import RoundingOnly
 from tpcheck.causes.several import Overwritten
+from tpcheck.causes.structure import GivenUp
 from tpcheck.causes.where import Subject
 from tpcheck.event import Event
-from tpcheck.evidence import Race, Raised, Scene, Stuck
+from tpcheck.evidence import Entered, Race, Raised, Scene, Stuck
 from tpcheck.evidence.pictures import Collectives, Pictures
 from tpcheck.report.places import place
 from tpcheck.verdict import CheckResult, Counterexample, Diagnosis, Mismatch
@@ -106,6 +107,15 @@ def test_a_rank_that_waits_points_to_where_it_is(model: Path) -> None:
     stuck = Stuck(Impasse.TOO_LONG, scene=Scene(stack=stack))
     waits = Mismatch("rank", Kind.HANG, 0, detail=stuck)
     assert place(failed(model, waits), model.parent) == ("model.py", 3)
+
+
+def test_of_ranks_that_part_the_line_is_where_they_do(model: Path) -> None:
+    stack = f'  File "{model}", line 3 in backward\n'
+    ways = Entered(0, "all_reduce", "model.py:7"), Entered(1, "all_reduce", "model.py:3")
+    stuck = Stuck(Impasse.PEER_FINISHED, peer=1, parted=ways, scene=Scene(stack=stack))
+    waits = Mismatch("rank", Kind.HANG, 0, detail=stuck)
+    found = failed(model, waits, cause=GivenUp(0, stuck, {0: "all_reduce"}))
+    assert place(found, model.parent) == ("model.py", 7)
 
 
 def test_a_cause_that_names_its_line_comes_first(model: Path) -> None:

@@ -35,7 +35,12 @@ def _(cause: causes.RanksRaised) -> str:
 def _(cause: causes.GivenUp) -> str:
     collective = cause.waiting_in.get(cause.rank) or "no collective"
     if cause.seen.why is Impasse.PEER_FINISHED:
-        return f"rank {cause.rank} {said(cause.seen)}: {collective}"
+        waits = f"rank {cause.rank} {said(cause.seen)}: {collective}"
+        if cause.seen.parted is None:
+            return waits
+        mine, theirs = cause.seen.parted
+        ways = f"rank {mine.rank} enters {mine.collective} where rank {theirs.rank} enters "
+        return f"{ways}{theirs.collective}; in the end {waits}"
     return f"{said(cause.seen)}; rank {cause.rank} is in {collective}"
 
 

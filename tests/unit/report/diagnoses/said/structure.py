@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.unit.report.diagnoses.said import OUT, Said
 from tpcheck.causes.structure import (
     CollectiveInDtype,
@@ -45,6 +47,13 @@ from tpcheck.vocabulary import Access, Fault, Habit, Impasse, OpTest, Phase
 
 WAITS = Stuck(Impasse.EVERY_RANK_WAITS)
 GONE = Stuck(Impasse.PEER_FINISHED, peer=0)
+PARTED = replace(
+    GONE,
+    parted=(
+        Entered(1, "all_reduce in forward at a.py:3", "a.py:3"),
+        Entered(0, "all_reduce in backward at a.py:9", "a.py:9"),
+    ),
+)
 LATE = Stuck(Impasse.TOO_LONG, seconds=30.0)
 REFUSED = Refused(Entered(0, "barrier"), Entered(1, "all_reduce"), step=2, members=(0, 1))
 
@@ -64,6 +73,13 @@ SAID: list[Said] = [
         GivenUp(1, GONE, {1: "all_reduce at a.py:3"}),
         "rank 1 waits for rank 0, which finished without this collective: all_reduce at a.py:3",
         {"waiting_in": {"1": "all_reduce at a.py:3"}},
+    ),
+    (
+        GivenUp(1, PARTED, {1: "all_reduce at a.py:9"}),
+        "rank 1 enters all_reduce in forward at a.py:3 where rank 0 enters all_reduce in backward "
+        "at a.py:9; in the end rank 1 waits for rank 0, which finished without this collective: "
+        "all_reduce at a.py:9",
+        {"waiting_in": {"1": "all_reduce at a.py:9"}},
     ),
     (
         GivenUp(0, WAITS, {0: "barrier", 1: None}),
