@@ -22,8 +22,10 @@ from tpcheck.causes.several import (
     BranchAveraged,
     BranchRepeated,
     BranchUnsummed,
+    InEveryTerm,
     JoinsEveryTerm,
     OfSeveral,
+    ScaledBefore,
     ScaledOverData,
     UnsummedBefore,
 )
@@ -113,5 +115,7 @@ Coincidence = (
     | RowsMixed
     | ScaledByOwnParts
     | UnsummedBefore
+    | InEveryTerm
+    | ScaledBefore
     | UpdateScaled
 )

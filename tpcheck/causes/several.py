@@ -46,6 +46,25 @@ class UnsummedBefore:
 
 
 @dataclass(frozen=True)
+class InEveryTerm:
+    """As `UnsummedBefore`, of terms whose sum is taken after: each rank has added it to its own."""
+
+    subject: Subject
+    ranks: tuple[int, ...]
+    joined: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ScaledBefore:
+    """Everything but what each rank adds (`joined`) is `factor`, R or 1/R, times the reference's:
+    the sum before it."""
+
+    subject: Subject
+    factor: float
+    joined: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class JoinsEveryTerm:
     """The tensor is off by `times` = R − 1 times the input or cotangent `tensor`: each rank adds
     it before the sum over the ranks."""
@@ -116,6 +135,8 @@ OfSeveral = (
     | BranchRepeated
     | BranchAveraged
     | UnsummedBefore
+    | InEveryTerm
+    | ScaledBefore
     | JoinsEveryTerm
     | ScaledOverData
     | OwnDataOnly

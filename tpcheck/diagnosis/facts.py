@@ -101,6 +101,7 @@ class Local:
     Args:
         inside: what it is, for a tensor at a boundary of a module inside.
         cut: how that is laid out, as its shapes say: full tensor and rank → the rank's part.
+        around: of what a module inside returns, what the module around that returns.
     """
 
     target: Target
@@ -111,6 +112,7 @@ class Local:
     sigma: dict[int, Tensor]
     inside: Subject | None = None
     cut: Callable[[Tensor, int], Tensor] | None = None
+    around: Local | None = None
 
     @property
     def kind(self) -> Kind:

@@ -195,7 +195,7 @@ class Borders:
         Args:
             trace: the ranks' collectives.
         """
-        found = [self.local(b) for b in (place.border, place.fed) if b is not None]
+        found = [self._with_around(b) for b in (place.border, place.fed) if b is not None]
         known = [local for local in found if local is not None]
         if len(known) < 2 or place.fed is None:
             return known
@@ -205,6 +205,14 @@ class Borders:
         sums = Due(place.phase, self.targets[place.fed].value.numel(), sizes, by)
         taken = is_taken(*known) or sums.are_taken(self.case, trace)
         return known[:1] if taken else known
+
+    def _with_around(self, border: Border) -> Local | None:
+        """With what the module around returns, where that is one tensor."""
+        found, outer = self.local(border), border.parent
+        if found is None or border.phase is not Phase.FORWARD or border.side is not End.OUT:
+            return found
+        ends = [b for b in self.of(Phase.FORWARD) if (b.module, b.side) == (outer, End.OUT)]
+        return replace(found, around=self.local(ends[0])) if len(ends) == 1 else found
 
     def local(self, border: Border) -> Local | None:
         """The tensor at a boundary as the hypotheses take it, laid out as its shapes say."""

@@ -10,6 +10,7 @@ from tpcheck.diagnosis.facts import Facts, Local, gather, values
 from tpcheck.diagnosis.hypotheses import (
     altered,
     evident,
+    joined,
     loaded,
     losses,
     microbatches,
@@ -85,7 +86,9 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     several.repeated_branch,
     several.averaged_branch,
     # after what a module gives, which is more telling than what every rank adds
-    several.unsummed_before,
+    joined.unsummed_before,
+    # a factor of a part, as `scaled` of all
+    joined.scaled_before,
     # before `lookups`: positions that other ranks have are missing from rows of a table, too
     terms.own_terms_only,
     # before orders: a row that is empty, or another token's, is not a permutation

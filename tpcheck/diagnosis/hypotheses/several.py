@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -20,7 +18,6 @@ from tpcheck.causes.several import (
     OwnDataOnly,
     ScaledOverData,
     SummedOverData,
-    UnsummedBefore,
 )
 from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.diagnosis.sums import are_one
@@ -116,41 +113,6 @@ def _branches(facts: Facts, local: Local) -> Iterator[tuple[str, Tensor]]:
         of_branch = border.module and (border.phase, border.side) == _SIDES[local.kind]
         if of_branch and target.value.shape == local.target.value.shape:
             yield border.module, target.value
-
-
-def unsummed_before(facts: Facts, local: Local) -> Diagnosis | None:
-    """The sum over the ranks is too large by R − 1 times what each of them adds whole after it, a
-    bias, an input (in backward a cotangent) or both: what comes before that is not summed."""
-    if not local.alike() or local.at != FIRST:
-        return None
-    held, rank = list(local.actual.values()), local.ranks[0]
-    if are_one(held):  # of ranks with the same nothing is due
-        return None
-    want, total = local.expected[rank], torch.stack(held).sum(0)
-    for names, joined in _joined(facts, local):
-        if local.fits(total, rank, expected=want + (len(held) - 1) * joined):
-            cause = UnsummedBefore(local.subject, tuple(local.ranks), names)
-            return Diagnosis(Code.MISSING_ALL_REDUCE, cause)
-    return None
-
-
-def _joined(facts: Facts, local: Local) -> Iterator[tuple[tuple[str, ...], Tensor]]:
-    """What every rank may add to a tensor that is whole, and its names: vectors as long as the last
-    dim, tensors of the same shape, and one of each."""
-    problem, posed, rank = facts.problem_of(local), facts.posed, local.ranks[0]
-    want = local.expected[rank]
-    if local.kind is Kind.OUTPUT:
-        given, entries, vectors = problem.inputs[0], posed.inputs, problem.params
-    elif local.kind is Kind.INPUT_GRAD:
-        given, entries, vectors = problem.cotangents[0], posed.outputs, {}
-    else:
-        return
-    part = partial(take, case=facts.case, rank=rank)
-    whole = {n: part(t, entries[n]).double() for n, t in given.items() if t.is_floating_point()}
-    alike = [((n,), t) for n, t in whole.items() if t.shape == want.shape]
-    vector = [((n,), t.double()) for n, t in vectors.items() if t.shape == want.shape[-1:]]
-    both = [(a + b, x + y) for (a, x), (b, y) in product(vector, alike)]
-    yield from ((names, t) for names, t in (*vector, *alike, *both) if bool(t.any()))
 
 
 def residual(facts: Facts, local: Local) -> Diagnosis | None:

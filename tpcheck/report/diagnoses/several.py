@@ -46,6 +46,21 @@ def _(cause: causes.UnsummedBefore) -> str:
 
 
 @sentence.register
+def _(cause: causes.InEveryTerm) -> str:
+    joined = " and ".join(cause.joined)
+    once = "it must be added once" if len(cause.joined) == 1 else "they must be added once each"
+    what = f"every rank adds {joined} to its term of the sum over ranks {list(cause.ranks)}"
+    return f"{called(cause.subject)}: {what}, which is taken after: {once}, after the sum"
+
+
+@sentence.register
+def _(cause: causes.ScaledBefore) -> str:
+    what = f"all but {' and '.join(cause.joined)} is {cause.factor:g} × what it should be"
+    how = "summed over the ranks twice" if cause.factor > 1 else "averaged over the ranks"
+    return f"{called(cause.subject)}: {what}: {how}, before the rest is added"
+
+
+@sentence.register
 def _(cause: causes.JoinsEveryTerm) -> str:
     what = called(cause.subject)
     return f"{what} is off by {cause.times} × {cause.tensor}: it joins every term of the sum"

@@ -8,9 +8,11 @@ from tpcheck.causes.several import (
     BranchAveraged,
     BranchRepeated,
     BranchUnsummed,
+    InEveryTerm,
     JoinsEveryTerm,
     Overwritten,
     OwnDataOnly,
+    ScaledBefore,
     ScaledOverData,
     SummedOverData,
     UnsummedBefore,
@@ -55,6 +57,30 @@ SAID: list[Said] = [
         "input_grad x: summed over ranks [2, 3] it equals the reference once b and x count once: "
         "an all-reduce is missing before they are added (backward)",
         {"joined": ["b", "x"]},
+    ),
+    (
+        InEveryTerm(OUT, (0, 1), ("bias",)),
+        "output: every rank adds bias to its term of the sum over ranks [0, 1], which is taken "
+        "after: it must be added once, after the sum",
+        {"ranks": [0, 1], "joined": ["bias"]},
+    ),
+    (
+        InEveryTerm(OUT, (0, 1), ("b", "x")),
+        "output: every rank adds b and x to its term of the sum over ranks [0, 1], which is taken "
+        "after: they must be added once each, after the sum",
+        {"joined": ["b", "x"]},
+    ),
+    (
+        ScaledBefore(OUT, 2.0, ("bias",)),
+        "output: all but bias is 2 × what it should be: summed over the ranks twice, before the "
+        "rest is added",
+        {"factor": 2.0, "joined": ["bias"]},
+    ),
+    (
+        ScaledBefore(DX, 0.25, ("b", "x")),
+        "input_grad x: all but b and x is 0.25 × what it should be: averaged over the ranks, "
+        "before the rest is added",
+        {"factor": 0.25},
     ),
     (
         JoinsEveryTerm(OUT, "x", 1),
