@@ -121,14 +121,16 @@ def _prepared(
     """The checks that can run here (the others are told of), and what opens a session for them.
     Files that do not import, and why, are put `aside`."""
     from tpcheck.engines import require
-    from tpcheck.report import text
-    from tpcheck.search.collect import Aside, collect, runnable
+    from tpcheck.report import reasons, text
+    from tpcheck.search.collect import Aside, collect, runnable, without_checks
     from tpcheck.search.session import open_session, preload_of
 
     require(engine, ranks)
     unread: dict[str, Aside] = {}
     checks, absent = runnable(collect(targets, unread))
     aside |= {file: one.reason for file, one in unread.items()}
+    for empty in without_checks(targets, unread):
+        say(reasons.empty(empty))
     for file, reason in aside.items():
         say(text.undecided(file, reason))
     for name, reason in absent.items():

@@ -75,7 +75,7 @@ class Run:
 
         aside: dict[str, Aside] = {}
         checks = session.collect(targets, aside)
-        self._collected(checks, session.skipped, aside)
+        self._collected(targets, checks, session.skipped, aside)
         self._distrust(session.untrusted)
         with signals.as_interrupt(), Running(checks) as follower:
             told: dict[str, Any] = {"finished": self._finished, "follower": follower}
@@ -100,7 +100,7 @@ class Run:
         require(self.engine, self.ranks)
         aside: dict[str, Aside] = {}
         checks, skipped = runnable(collect(targets, aside))
-        self._collected(checks, skipped, aside)
+        self._collected(targets, checks, skipped, aside)
         start = partial(opened, preload={*preload, *preload_of(checks)})
         about: dict[str, Any] = {"engine": self.engine, "jobs": self.jobs}
         try:
@@ -112,11 +112,19 @@ class Run:
         self.seconds = time.monotonic() - self.begun
 
     def _collected(
-        self, checks: Sequence[Check], skipped: Mapping[str, str], aside: Mapping[str, Aside]
+        self,
+        targets: Sequence[str],
+        checks: Sequence[Check],
+        skipped: Mapping[str, str],
+        aside: Mapping[str, Aside],
     ) -> None:
-        """What there is to run, what can't run here, and the files that do not import."""
-        from tpcheck.report import text
+        """What there is to run, what can't run here or is not there, and the files that do not
+        import."""
+        from tpcheck.report import reasons, text
+        from tpcheck.search.collect import without_checks
 
+        for path in without_checks(targets, aside):
+            say(reasons.empty(path))
         self.skipped, self.checks = dict(skipped), len(checks) + len(aside)
         for name, reason in self.skipped.items():
             say(text.skipped(name, reason))

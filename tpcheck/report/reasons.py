@@ -156,6 +156,11 @@ def orphan(identity: str, address: tuple[str, str], folder: Path) -> str:
     )
 
 
+def empty(path: str) -> str:
+    """A file, or a folder, that was named and has nothing to run."""
+    return f"note: {path} has no check"
+
+
 def engine_gone(engine: str, error: BaseException) -> str:
     """The ranks can't be started again."""
     return f"the engine {engine} can't go on: {' '.join(str(error).split())}"

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -48,7 +48,7 @@ def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> li
     errors: list[InvalidArgument] = []
     for target in targets:
         path, name = parted(target)
-        loaded, before = [], len(errors)
+        loaded, failed = [], len(errors)
         for file in files_at(path):
             try:
                 loaded.append(load(file))
@@ -58,17 +58,32 @@ def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> li
                 errors.append(error)
                 reason = str(error).removeprefix(f"{file.resolve()} ")
                 aside[str(file)] = Aside(reason, getattr(error, "line", None))
-        if len(errors) > before and name and not any(hasattr(one, name) for one in loaded):
+        if len(errors) > failed and name and not any(hasattr(one, name) for one in loaded):
             continue  # it may be in what does not import
         chosen = _select(loaded, path, name)
         places = [(check.title, check.address()) for check in chosen]
-        found += [c for c, place in zip(chosen, places, strict=True) if place not in known]
-        known.update(places)
+        before = frozenset(known)
+        for check, place in zip(chosen, places, strict=True):
+            # of one target, too: a file may import another's check; without an address two may be
+            # made in a loop
+            if place not in (known if place[1] else before):
+                found.append(check)
+            known.add(place)
     if not found and errors:
         raise NothingImports(str(errors[0]))
     if not found:
         raise InvalidArgument(f"no Check found in {', '.join(targets)}")
     return found
+
+
+def without_checks(targets: Iterable[str], aside: Mapping[str, Aside]) -> list[str]:
+    """The files and folders among targets in which there is no check, though all of it imports."""
+    each = [(path, files_at(path)) for path, name in map(parted, targets) if not name]
+    return [
+        path
+        for path, files in each
+        if not any(str(file) in aside or checks_in(str(file.resolve())) for file in files)
+    ]
 
 
 def runnable(checks: Iterable[Check]) -> tuple[list[Check], dict[str, str]]:

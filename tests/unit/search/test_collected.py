@@ -1,0 +1,35 @@
+"""Collection: a check that several files have is there once; what has none is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.unit.search.test_collect import SOURCE, folder
+from tpcheck.search.collect import Aside, collect, without_checks
+
+__all__ = ["folder"]  # a fixture
+
+TWO = SOURCE.format(name="one") + "other = Check(specs.row_linear(), candidate=build)\n"
+
+
+def test_a_check_that_another_file_imports_is_there_once(folder: Path) -> None:
+    (folder / "one.py").write_text(TWO)
+    (folder / "more.py").write_text("from one import one, other\n")
+    for targets in (["."], ["more.py", "one.py"], ["one.py", "more.py"]):
+        assert sorted(check.title for check in collect(targets)) == ["one", "other"], targets
+
+
+def test_checks_without_an_address_are_not_one(folder: Path) -> None:
+    (folder / "loop.py").write_text(TWO + "globals().update(a=one, b=other)\ndel one, other\n")
+    assert sorted(check.title for check in collect(["loop.py"])) == ["a", "b"]
+
+
+def test_files_and_folders_without_a_check_are_told_of(folder: Path) -> None:
+    (folder / "one.py").write_text(TWO)
+    (folder / "tools").mkdir()
+    (folder / "tools" / "helpers.py").write_text("x = 1\n")
+    (folder / "broken.py").write_text("import nothing_like_it\n")
+    targets = ["one.py", "tools", "tools/helpers.py", "broken.py", "one.py::other", "."]
+    aside: dict[str, Aside] = {}
+    assert len(collect(targets, aside)) == 2
+    assert without_checks(targets, aside) == ["tools", "tools/helpers.py"]
