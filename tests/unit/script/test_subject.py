@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,8 +103,15 @@ def test_a_closure_that_a_helper_is_given_is_not_found(checks: dict[str, Check],
 
 def test_a_standin_keeps_what_a_check_was_given() -> None:
     made = part.Standin("tpcheck.kernel_check")(len, reference=max)
-    assert made.given == (len,) and made.named == {"reference": max}
+    assert made._given == (len,) and made._named == {"reference": max}
     assert list(made.anything) == []
+
+
+def test_a_standin_may_be_replaced_as_what_it_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = part.Standin("tpcheck.Check")(part.Standin("tpcheck.specs.mlp")(), candidate=len)
+    again = replace(made, spec=replace(made._given[0], reference=max), name="other")
+    assert again._name == "tpcheck.Check" and again._named["candidate"] is len
+    assert replace(again, candidate=max)._named["candidate"] is max
 
 
 def test_a_candidate_that_calls_tpcheck_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -15,24 +16,31 @@ from types import ModuleType
 from typing import Any
 
 
+@dataclass(init=False, repr=False, eq=False)
 class Standin:
     """Whatever the candidate's file takes from tpcheck to declare its checks, which are not run
-    here: of a call it keeps what was given."""
+    here: of a call it keeps what was given, and of `dataclasses.replace` what was changed."""
+
+    _name: str
+    _given: tuple[Any, ...]
+    _named: dict[str, Any]
 
     running = False
 
-    def __init__(self, name: str, given: tuple[Any, ...] = (), named: Any = None) -> None:
-        self.name, self.given, self.named = name, given, named or {}
+    def __init__(
+        self, _name: str, _given: tuple[Any, ...] = (), _named: Any = None, **changed: Any
+    ) -> None:
+        self._name, self._given, self._named = _name, _given, {**(_named or {}), **changed}
 
     def __getattr__(self, name: str) -> Standin:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Standin(f"{self.name}.{name}")
+        return Standin(f"{self._name}.{name}")
 
     def __call__(self, *given: Any, **named: Any) -> Standin:
         if Standin.running:
-            raise NeedsTpcheck(f"the candidate itself calls {self.name}: it needs tpcheck")
-        return Standin(self.name, given, named)
+            raise NeedsTpcheck(f"the candidate itself calls {self._name}: it needs tpcheck")
+        return Standin(self._name, given, named)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
@@ -105,9 +113,9 @@ def candidate(module: str, path: str, carried: Mapping[str, str], folder: str = 
     Standin.running = True
     if not isinstance(found, Standin):
         return found
-    kernel = found.name.endswith("kernel_check")
-    named = found.named.get("fn" if kernel else "candidate")
-    return found.given[0 if kernel else 1] if named is None else named
+    kernel = found._name.endswith("kernel_check")
+    named = found._named.get("fn" if kernel else "candidate")
+    return found._given[0 if kernel else 1] if named is None else named
 
 
 def _imported(module: str) -> Any:
