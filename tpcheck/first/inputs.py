@@ -49,6 +49,22 @@ class Given:
         return f'draw("{self.name}", {", ".join(shape)})'
 
 
+def of_forward(module: nn.Module, target: str, texts: Sequence[str]) -> tuple[Given, ...]:
+    """What is told of its inputs, or else guessed.
+
+    Raises:
+        InvalidArgument: it can't be guessed, or forward takes it by keyword alone.
+    """
+    named = [p.name for p in required(module.forward) if p.kind is p.KEYWORD_ONLY]
+    if named:
+        raise InvalidArgument(
+            f"the forward of {target} takes {named[0]} by keyword alone, and init writes checks "
+            "that give inputs by position: write it by hand, with Spec(forward=lambda module, "
+            "inputs: module(**inputs))"
+        )
+    return told(texts) or guessed(module, target)
+
+
 def told(texts: Sequence[str]) -> tuple[Given, ...]:
     """`x=batch,8` of floats, `ids=batch,seq:100` of integers below 100."""
     return tuple(map(_told, texts))

@@ -14,7 +14,7 @@ from torch import nn
 from tpcheck.errors import InvalidArgument, listed
 from tpcheck.first import text
 from tpcheck.first.factory import GROUP, MESH, Factory
-from tpcheck.first.inputs import Given, guessed, told
+from tpcheck.first.inputs import Given, of_forward
 from tpcheck.first.reading import Read, Whole, patterned, read, whole
 from tpcheck.first.room import of_size
 from tpcheck.placement import Placement, Replicate, Shard
@@ -88,7 +88,7 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
 
     module = _module(factory, factory())
     entries = dict(as_plan(plan.value).entries)
-    given = told(inputs) or guessed(module, factory.target)
+    given = of_forward(module, factory.target, inputs)
     of = whole(module, given)
 
     def build(mesh: Any) -> nn.Module:
@@ -149,7 +149,7 @@ def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[s
             module = _plain(factory, _module(factory, factory(mesh)))
         else:
             module = _module(reference, reference())
-        given = told(inputs) or guessed(module, (reference or factory).target)
+        given = of_forward(module, (reference or factory).target, inputs)
         of = whole(module, given)
     skipped: dict[str, str] = {}
 

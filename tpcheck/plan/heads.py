@@ -24,6 +24,10 @@ Cut = HeadsCut | GateUpAsOne | QkvAsOne
 QUERY = {"q_proj", "wq", "query", "q", "to_q", "q_lin"}
 KEY_VALUE = {"k_proj", "v_proj", "wk", "wv", "key", "value", "k", "v", "to_k", "to_v"}
 OUT = {"o_proj", "wo", "out_proj", "dense", "o", "to_out", "proj"}
+# What an MLP calls first, and last: by their shapes either may feed the other.
+FIRST = {"up", "up_proj", "gate", "gate_proj", "fc1", "c_fc", "fc_in", "wi", "wi_0", "wi_1", "w1"}
+FIRST |= {"w3", "lin1", "linear1", "dense_h_to_4h"}
+LAST = {"down", "down_proj", "fc2", "fc_out", "w2", "lin2", "linear2", "dense_4h_to_h"}
 # [q | k | v] and [gate | up], one after the other. `query_key_value` (BLOOM, GPT-NeoX) is not
 # here: its heads are interleaved, and a contiguous split is right.
 FUSED_QKV = {"qkv_proj", "wqkv", "Wqkv", "qkv", "in_proj", "c_attn"}

@@ -9,7 +9,7 @@ from tpcheck.figures.plan import Finding
 from tpcheck.figures.plan_causes import Unconsumed, UnevenInput, Unfed
 from tpcheck.plan.followed import Promise
 from tpcheck.plan.groups import Group, block_of, is_below, key_of, sizes
-from tpcheck.plan.heads import KEY_VALUE, OUT, QUERY
+from tpcheck.plan.heads import FIRST, KEY_VALUE, LAST, OUT, QUERY
 from tpcheck.plan.match import owner_of
 from tpcheck.vocabulary import Code
 
@@ -41,7 +41,9 @@ def _alone(promise: Promise, groups: list[Group]) -> tuple[list[str], list[str]]
     waiting: Group | None = None  # for the row splits of the group after it
     for group, after in zip_longest(groups, groups[1:]):
         if group.gives and group.takes:
-            unconsumed += _untaken(promise, group)
+            gives, takes = _exchanged(group)
+            unconsumed += gives or _untaken(promise, group)
+            unfed += takes
             continue
         if group.gives:
             unconsumed += waiting.gives if waiting else ()
@@ -56,6 +58,14 @@ def _alone(promise: Promise, groups: list[Group]) -> tuple[list[str], list[str]]
         else:
             unfed += group.takes
     return unconsumed, unfed
+
+
+def _exchanged(group: Group) -> tuple[list[str], list[str]]:
+    """Column splits of what a module calls last, and row splits of what it calls first, by their
+    names: the two styles stand in each other's place."""
+    gives = [name for name in group.gives if _last(name) in LAST]
+    takes = [name for name in group.takes if _last(name) in FIRST]
+    return (gives, takes) if gives and takes else ([], [])
 
 
 def _is_inner(promise: Promise, group: Group) -> bool:

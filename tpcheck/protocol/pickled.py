@@ -10,7 +10,7 @@ import pickletools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -95,6 +95,8 @@ class _Pickler(cloudpickle.Pickler):
         self._check = check
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, CodeType):
+            return _with_its_file(obj)
         if isinstance(obj, (CustomOpDef, OpOverload, OpOverloadPacket)):
             return _op, (self._home_of(obj), *_path_of(obj))
         if isinstance(obj, (type(torch.ops), type(torch.ops.aten))):
@@ -130,6 +132,13 @@ class _Pickler(cloudpickle.Pickler):
                 "in `fast = torch.compile(f)`"
             )
         return place
+
+
+def _with_its_file(code: CodeType) -> Any:
+    """As cloudpickle sends it, but for the file's name, which it leaves out: by that a traceback
+    shows whose line it is."""
+    make, given = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return make, tuple(code.co_filename if part == "<dynamic-code>" else part for part in given)
 
 
 def _path_of(op: Any) -> tuple[str, str | None]:

@@ -39,6 +39,14 @@ def test_a_plan_is_read_from_its_dtensors(tmp_path: Path) -> None:
     assert notes == ()
 
 
+@pytest.mark.parametrize("inputs", [(), ("x=batch,8",)])
+def test_what_forward_takes_by_keyword_alone_is_told(
+    tmp_path: Path, inputs: tuple[str, ...]
+) -> None:
+    with pytest.raises(InvalidArgument, match=r"takes x by keyword alone.*lambda module, inputs"):
+        written(tmp_path, "ByKeyword", plan="PLAN", inputs=inputs)
+
+
 def test_under_sequence_parallelism_the_sequence_is_sharded(tmp_path: Path) -> None:
     text, _ = written(tmp_path, "Normed", plan="SEQUENCE")
     assert UP_DOWN in text and '"seq": strategies.multiples("tp")' in text

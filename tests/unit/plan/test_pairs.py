@@ -32,6 +32,18 @@ def test_down_before_up_is_paired_all_the_same() -> None:
     assert faults(model(), {}) == []
 
 
+@pytest.mark.parametrize(("up", "down"), [("up", "down"), ("w1", "w2"), ("c_fc", "fc_out")])
+def test_styles_in_each_others_place(up: str, down: str) -> None:
+    given = nn.ModuleList([nn.ModuleDict({up: linear(H, 32), down: linear(32, H)})])
+    plan: dict[str, Any] = {f"*.{up}": "colwise", f"*.{down}": "rowwise"}
+    assert audit(given, plan, tp=2).findings == []
+    found = audit(given, {f"*.{up}": "rowwise", f"*.{down}": "colwise"}, tp=2).findings
+    assert [(f.code, f.names) for f in found] == [
+        ("wrong-placement", (f"0.{down}",)),
+        ("wrong-placement", (f"0.{up}",)),
+    ]
+
+
 def test_a_head_outside_all_blocks_is_the_models_output() -> None:
     assert faults(model(), {"head": "colwise_rep"}) == []
 

@@ -44,6 +44,16 @@ def again(thing: Any, of: Check | None = None) -> Any:
     return cloudpickle.loads(sent(thing, of or check(plain)))
 
 
+def test_a_function_that_is_sent_knows_its_file() -> None:
+    def outer(x: Any) -> Any:
+        return (lambda y: y / 0)(x)
+
+    made = again(outer)
+    assert made is not outer and made.__code__ == outer.__code__
+    inner = next(c for c in made.__code__.co_consts if hasattr(c, "co_filename"))
+    assert made.__code__.co_filename == inner.co_filename == __file__
+
+
 def test_an_op_is_found_again_by_its_name() -> None:
     packet = torch.ops.tpcheck_sent_ops.thrice
     for op in (twice, packet, packet.default, torch.ops.aten.mul.Tensor):
