@@ -122,19 +122,31 @@ def exchanged_pieces(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     problem = facts.posed.problems[0]
     orders = (
-        (name, dim, groups, order)
-        for name, full in problem.params.items()
-        for dim in _sharded_dims(facts.posed.params[name])
-        for groups, order in _regrouped(full.shape[dim])
+        (names, dim, groups, order)
+        for names, dim in _sharded_together(facts)
+        for groups, order in _regrouped(problem.params[names[0]].shape[dim])
     )
-    for name, dim, groups, order in islice(orders, MOST_ORDERS):
-        moved = problem.params[name].index_select(dim, torch.tensor(order))
-        other = given(facts, replace(problem, params={**problem.params, name: moved}))
+    for names, dim, groups, order in islice(orders, MOST_ORDERS):
+        by = torch.tensor(order)
+        moved = {n: problem.params[n].index_select(dim, by) for n in names}
+        other = given(facts, replace(problem, params={**problem.params, **moved}))
         full = other.get(local.key)
         if full is not None and local.is_that(full):
-            cause = Regrouped(local.subject, name, dim, groups, tuple(order))
+            cause = Regrouped(local.subject, names[0], dim, groups, tuple(order))
             return Diagnosis(Code.SHARD_ORDER, cause)
     return None
+
+
+def _sharded_together(facts: Facts) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Parameters, and the dim along which they are sharded: those of one module that are as long
+    there, as a weight and its bias are, then each by itself."""
+    alike: dict[tuple[str, int, int], list[str]] = {}
+    for name, full in facts.posed.problems[0].params.items():
+        for dim in _sharded_dims(facts.posed.params[name]):
+            module = name.rpartition(".")[0]
+            alike.setdefault((module, dim, full.shape[dim]), []).append(name)
+    yield from ((tuple(names), dim) for (_, dim, _), names in alike.items() if len(names) > 1)
+    yield from (((name,), dim) for (_, dim, _), names in alike.items() for name in names)
 
 
 def _sharded_dims(entry: Entry) -> set[int]:

@@ -85,6 +85,45 @@ def test_a_weight_whose_pieces_stand_in_another_order_names_the_order() -> None:
     assert examine(with_columns([7, 2, 1, 3, 4, 0, 6, 5]), case=WEIGHTS).code == "unclassified"
 
 
+class Gated(torch.nn.Linear):
+    """One half of what it computes times the other."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return gated(x, self.weight, self.bias)
+
+
+def gated(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    gate, up = torch.nn.functional.linear(x, weight, bias).chunk(2, -1)
+    return gate * up
+
+
+GATED = Spec(
+    name="gated",
+    cases=[CASE],
+    reference=lambda case: Gated(),
+    inputs=lambda case, draw: {"x": draw("x", 2, 3)},
+    layout=lambda case: Layout(params={"*": Shard(0)}),
+)
+
+
+@pytest.mark.parametrize("moved", [("weight", "bias"), ("weight",), ("bias",)])
+def test_a_bias_stands_in_the_other_order_with_its_weight(moved: tuple[str, ...]) -> None:
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])  # [4, 2] as [2, 4]
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        problem = posed.problems[0]
+        own = {n: p[order] if n in moved else p for n, p in problem.params.items()}
+        for held in ranks.values():
+            held[OUT] = gated(problem.inputs[0]["x"], **own)
+
+    named = examine(edit, spec=GATED, case=replace(CASE, dims={}))
+    cause = Regrouped(Subject(Kind.OUTPUT, "output"), moved[0], 0, (4, 2), tuple(order.tolist()))
+    assert (named.code, named.cause) == ("shard-order", cause)
+
+
 def test_every_regrouping_is_another_order_of_all_of_the_dim() -> None:
     found = [order for _, order in _regrouped(12)]
     assert all(sorted(order) == list(range(12)) and order != list(range(12)) for order in found)
