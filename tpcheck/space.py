@@ -48,7 +48,7 @@ class Space:
             if degree > self.ranks:
                 raise InvalidArgument(
                     f"tp degree {degree} needs {degree} ranks and the engine has {self.ranks}; "
-                    f"give --ranks {degree} or a smaller degree"
+                    f"give --ranks {degree} (pytest: --tpcheck-ranks) or a smaller degree"
                 )
         if not self.degrees or not self.dtypes:
             raise InvalidArgument("no degree, or no dtype, is left to draw from")

@@ -30,11 +30,13 @@ class WrongOnOneRank:
     Args:
         refuted: what would have been named, and is done between ranks.
         factor: by which the tensor would have been off, where a factor was named.
+        of: the parameter that many times which it is off; None of a multiple of the reference.
     """
 
     subject: Subject
     refuted: Code | None
     factor: float | None
+    of: str | None = None
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def cases_of(spec: Spec, space: Space) -> SearchStrategy[Case]:
             raise InvalidArgument(
                 f"spec {spec.name!r}: a listed case needs {case.world_size} ranks "
                 f"({case.describe()}) and the engine has {space.ranks}; "
-                f"give --ranks {case.world_size}"
+                f"give --ranks {case.world_size} (pytest: --tpcheck-ranks)"
             )
     return st.sampled_from(list(spec.cases))
 

@@ -13,9 +13,9 @@ TWO = SOURCE.format(name="one") + "other = Check(specs.row_linear(), candidate=b
 
 
 def test_a_check_that_another_file_imports_is_there_once(folder: Path) -> None:
-    (folder / "one.py").write_text(TWO)
-    (folder / "more.py").write_text("from one import one, other\n")
-    for targets in (["."], ["more.py", "one.py"], ["one.py", "more.py"]):
+    (folder / "held_once.py").write_text(TWO)
+    (folder / "held_again.py").write_text("from held_once import one, other\n")
+    for targets in (["."], ["held_again.py", "held_once.py"], ["held_once.py", "held_again.py"]):
         assert sorted(check.title for check in collect(targets)) == ["one", "other"], targets
 
 
@@ -25,11 +25,11 @@ def test_checks_without_an_address_are_not_one(folder: Path) -> None:
 
 
 def test_files_and_folders_without_a_check_are_told_of(folder: Path) -> None:
-    (folder / "one.py").write_text(TWO)
+    (folder / "held_once.py").write_text(TWO)
     (folder / "tools").mkdir()
     (folder / "tools" / "helpers.py").write_text("x = 1\n")
     (folder / "broken.py").write_text("import nothing_like_it\n")
-    targets = ["one.py", "tools", "tools/helpers.py", "broken.py", "one.py::other", "."]
+    targets = ["held_once.py", "tools", "tools/helpers.py", "broken.py", "held_once.py::other", "."]
     aside: dict[str, Aside] = {}
     assert len(collect(targets, aside)) == 2
     assert without_checks(targets, aside) == ["tools", "tools/helpers.py"]

@@ -27,6 +27,7 @@ from tpcheck.causes.reruns import (
     RightWithoutData,
     WrongOnOneRank,
 )
+from tpcheck.causes.tensor import BiasRepeated
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, subject_of, values
 from tpcheck.diagnosis.hypotheses import evident
 from tpcheck.evidence import Values
@@ -94,7 +95,8 @@ def not_between_ranks(
         return None
     refuted = named.code if named else None
     factor = named.cause.factor if named and isinstance(named.cause, Factor) else None
-    cause = WrongOnOneRank(subject_of(first[0]), refuted, factor)
+    of = named.cause.bias if named and isinstance(named.cause, BiasRepeated) else None
+    cause = WrongOnOneRank(subject_of(first[0]), refuted, factor, of)
     return Diagnosis(Code.UNCLASSIFIED, cause)
 
 

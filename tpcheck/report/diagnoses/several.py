@@ -62,8 +62,11 @@ def _(cause: causes.ScaledBefore) -> str:
 
 @sentence.register
 def _(cause: causes.JoinsEveryTerm) -> str:
-    what = called(cause.subject)
-    return f"{what} is off by {cause.times} × {cause.tensor}: it joins every term of the sum"
+    given = cause.tensor
+    if cause.subject.kind.is_gradient:
+        given = f"the upstream gradient of {given}"
+    off = f"{called(cause.subject)} is off by {cause.times} × {given}"
+    return f"{off}: it joins every term of the sum"
 
 
 @sentence.register

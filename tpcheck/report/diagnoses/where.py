@@ -46,7 +46,7 @@ def first_seen(where: FirstSeen | None) -> str | None:
             place, upstream = module or _OUTERMOST, "everything upstream agrees"
             if not after:
                 return f"{place} ({phase}); {upstream}"
-            left = f"what {after} returns are terms of a sum, which are not added up after it"
+            left = f"what {after} returns are terms of a sum, to be added up after it"
             return f"{place} ({phase}), after {after}: {left}; {upstream}"
         case AtTensor(name, phase):
             return f"{name} ({f'after {_step(name)}' if phase is Phase.STEP else phase})"

@@ -144,7 +144,7 @@ def test_no_word_is_said_twice_of_a_tensor(subject: Subject, words: str) -> None
         (
             AtModule("", Phase.FORWARD, after="down"),
             "the outermost module (forward), after down: what down returns are terms of a sum, "
-            "which are not added up after it; everything upstream agrees",
+            "to be added up after it; everything upstream agrees",
         ),
         (AtTensor("x", Phase.BACKWARD), "x (backward)"),
         (AtTensor("w", Phase.STEP), "w (after the step)"),

@@ -41,6 +41,12 @@ SAID: list[Said] = [
         {"refuted": "summed-twice", "factor": 2.0},
     ),
     (
+        WrongOnOneRank(OUT, Code.BIAS_PER_RANK, -1.0, "row.bias"),
+        "output is wrong at tp=1, too, where no rank exchanges anything with another: the "
+        "arithmetic is not the reference's (off by -1 × row.bias)",
+        {"factor": -1.0, "of": "row.bias"},
+    ),
+    (
         WrongOnOneRank(OUT, None, None),
         "output is wrong at tp=1, too, where no rank exchanges anything with another: the "
         "arithmetic is not the reference's",

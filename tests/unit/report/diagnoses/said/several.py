@@ -88,6 +88,12 @@ SAID: list[Said] = [
         {"tensor": "x"},
     ),
     (
+        JoinsEveryTerm(DX, "output", 3),
+        "input_grad x is off by 3 × the upstream gradient of output: it joins every term of the "
+        "sum",
+        {"tensor": "output"},
+    ),
+    (
         ScaledOverData(DW, 2, (0,), 2),
         "param_grad up.weight is 2 × the reference: the sum over dp, or divided one time too few",
         {"factor": 2, "ranks": [0]},
