@@ -48,6 +48,8 @@ class Announcer:
             sent, received = exchanged
             exchanged = _in_order(members, sent), _in_order(members, received)
         at = f"{event.phase} {event.module}", event.where
+        if event.peer is not None:  # who sends and who receives are at two places anyway
+            at = "", ""
         mine = Post(sorted_members, step, what, text, name, awaits, *exchanged, *at)
         self.board.post(self.rank, self.epoch, mine)
         self._refuse_unlike(mine, members, message=event.peer is not None)

@@ -146,13 +146,19 @@ class Board:
         return [region.read(i % SLOTS) for i in range(max(0, total - count), total)]
 
     def parted(self, rank: int, peer: int, epoch: int) -> tuple[Post, Post] | None:
-        """The first collective that `rank` and `peer` both entered, each in another pass or module,
-        or at another line; None where there is none. Of ranks that stand still."""
-        for mine in self.last(rank, epoch, SLOTS):
+        """The collective from which on `rank` and `peer` entered all those of the group in which
+        `rank` waits in another pass or module, or at another line, than the other; None where the
+        last one that both entered is the same. Two that are in step may have one, as the two ends
+        of a broadcast, but not all after it. Of ranks that stand still."""
+        ways: tuple[Post, Post] | None = None
+        every = self.last(rank, epoch, SLOTS)
+        for mine in (post for post in every if post.group == every[-1].group):
             theirs = self.find(peer, epoch, mine.group, mine.step)
-            if theirs is not None and (mine.place, mine.where) != (theirs.place, theirs.where):
-                return mine, theirs
-        return None
+            if theirs is None:
+                break
+            apart = (mine.place, mine.where) != (theirs.place, theirs.where)
+            ways = (ways or (mine, theirs)) if apart else None
+        return ways
 
     def count(self, rank: int, epoch: int) -> int:
         """How many collectives `rank` has entered in this case."""

@@ -84,8 +84,8 @@ class Stuck:
         absent: the ranks that have not entered the collective in which it waits.
         peer: the rank that finished without that collective.
         seconds: the time limit that the case ran into.
-        parted: the first collective that it and `peer` entered at different places of the code:
-            from there on they are in step no more, whichever waits for the other in the end.
+        parted: the collective from which on it and `peer` entered all of its group's at different
+            places of the code: one was left out there, whichever waits for the other in the end.
     """
 
     why: Impasse
