@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -50,33 +49,6 @@ def test_a_reader_finds_what_a_writer_posted(boards: tuple[Board, Board]) -> Non
 
     assert reader.find(2, EPOCH, mine.group, 0) == mine
     assert reader.last(2, EPOCH) == [mine] and reader.count(2, EPOCH) == 1
-
-
-def test_where_two_ranks_part_is_the_first_collective_that_they_enter_at_two_places(
-    boards: tuple[Board, Board],
-) -> None:
-    writer, reader = boards
-    forward = [replace(post(i), place=f"forward {i}", where="x.py:3") for i in range(3)]
-    for own in forward:
-        writer.post(0, EPOCH, own)
-    writer.post(1, EPOCH, forward[0])
-    assert reader.parted(0, 1, EPOCH) is None, "one is behind"
-    other = replace(forward[1], place="backward 1", where="x.py:9")
-    writer.post(1, EPOCH, other)
-    assert reader.parted(0, 1, EPOCH) == (forward[1], other)
-    assert reader.parted(1, 0, EPOCH) == (other, forward[1])
-    writer.post(1, EPOCH, replace(forward[2], place="backward 2"))
-    assert reader.parted(0, 1, EPOCH) == (forward[1], other)
-
-
-def test_ranks_that_are_in_step_again_have_not_parted(boards: tuple[Board, Board]) -> None:
-    writer, reader = boards
-    for rank in (0, 1):
-        writer.post(rank, EPOCH, replace(post(0), where=f"x.py:{rank}"))
-        writer.post(rank, EPOCH, replace(post(1), where="x.py:7"))
-        writer.post(rank, EPOCH, replace(post(0, members=(0, 1)), where=f"x.py:{rank}"))
-    writer.post(0, EPOCH, replace(post(2), where="x.py:8"))
-    assert reader.parted(0, 1, EPOCH) is None
 
 
 def test_another_rank_step_group_or_case_is_not_found(boards: tuple[Board, Board]) -> None:
