@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpcheck.cli import signals
+from tpcheck.cli.checks import checks_of
 from tpcheck.cli.options import (
     CorpusDir,
     Engine,
@@ -121,20 +122,10 @@ def _prepared(
     """The checks that can run here (the others are told of), and what opens a session for them.
     Files that do not import, and why, are put `aside`."""
     from tpcheck.engines import require
-    from tpcheck.report import reasons, text
-    from tpcheck.search.collect import Aside, collect, runnable, without_checks
     from tpcheck.search.session import open_session, preload_of
 
     require(engine, ranks)
-    unread: dict[str, Aside] = {}
-    checks, absent = runnable(collect(targets, unread))
-    aside |= {file: one.reason for file, one in unread.items()}
-    for empty in without_checks(targets, unread):
-        say(reasons.empty(empty))
-    for file, reason in aside.items():
-        say(text.undecided(file, reason))
-    for name, reason in absent.items():
-        say(text.skipped(name, reason))
+    checks = checks_of(targets, aside)
     preload = {*files.heavy_imports(targets), *preload_of(checks)}
     about: dict[str, Any] = {"time_limit": time_limit, "preload": preload, "confirm": True}
     return checks, partial(open_session, engine, ranks, **about)

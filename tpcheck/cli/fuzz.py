@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from tpcheck.cli import signals
+from tpcheck.cli.checks import checks_of
 from tpcheck.cli.options import (
     CorpusDir,
     Database,
@@ -126,21 +127,11 @@ def _prepared(
     many ranks that has. Files that do not import, and why, are put `aside`."""
     from tpcheck.engines import require
     from tpcheck.fuzz.turn import Subject
-    from tpcheck.report import reasons, text
     from tpcheck.search.addresses import address
-    from tpcheck.search.collect import Aside, collect, runnable, without_checks
     from tpcheck.search.session import open_session, preload_of
     from tpcheck.space import Space
 
-    unread: dict[str, Aside] = {}
-    checks, absent = runnable(collect(targets, unread))
-    aside |= {file: one.reason for file, one in unread.items()}
-    for empty in without_checks(targets, unread):
-        say(reasons.empty(empty))
-    for file, reason in aside.items():
-        say(text.undecided(file, reason))
-    for name, reason in absent.items():
-        say(text.skipped(name, reason))
+    checks = checks_of(targets, aside)
     size = ranks or max((_ranks(check, options, engine) for check in checks), default=1)
     require(engine, size)
     for check in checks:

@@ -238,22 +238,21 @@ class Collection:
         for rank, host in own.items():
             stack = seen.get(host.index, "") if shown else None
             scene = Scene(last=self._last(rank), stack=stack, consequence=consequence)
-            absent, parted = (
-                tuple(self._absent(rank)),
-                _parted(self.board, self.work.epoch, rank, impasse),
-            )
+            parted = _parted(self.board, self.work.epoch, rank, impasse.peer)
+            absent = tuple(self._absent(rank))
             stuck = replace(impasse, absent=absent, parted=parted, scene=scene)
             self.dead.add(rank)
             self.found[rank] = Mismatch("rank", kind, rank, detail=stuck)
 
 
-def _parted(board: Board, epoch: int, rank: int, impasse: Stuck) -> tuple[Entered, Entered] | None:
+def _parted(
+    board: Board, epoch: int, rank: int, peer: int | None
+) -> tuple[Entered, Entered] | None:
     """Where a rank and the one that it waits for went different ways."""
-    ways = None if impasse.peer is None else board.parted(rank, impasse.peer, epoch)
-    if ways is None or impasse.peer is None:
+    if peer is None or (ways := board.parted(rank, peer, epoch)) is None:
         return None
     mine, theirs = ways
-    return Entered(rank, mine.text, mine.where), Entered(impasse.peer, theirs.text, theirs.where)
+    return Entered(rank, mine.text, mine.where), Entered(peer, theirs.text, theirs.where)
 
 
 def _outside_of_memory(rank: int, scene: Scene) -> Mismatch | None:

@@ -71,14 +71,17 @@ def placed_tensors(
 def terms_of(layout: Layout, case: Case, params: list[str], inputs: list[str]) -> frozenset[str]:
     """The parameters of whose gradient ranks keep terms, by the layout: a later step sums them."""
     grads = layouts.matched("grads", layout.grads, [*params, *inputs])
-    return frozenset(
-        name
-        for name in grads.keys() & set(params)
-        if any(
-            isinstance(own, Partial) and case.mesh.get(axis, 1) > 1
-            for axis, own in placement.by_axis(grads[name]).items()
-        )
-    )
+    own = grads.keys() & set(params)
+    return frozenset(name for name in own if terms_over(grads[name], case))
+
+
+def terms_over(entry: Entry, case: Case) -> list[str]:
+    """The mesh axes, of more than one rank, over which ranks hold terms of a tensor's sum."""
+    return [
+        axis
+        for axis, own in placement.by_axis(entry).items()
+        if isinstance(own, Partial) and case.mesh.get(axis, 1) > 1
+    ]
 
 
 def placed_ends(

@@ -50,8 +50,9 @@ def _pointed_at(found: Counterexample, folder: Path) -> Iterator[tuple[str, int]
         yield from _at(found.pictures.code.get(LOADER, ""), folder)
     if found.diagnosis.code is Code.AVERAGED_NOT_SUMMED:
         yield from _at(averaging(found.trace.values()), folder)
-    parted = getattr(getattr(cause, "seen", None), "parted", None) or ()
-    for what in (*parted, cause, getattr(cause, "seen", None), *(m.detail for m in own)):
+    seen = getattr(cause, "seen", None)
+    parted = getattr(seen, "parted", None) or ()
+    for what in (*parted, cause, seen, *(m.detail for m in own)):
         yield from _at(str(getattr(what, "where", "")), folder)
         if isinstance(what, (Stray, Wrapped, Unkept, Race)):
             yield from ((file, what.line) for file in _only(_with(what.kernel, folder)))

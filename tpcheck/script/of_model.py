@@ -14,8 +14,9 @@ from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import CaseError
 from tpcheck.oracle.effort import CONFIRM
+from tpcheck.oracle.placed import terms_over
 from tpcheck.oracle.pose import Posed, pose
-from tpcheck.placement import Entry, Partial, Replicate, by_axis, summed
+from tpcheck.placement import Entry, Replicate, by_axis, summed
 from tpcheck.protocol.conventions import LEARNING_RATE
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.script import literals, subject
@@ -208,7 +209,7 @@ def _indices(indices: list[int]) -> str:
 
 
 def _sums(entry: Entry, case: Case) -> str:
-    axes = [a for a, own in by_axis(entry).items() if isinstance(own, Partial) and a in case.mesh]
+    axes = terms_over(entry, case)
     return repr(axes) if axes else ""
 
 

@@ -27,9 +27,11 @@ def _(cause: causes.RightWithoutData) -> str:
 
 @sentence.register
 def _(cause: causes.WrongOnOneRank) -> str:
-    factor = "" if cause.factor is None else f" ({cause.factor:g} × it)"
-    if cause.factor is not None and cause.of is not None:
-        factor = f" (off by {cause.factor:+g} × {cause.of})"
+    factor = ""
+    if cause.factor is not None:
+        factor = f" ({cause.factor:g} × it)"
+        if cause.of is not None:
+            factor = f" (off by {cause.factor:+g} × {cause.of})"
     return (
         f"{called(cause.subject)} is wrong at tp=1, too, where no rank exchanges anything with "
         f"another: the arithmetic is not the reference's{factor}"
