@@ -19,9 +19,23 @@ FEW = 6
 #: What begins the word of something that was seen in a run. Cases near one that shows a new word of
 #: this kind are worth a look; configurations are covered by drawing them.
 SEEN = "seen"
+ERROR = f"{SEEN} error="
+
+#: The score from which on an error is close to its bound.
+CLOSE = -1.0
 
 #: The score of a case whose values are all exact, in powers of two of the bound.
 EXACT = -60.0
+
+
+def is_seen(word: str) -> bool:
+    """Whether it says what was seen in a run."""
+    return word.startswith(SEEN)
+
+
+def is_way(word: str) -> bool:
+    """Whether it says which way a run took: how large errors are does not."""
+    return is_seen(word) and not word.startswith(ERROR)
 
 
 def features(result: CaseResult) -> frozenset[str]:
@@ -73,12 +87,14 @@ def size_class(size: int) -> str:
 def behaviour(result: CaseResult) -> Iterator[str]:
     """What was seen: how near to its bound the worst error is, in powers of two; the collectives,
     in their order; the masks of a kernel's accesses; the kinds of what is wrong."""
-    yield f"{SEEN} error={math.floor(score(result) / 2) * 2}"
+    yield f"{ERROR}{math.floor(score(result) / 2) * 2}"
+    if score(result) > CLOSE:
+        yield f"{SEEN} close"
     if any(result.trace):
         yield f"{SEEN} collectives={schedule(result)}"
     if result.looked_again:
         yield f"{SEEN} looked-again"
-    yield from (f"{SEEN} mask {mask}" for mask in result.masks)
+    yield from (f"{SEEN} {way}" for way in result.ways)
     yield from (f"{SEEN} {mismatch.kind}" for mismatch in result.causes)
 
 

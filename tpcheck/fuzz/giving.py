@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from tpcheck.case import Case
 from tpcheck.figures.hunted import Finding
-from tpcheck.fuzz.features import SEEN
-from tpcheck.fuzz.picking import FOUND, pick
+from tpcheck.fuzz.features import is_seen
+from tpcheck.fuzz.picking import FOUND, expected, pick
 from tpcheck.fuzz.standing import Standing
 from tpcheck.fuzz.turn import How, Turn
 
@@ -104,7 +104,8 @@ class Giving:
         first = [number for number, standing in able.items() if standing.waits]
         if not able:
             return None
-        number, how = (first[0], How.LOOK) if first else self._of(able)
+        number = first[0] if first else self._of(able)
+        how = _how(self.checks[number])
         turn = self._turn(number, how, _cases(self.checks[number]))
         self.checks[number].given += 1
         self._given += 1
@@ -114,12 +115,12 @@ class Giving:
             turn = replace(turn, degree=degree, parents=tuple(parents[degree]))
         return turn
 
-    def _of(self, able: dict[int, Standing]) -> tuple[int, How]:
-        """A check that has had turns, and how to look at it."""
+    def _of(self, able: dict[int, Standing]) -> int:
+        """A check that has had turns."""
         if self._given % 2:
             unknown = {n: s for n, s in able.items() if not s.known.findings} or able
             least = min(unknown, key=lambda n: (self._taken[n], able[n].known.seconds, n))
-            able = {least: able[least]}
+            return least
         return pick(_weights(able), self._random)
 
     def _turn(
@@ -130,17 +131,24 @@ class Giving:
         self._taken[number] += 1
         key = f"{self.seed} {standing.subject.name} {known.turns} {standing.given} {how.name}"
         seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "little")
-        seen = frozenset(word for word in known.words if word.startswith(SEEN))
+        seen = {word: count for word, (count, _) in known.words.items() if is_seen(word)}
         return Turn(number, how, cases, seed, known.told(), seen, saved=saved, id=identity)
 
 
-def _weights(able: dict[int, Standing]) -> dict[tuple[int, How], float]:
-    """What is expected of each way to look at each check."""
+def _how(standing: Standing) -> How:
+    """Which of the ways to look at a check has had less time: what is new is mostly found far from
+    what is known, and what is wrong where few cases get to."""
+    near = How.NEAR in standing.arms and standing.parents and standing.known.turns
+    if near and standing.arms[How.NEAR].seconds < standing.arms[How.LOOK].seconds:
+        return How.NEAR
+    return How.LOOK
+
+
+def _weights(able: dict[int, Standing]) -> dict[int, float]:
+    """What is expected of each check."""
     return {
-        (number, how): arm.expected * (FOUND if standing.known.findings else 1.0)
+        number: expected(standing.arms.values()) * (FOUND if standing.known.findings else 1.0)
         for number, standing in able.items()
-        for how, arm in standing.arms.items()
-        if how is How.LOOK or standing.parents
     }
 
 

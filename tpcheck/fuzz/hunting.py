@@ -160,8 +160,9 @@ class Hunting:
             self.corpus.remove(identity)
         if looked:
             standing.arms[turn.how].add(news, came.seconds)
-        for degree, drawn in came.worth:
-            self.shelf.keep(name, degree, drawn)
+        counts = {word: count for word, (count, _) in standing.known.words.items()}
+        for degree, parent in came.worth:
+            self.shelf.keep(name, degree, parent, counts)
             standing.parents[degree] = self.shelf.parents(name, degree)
         self._stand(standing, turn, came)
         if found is not None:

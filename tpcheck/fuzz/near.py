@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import SkipTest
 
@@ -13,8 +14,9 @@ from hypothesis.errors import HypothesisException
 
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
+from tpcheck.fuzz.breeding import variants
 from tpcheck.fuzz.features import behaviour, score
-from tpcheck.fuzz.shelf import variants
+from tpcheck.fuzz.shelf import Parent
 from tpcheck.search import drawing
 from tpcheck.search.hunt import Hunt
 from tpcheck.verdict import CaseResult
@@ -23,6 +25,12 @@ from tpcheck.verdict import CaseResult
 #: its seed alone, is drawn and not run. With fewer, a turn ends where a climb crosses known ground;
 #: more only costs drawing.
 DRAWN = 20
+
+#: Of the cases of a turn, those that are bred: from the best of them on the others climb.
+BRED = 0.75
+
+#: Cases that are drawn anew in a turn, for children to have some choices of.
+OTHERS = 30
 
 #: What is climbed to: an error over its bound.
 NEARER = "error over bound"
@@ -41,15 +49,17 @@ class Around:
 
     Args:
         degree: of the cases.
-        parents: the choices of those that showed something new.
-        seen: what has been seen until now, in the words of `features`.
+        parents: those that showed something rare.
+        seen: what has been seen until now, in the words of `features` → in how many cases.
         scores: hash of a case → its score, of those that ran in earlier turns.
+        made: word → how many children its cases were given; it grows.
     """
 
     degree: int
-    parents: tuple[bytes, ...]
-    seen: frozenset[str]
+    parents: tuple[Parent, ...]
+    seen: Mapping[str, int]
     scores: Mapping[int, float]
+    made: Counter[str] = field(default_factory=Counter)
 
 
 class Near(Hunt):
@@ -68,7 +78,7 @@ class Near(Hunt):
         """As `Hunt.run`, at one degree."""
         self._until = deadline
         count, key = self.options.examples, f"{self.options.seed} near"
-        begin = variants(self.around.parents, -(-count // 2), key)  # without any, nothing is drawn
+        begin = self._children(round(BRED * count), key)  # without any, nothing is drawn
         with contextlib.suppress(_Failing, HypothesisException, SkipTest):
             drawing.each(
                 self.strategy(self.around.degree),
@@ -79,6 +89,14 @@ class Near(Hunt):
                 database=drawing.Given(begin),
             )
         return self._dullest()
+
+    def _children(self, wanted: int, key: str) -> list[bytes]:
+        others: list[bytes] = []
+        if self.around.parents:
+            strategy = self.strategy(self.around.degree)
+            drawing.each(strategy, OTHERS, key, lambda _: others.append(drawing.choices()))
+        of = self.around
+        return variants(of.parents, others, of.seen, of.made, wanted, key)
 
     def choices(self, case: Case) -> bytes | None:
         return self._drawn.get(case)
@@ -98,7 +116,7 @@ class Near(Hunt):
             raise _Failing
         self._scores[alike] = score(result)
         target(score(result), label=NEARER)
-        target(len({*behaviour(result)} - self.around.seen), label="not seen yet")
+        target(len({*behaviour(result)} - self.around.seen.keys()), label="not seen yet")
 
 
 class Again(Hunt):

@@ -7,18 +7,24 @@ equally often, it is not much rarer than any other.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
+from hypothesis import Phase
+from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
 from tpcheck.case import Case
+from tpcheck.fuzz.breeding import beside_steps
 from tpcheck.fuzz.features import size_class
+from tpcheck.search import drawing
 from tpcheck.search.hunt import Hunt
-from tpcheck.search.stream import Stream
+from tpcheck.search.stream import ROUND, Stream, note
 from tpcheck.tensors.strides import format_of
 
 #: Sizes, at most, whose features are combined. Combinations grow as the third power of their
@@ -104,12 +110,23 @@ class Novel(Stream):
         met: what cases of the check have shown, this stream's included.
     """
 
-    ahead = 12
+    ahead = 4
 
     def __init__(self, met: Met, *of_stream: Any) -> None:
         self._met = met
         self._words: dict[Case, list[Any]] = {}
         super().__init__(*of_stream)
+
+    def _round(self, number: int) -> dict[Case, bytes]:
+        """As drawn, and as many with sizes beside steps."""
+        drawn = super()._round(number)
+        key = f"{self.key} {number} beside"
+        begin = drawing.Given(beside_steps([*drawn.values()], key))
+        phases = [Phase.reuse]
+        with contextlib.suppress(Unsatisfiable):
+            examine = partial(note, more := dict[Case, bytes]())
+            drawing.each(self.strategy, 2 * ROUND, key, examine, phases=phases, database=begin)
+        return drawn | more
 
     def _shows(self, case: Case) -> set[object]:
         self._words[case] = self._met.words(case)

@@ -12,7 +12,7 @@ from tpcheck.check import Check
 from tpcheck.errors import CaseError
 from tpcheck.figures.hunted import Finding, Row
 from tpcheck.fuzz.picking import Arm
-from tpcheck.fuzz.shelf import Shelf
+from tpcheck.fuzz.shelf import Parent, Shelf
 from tpcheck.fuzz.state import Known
 from tpcheck.fuzz.turn import How, Subject
 from tpcheck.search.corpus import Corpus
@@ -47,7 +47,7 @@ class Standing:
         known: what is known of it, with what earlier runs saw.
         again: saved cases that are to run once more.
         arms: how → what came of it.
-        parents: degree → choices of cases that showed something new.
+        parents: degree → cases that showed something rare.
         given, lost: turns of this run.
         before: cases of earlier runs; `running`: those of turns that have not ended.
         exhausted: whether all of its cases have run.
@@ -60,7 +60,7 @@ class Standing:
     known: Known
     again: deque[Saved] = field(default_factory=deque)
     arms: dict[How, Arm] = field(default_factory=lambda: {How.LOOK: Arm(), How.NEAR: Arm()})
-    parents: dict[int, list[bytes]] = field(default_factory=dict)
+    parents: dict[int, list[Parent]] = field(default_factory=dict)
     given: int = 0
     lost: int = 0
     before: int = 0

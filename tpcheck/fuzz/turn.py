@@ -4,7 +4,8 @@ fails is confirmed and named as there; what it shows goes back to who picks the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -14,11 +15,11 @@ from typing import Any
 from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.figures.hunted import Finding
-from tpcheck.fuzz.features import SEEN, features, score
+from tpcheck.fuzz.features import features, is_way, score
 from tpcheck.fuzz.near import Again, Around, Near
 from tpcheck.fuzz.novel import Looking, Met
 from tpcheck.fuzz.place import place, signature
-from tpcheck.fuzz.shelf import Shelf
+from tpcheck.fuzz.shelf import Parent, Shelf
 from tpcheck.report import as_json, left
 from tpcheck.report.text import page
 from tpcheck.report.visible import in_json
@@ -31,6 +32,10 @@ from tpcheck.search.session import Session
 from tpcheck.search.trials import Onlooker
 from tpcheck.verdict import CaseResult, CheckResult, Verdict
 from tpcheck.vocabulary import Kind
+
+#: How many cases of each kind are kept to look near to. With one, all children are alike; with
+#: many, what is common takes the place of what is rare.
+FEW = 6
 
 
 class How(Enum):
@@ -51,7 +56,7 @@ class Turn:
         cases: how many to draw, at most.
         seed: of the draws.
         told: the signatures of failures that are known.
-        seen: the words of what was seen of the check until now.
+        seen: the words of what was seen of the check until now → in how many cases.
         degree, parents: of `NEAR`.
         saved: of `AGAIN` and `SHRINK`, and the id in the corpus.
     """
@@ -61,9 +66,9 @@ class Turn:
     cases: int
     seed: int
     told: frozenset[str] = frozenset()
-    seen: frozenset[str] = frozenset()
+    seen: Mapping[str, int] = field(default_factory=dict, hash=False)
     degree: int = 1
-    parents: tuple[bytes, ...] = ()
+    parents: tuple[Parent, ...] = ()
     saved: Case | None = None
     id: str = ""
 
@@ -74,7 +79,7 @@ class Came:
 
     Args:
         shown: of each case that ran, its words.
-        worth: degree and choices of the cases that showed what was not seen.
+        worth: degree, and the cases at it that showed what few have.
         worst: the largest error over its bound among values that agree.
         seconds: all of it.
         told: the signatures of known failures that were met again.
@@ -87,7 +92,7 @@ class Came:
     """
 
     shown: list[frozenset[str]] = field(default_factory=list)
-    worth: list[tuple[int, bytes]] = field(default_factory=list)
+    worth: list[tuple[int, Parent]] = field(default_factory=list)
     worst: float = 0.0
     seconds: float = 0.0
     told: set[str] = field(default_factory=set)
@@ -132,6 +137,7 @@ class Turns:
         self.corpus, self.choices = corpus, choices
         self._scores: dict[int, dict[int, float]] = {}
         self._met: dict[int, Met] = {}
+        self._made: dict[int, Counter[str]] = {}  # children of cases, by what these showed
 
     def take(self, session: Session, turn: Turn, tell: Callable[[Any], None]) -> Came:
         """What a turn comes to; `tell` is given the number of each case that ran."""
@@ -164,6 +170,7 @@ class Turns:
             shrink_cases=SHRINK_CASES if turn.how is How.SHRINK else 0,
             few_ranks=alone,
             replay=False,
+            branches=turn.how in (How.LOOK, How.NEAR),
         )
 
     def _hunt(
@@ -185,7 +192,8 @@ class Turns:
         if turn.saved is not None:
             return partial(Again, turn.saved, shelf.of_failing(subject.name, turn.saved))
         if turn.how is How.NEAR:
-            return partial(Near, Around(turn.degree, turn.parents, turn.seen, scores))
+            made = self._made.setdefault(turn.check, Counter())
+            return partial(Near, Around(turn.degree, turn.parents, turn.seen, scores, made))
         met = self._met.setdefault(turn.check, Met())
         return partial(Looking, met, lambda case: hash(case) in scores)
 
@@ -205,12 +213,10 @@ def _came(
         came.shown.append(words)
         came.worst = max(came.worst, case.usage)
         drawn = hunts[-1].choices(case.case) if hunts else None
-        if (
-            drawn
-            and case.verdict is not Verdict.FAIL
-            and any(w.startswith(SEEN) and w not in turn.seen for w in words)
-        ):
-            came.worth.append((case.case.tp, drawn))
+        if drawn and case.verdict is not Verdict.FAIL:
+            parent = Parent(drawn, frozenset(filter(is_way, words)))
+            if parent.often(turn.seen) < FEW:
+                came.worth.append((case.case.tp, parent))
     failed = [case for case in ran if case.verdict is Verdict.FAIL]
     came.told = {signature(case) for case in failed} & turn.told
     came.finding = _finding(turn, subject, ran, result)

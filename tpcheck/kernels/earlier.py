@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tpcheck.kernels.watch import NotModelled
+from tpcheck.kernels.stopped import NotModelled
 
 Release = tuple[int, int]
 

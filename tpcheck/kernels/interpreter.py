@@ -32,6 +32,7 @@ from tpcheck.kernels import (
     refusals,
     watch,
 )
+from tpcheck.process import branches
 from tpcheck.process.after_import import after
 
 #: The releases of Triton under whose interpreter our kernels were held against torch, in every
@@ -63,7 +64,7 @@ def install_once_imported() -> None:
 @cache
 def install() -> None:
     """Replaces what computes otherwise than a GPU does, once per process. Does nothing without
-    Triton; the kernels of a release that is not known raise `watch.NotModelled`."""
+    Triton; the kernels of a release that is not known raise `stopped.NotModelled`."""
     if importlib.util.find_spec("triton") is None:
         return
     import triton
@@ -237,8 +238,9 @@ class _Faithful:
             given = [*zip(executed.arg_names, arguments, strict=False), *named.items()]
             launches.tell(executed.fn.__name__)
             # one at a time: the interpreter has its state in its module
-            with _LAUNCH, np.errstate(all="ignore"):  # a GPU says nothing of NaN
-                with watch.launch(executed.fn.__name__, given) as first:
+            # a GPU says nothing of NaN
+            with _LAUNCH, np.errstate(all="ignore"), branches.unnoted():
+                with watch.launch(executed.fn.__name__, given, executed.constexprs) as first:
                     launch(executed, *arguments, **named)
                 if first is not None and first.clocks.orders and not first.races:
                     again = watch.launch(executed.fn.__name__, given)

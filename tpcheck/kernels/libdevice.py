@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tpcheck.kernels.watch import NotModelled
+from tpcheck.kernels.stopped import NotModelled
 
 
 def _by_torch(name: str) -> Callable[[Any], Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tpcheck.kernels import watch
-from tpcheck.kernels.watch import NotModelled
+from tpcheck.kernels.stopped import NotModelled
 
 _WRAPS = os.path.join("torch", "_library", "triton.py")
 _INTERPRETER = os.path.join("triton", "runtime", "interpreter.py")

@@ -17,15 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tpcheck.errors import counted
 from tpcheck.evidence import Race, Stray, Unkept, Wrapped
 from tpcheck.evidence.kernels import Program
 from tpcheck.kernels import given
 from tpcheck.kernels.clocks import Clocks
 from tpcheck.kernels.held import Held
 from tpcheck.kernels.races import Seen, races
+from tpcheck.kernels.stopped import NotModelled, Stopped
 from tpcheck.kernels.view import Addresses, View
 from tpcheck.vocabulary import Access
+
+#: So many programs, or more, are many.
+MANY = 3
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Launch:
     clocks: Clocks = field(default_factory=Clocks)
     changes: list[Held] = field(default_factory=list)
     races: list[Race] = field(default_factory=list)
+    programs: int = 0
 
     def finds(self, address: int) -> bool:
         """Whether an access outside of all views may be to a tensor that was given by its address:
@@ -87,14 +91,16 @@ def watching(own: Mapping[str, Tensor], turn: Callable[[], None] = _nothing) -> 
 
 
 @contextmanager
-def launch(kernel: str, arguments: Sequence[tuple[str, Any]]) -> Iterator[Launch | None]:
-    """One launch, with its arguments by name; what is not a tensor is left out. None where nothing
-    is watched."""
+def launch(
+    kernel: str, arguments: Sequence[tuple[str, Any]], constants: Sequence[str] = ()
+) -> Iterator[Launch | None]:
+    """One launch, with its arguments by name, and the names of those that are constants of the
+    compiler. None where nothing is watched."""
     if not _current.watches:
         yield None
         return
     watch = _current.watches[-1]
-    watch.begin(kernel, arguments)
+    watch.begin(kernel, arguments, constants)
     try:
         yield watch.now
         watch.end()
@@ -118,7 +124,7 @@ def access(
 def turn() -> None:
     """A program begins."""
     if _current.watches:
-        _current.watches[-1].turn()
+        _current.watches[-1].next()
 
 
 def changes() -> list[Held] | None:
@@ -145,7 +151,8 @@ class Watch:
         own: tensors of which a launch may touch nothing but their elements, however large the
             memory around them; of any other all of its storage is allowed.
         races: what was found; an access outside of all is raised.
-        masks: of each line that accesses memory, whether none, some or all lanes did.
+        ways: as words, of each line that accesses memory whether none, some or all lanes did; of
+            each launch its flags, and whether it has one program, two or many.
         turn: called as each program begins.
     """
 
@@ -153,13 +160,18 @@ class Watch:
         self.turn = turn
         self.own = {_storage(t): View.of(name, t) for name, t in own.items() if t.numel()}
         self.races: list[Race] = []
-        self.masks: set[str] = set()
+        self.ways: set[str] = set()
         self.now: Launch | None = None
 
     # ---- what the interpreter tells
 
-    def begin(self, kernel: str, arguments: Sequence[tuple[str, Any]]) -> None:
+    def begin(
+        self, kernel: str, arguments: Sequence[tuple[str, Any]], constants: Sequence[str] = ()
+    ) -> None:
         """A launch begins."""
+        for name, value in arguments:
+            if name in constants and type(value) is not int:  # of sizes, those of cases tell
+                self.ways.add(f"launch {kernel} {name}={value}")
         found = ((name, t) for name, t in given.tensors(arguments) if t.numel())
         views = [self.own.get(_storage(t)) or View.around(name, t) for name, t in found]
         known = given.addresses(arguments)
@@ -167,11 +179,18 @@ class Watch:
         unknown = [one for one in known if not any(view.reached_by([one]) for view in views)]
         self.now = Launch(kernel, views, unknown)
 
+    def next(self) -> None:
+        """A program begins."""
+        if self.now is not None:
+            self.now.programs += 1
+        self.turn()
+
     def end(self) -> None:
         """A launch has ended."""
         assert self.now is not None
         self.now.races = races(self.now.kernel, self.now.views, self.now.accesses)
         self.races += self.now.races
+        self.ways.add(f"launch {self.now.kernel} programs={min(self.now.programs, MANY)}")
 
     def access(
         self,
@@ -197,7 +216,7 @@ class Watch:
         addresses = addresses.reshape(-1) if whole else addresses[active]
         line = _line_of_the_kernel()
         lanes = "all" if whole else "some" if addresses.size else "none"
-        self.masks.add(f"{launch.kernel}:{line} {lanes}")
+        self.ways.add(f"mask {launch.kernel}:{line} {lanes}")
         if not addresses.size:
             return
         low, high = int(addresses.min()), int(addresses.max())
@@ -214,31 +233,6 @@ class Watch:
             values = _broadcast(values, pointers.shape)[active].reshape(-1, 1).view(np.uint8)
         stamp = launch.clocks.now(program)
         launch.accesses.append(Seen(what, program, line, addresses, size, stamp, values))
-
-
-class NotModelled(Exception):
-    """What a kernel does, and nothing here does as a GPU does."""
-
-
-class Stopped(Exception):
-    """What a kernel does that a GPU would not do as this interpreter does; it was not done."""
-
-    def __init__(self, found: Stray | Wrapped | Unkept) -> None:
-        where = f"in {found.kernel}, line {found.line}, program {found.program}"
-        super().__init__(f"{_told(found)}, {where}")
-        self.found = found
-
-
-def _told(found: Stray | Wrapped | Unkept) -> str:
-    match found:
-        case Stray(access=what, tensor=near, offset=offset, lanes=lanes):
-            there = f"{counted(offset, 'byte')} from the first element of {near}"
-            beside = there if near else "near none"
-            return f"{what} outside of every argument, {beside}, {counted(lanes, 'lane')}"
-        case Wrapped(operation=operation, bits=bits):
-            return f"{operation} of int{bits} overflows"
-        case Unkept(promise=promise, values=values):
-            return f"tl.{promise} of {list(values)} does not hold"
 
 
 def overflow(program: Program, operation: str, bits: int) -> Stopped:

@@ -42,6 +42,7 @@ class Work:
     follow: bool = False  # whether collectives in backward are to carry their module
     eager: bool = False  # whether what the candidate compiles is to run eagerly
     rules: bool = False  # whether to hold other rules against the tensors, too
+    branches: bool = False  # whether to note which the candidate's Python takes
     configuration: int | None = None  # of autotuned kernels, their index; by default the seed's
     witnesses: frozenset[str] = frozenset()  # kernels and operators whose runs are counted
     readings: Mapping[str, Reading] = field(default_factory=dict)  # of masks
@@ -102,7 +103,7 @@ class RankReport:
     configurations: tuple[str, ...] = ()  # of the autotuned kernel that has most
     unmodelled: str = ""  # what a kernel does that nothing here does as a GPU does
     uncompiled: Uncompiled | None = None  # why what is handed to `torch.compile` ran eagerly
-    masks: set[str] = field(default_factory=set)  # of a kernel's accesses: line, lanes
+    ways: set[str] = field(default_factory=set)  # that were taken, as words: `CaseResult.ways`
     counted: dict[tuple[Phase, str], int] = field(default_factory=dict)  # runs of witnesses
     drawn: dict[str, DrawnMask] = field(default_factory=dict)  # random masks, by their names
     #: A line and a module that draw masks → how all of these may be read.

@@ -1,12 +1,15 @@
-"""The contexts that a check opens around what its candidate does."""
+"""The contexts around what a candidate does: those that its check opens, and that in which it is
+watched."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpcheck.errors import InvalidArgument, shown
+from tpcheck.process import branches
+from tpcheck.ranks.witnesses import counted
 
 Context = contextlib.AbstractContextManager[Any]
 
@@ -23,6 +26,17 @@ def around(run: Any) -> Context:
 def around_forward(run: Any) -> Context:
     """Of a forward alone."""
     return _of(run.parts, "forward_context")
+
+
+@contextlib.contextmanager
+def noting(run: Any) -> Iterator[None]:
+    """What runs of witnesses there are is noted; and which branches are taken, where that is asked
+    for, and nothing compiles the code that takes them."""
+    asked = run.work.branches and not run.report.compiles
+    own = counted(run.recorder, run.work.witnesses)
+    with own, branches.noted(branches.MOST if asked else 0) as taken:
+        yield
+    run.report.ways |= taken.words()
 
 
 def _of(parts: Mapping[str, Any], which: str) -> Context:

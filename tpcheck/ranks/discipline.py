@@ -47,7 +47,8 @@ def observed(
         yield
     races = (Mismatch(race.tensor, Kind.RACE, report.rank, detail=race) for race in watch.races)
     report.mismatches += races
-    report.masks, report.configurations = watch.masks, choice.known
+    report.ways |= watch.ways
+    report.configurations = choice.known
 
 
 class Discipline:

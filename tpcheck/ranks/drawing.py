@@ -18,7 +18,7 @@ from tpcheck.evidence.masks import (
     MasksCounted,
     OtherRate,
 )
-from tpcheck.kernels.watch import NotModelled
+from tpcheck.kernels.stopped import NotModelled
 from tpcheck.placement import Placement, Shard, take
 from tpcheck.protocol.messages import DrawnMask, RankReport, Work
 from tpcheck.protocol.problem import Problem

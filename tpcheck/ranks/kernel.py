@@ -17,7 +17,7 @@ from tpcheck.discipline import Kernel
 from tpcheck.evidence import Scene, Stray
 from tpcheck.kernels import refusals
 from tpcheck.kernels.registered import Calls
-from tpcheck.kernels.watch import Stopped
+from tpcheck.kernels.stopped import Stopped
 from tpcheck.process.aspects import Left
 from tpcheck.ranks import compiled, opchecked
 from tpcheck.ranks.discipline import Discipline, observed, roots_and_seeds

@@ -28,7 +28,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.protocol.returned import file_of
 from tpcheck.ranks import compiled, poison
-from tpcheck.ranks.contexts import around, around_forward
+from tpcheck.ranks.contexts import around, around_forward, noting
 from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.drawing import Masks
 from tpcheck.ranks.habits import Habits
@@ -39,7 +39,6 @@ from tpcheck.ranks.order import disorder
 from tpcheck.ranks.resuming import resumes
 from tpcheck.ranks.share import Share
 from tpcheck.ranks.stepping import step_once, trained
-from tpcheck.ranks.witnesses import counted
 from tpcheck.tensors import case_mode, in_place
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.draw import torch_dtype
@@ -82,7 +81,7 @@ class RankRun:
                 _save(self, module)
             elif (module := _load(self, module)) is not None:
                 case_mode.enter(self.case, module, self.work.frozen)
-                with self._as_asked(module), counted(self.recorder, self.work.witnesses):
+                with self._as_asked(module), noting(self):
                     self._run(module)
         if self.device != "cpu":
             torch.cuda.synchronize()  # what a kernel of this case does wrong is told of this case

@@ -56,7 +56,7 @@ def judge(
         result.saved = max(result.saved, report.saved)
         result.compiles |= report.compiles
         result.configurations = max(result.configurations, report.configurations, key=len)
-        result.masks |= report.masks
+        result.ways |= report.ways
     if loaded := [m for m in result.mismatches if isinstance(m.detail, NotAsSaved)]:
         result.mismatches = loaded  # all else follows
     elif not failed:

@@ -51,10 +51,11 @@ if TYPE_CHECKING:
 
 
 class Runner:
-    """One check on one engine; keeps what the ranks need to know of it."""
+    """One check on one engine; keeps what the ranks need to know of it. `branches`: whether it is
+    noted which the candidate's Python takes."""
 
-    def __init__(self, check: Check, engine: Engine) -> None:
-        self.check, self.engine = check, engine
+    def __init__(self, check: Check, engine: Engine, *, branches: bool = False) -> None:
+        self.check, self.engine, self.branches = check, engine, branches
         try:
             blob = sent(parts_of(check), check)
         except Exception as error:
@@ -196,7 +197,7 @@ class Runner:
                 configuration=configuration,
                 readings=dict(readings),
                 epoch=self.engine.next_epoch(),
-                **noted(allowed),
+                **noted(allowed, self.branches),
             )
             meanwhile = None if then is None else partial(self._posing.prepare, then)
             outcomes = self.engine.run(self._key, work, meanwhile)

@@ -30,11 +30,16 @@ def of_case(posed: Posed, files: CaseFiles) -> dict[str, Any]:
     }
 
 
-def noted(allowed: Budget | None) -> dict[str, Any]:
-    """What ranks must note for a budget to be held against it."""
+def noted(allowed: Budget | None, branches: bool) -> dict[str, Any]:
+    """What ranks must note for a budget to be held against it, and whether which branches they
+    take."""
     if allowed is None:
-        return {}
-    return {"saved": allowed.saved is not None, "witnesses": allowed.witnesses}
+        return {"branches": branches}
+    return {
+        "branches": branches,
+        "saved": allowed.saved is not None,
+        "witnesses": allowed.witnesses,
+    }
 
 
 def taught(key: str, blob: bytes, *, trains: bool) -> Teach:

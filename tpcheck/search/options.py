@@ -40,6 +40,7 @@ class Options:
         end: until when a check may draw its first case, however small its share of the time is, on
             the clock of `time.monotonic`; None for no longer than its share.
         kinds: whether it is told what kinds of case ran, and which could have.
+        branches: whether it is noted which branches candidates take (`CaseResult.ways`).
     """
 
     examples: int = 20
@@ -56,6 +57,7 @@ class Options:
     find_only: bool = False
     end: float | None = None
     kinds: bool = False
+    branches: bool = False
 
     def __post_init__(self) -> None:
         demand(self, "examples", is_whole(self.examples, 1), "a whole number of at least 1")
@@ -66,7 +68,7 @@ class Options:
         for count in ("shrink_cases", "lower_cases"):
             value = getattr(self, count)
             demand(self, count, is_whole(value), "a whole number of at least 0")
-        for flag in ("few_ranks", "fresh", "replay", "find_only", "kinds"):
+        for flag in ("few_ranks", "fresh", "replay", "find_only", "kinds", "branches"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         demand(
             self,

@@ -71,7 +71,7 @@ class Search:
         self.check, self.engine, self.options = check, engine, options
         self.hunter, self.onlooker = hunter, onlooker or Onlooker()
         self.real = Runner(check, confirm) if confirm else None
-        self.runner = Runner(check, engine)
+        self.runner = Runner(check, engine, branches=options.branches)
         self.keeper = Keeper(check, engine.name, options)
         self._effect: LeftBehind | None = None
         self._prepare()

@@ -134,15 +134,20 @@ class Stream:
     def _draw(self, wanted: int) -> None:
         """Draws until as many wait as are wanted, or nothing new comes any more."""
         while len(self._waiting) < wanted and self._barren < BARREN:
-            drawn: dict[Case, bytes] = {}
-            with contextlib.suppress(Unsatisfiable):
-                self._each(self._rounds, partial(_note, drawn))
+            drawn = self._round(self._rounds)
             fresh = [case for case in drawn if case not in self._round_of]
             self._round_of |= dict.fromkeys(fresh, self._rounds)
             self._wait(fresh)
             self.choices = drawn | self.choices
             self._barren = 0 if fresh else self._barren + 1
             self._rounds += 1
+
+    def _round(self, number: int) -> dict[Case, bytes]:
+        """Cases that are drawn together, and the choices of each."""
+        drawn: dict[Case, bytes] = {}
+        with contextlib.suppress(Unsatisfiable):
+            self._each(number, partial(note, drawn))
+        return drawn
 
     def shrink(self, case: Case, fails: Callable[[Case], bool]) -> None:
         """Makes a case that was taken, and fails, smaller: `fails` is asked of ever duller ones.
@@ -166,7 +171,8 @@ class Stream:
         drawing.each(self.strategy, ROUND, f"{self.key} {number}", examine)
 
 
-def _note(drawn: dict[Case, bytes], case: Case) -> None:
+def note(drawn: dict[Case, bytes], case: Case) -> None:
+    """Keeps the choices of the case that is drawn now."""
     drawn.setdefault(case, drawing.choices())
 
 

@@ -13,6 +13,7 @@ from tpcheck.fuzz.features import (
     behaviour,
     configuration,
     features,
+    is_way,
     schedule,
     score,
     size_class,
@@ -68,9 +69,12 @@ def test_the_order_of_collectives_is_a_feature_and_who_is_in_them() -> None:
     assert any(schedule(one) in word for word in behaviour(one))
 
 
-def test_the_masks_of_a_kernels_accesses_are_features() -> None:
-    seen = {*behaviour(CaseResult(CASE, "gloo", masks={"_forward:7 some", "_forward:7 all"}))}
-    assert {"seen mask _forward:7 some", "seen mask _forward:7 all"} <= seen
+def test_the_ways_of_a_run_are_features_and_the_size_of_its_errors_is_not_one() -> None:
+    shown = {*behaviour(CaseResult(CASE, "gloo", ways={"mask k:7 some", "branch 12"}, usage=0.3))}
+    assert shown == {"seen mask k:7 some", "seen branch 12", "seen error=-2"}
+    assert {word for word in shown if is_way(word)} == shown - {"seen error=-2"}
+    close = {*behaviour(CaseResult(CASE, "gloo", usage=0.6))}
+    assert "seen close" in filter(is_way, close) and "seen close" not in shown
 
 
 @pytest.mark.parametrize("usage", [0.0, -1.0, math.nan, math.inf, 1e-300, 0.5])

@@ -1,5 +1,4 @@
-"""What becomes of turns: findings once each, what is gone, workers that end or say nothing. The
-workers are not there: a function says what each turn comes to."""
+"""What becomes of turns, which a function says: findings once, what is gone, workers that end."""
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ from tpcheck import Argument, Case, InvalidArgument, kernel_check
 from tpcheck.figures.hunted import Finding
 from tpcheck.fuzz import hunting as room
 from tpcheck.fuzz.hunting import Hunting, Listener
+from tpcheck.fuzz.shelf import Parent
 from tpcheck.fuzz.standing import Saved
 from tpcheck.fuzz.state import State
 from tpcheck.fuzz.turn import Came, How, Subject, Turn
@@ -262,11 +262,11 @@ def test_cases_that_showed_something_are_near_what_is_drawn_next(hunting: Huntin
 
     def answer(turn: Turn) -> Came:
         given.append(turn)
-        return Came([frozenset("x")], worth=[(1, b"drawn")])
+        return Came([frozenset("x")], worth=[(1, Parent(b"drawn"))], seconds=1.0)
 
     run(hunting, answer, turns=30)
-    near = [turn for turn in given if turn.how is How.NEAR]
-    assert near and near[0].parents == (b"drawn",) and near[0].degree == 1
+    near = next(turn for turn in given if turn.how is How.NEAR)
+    assert (near.parents, near.degree) == ((Parent(b"drawn"),), 1)
 
 
 def test_what_another_machine_finds_meanwhile_is_run_next(

@@ -12,6 +12,7 @@ from tests.unit.search.test_hunt import NUMBERED, WRONG, FakeTrials
 from tpcheck import Case
 from tpcheck.fuzz import near as room
 from tpcheck.fuzz.near import Again, Around, Near
+from tpcheck.fuzz.shelf import Parent
 from tpcheck.search import drawing
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.of_spec import cases_of
@@ -48,7 +49,7 @@ def a_case(like: Callable[[Case], bool]) -> tuple[Case, bytes]:
 
 
 def around(choices: bytes, **more: Any) -> Around:
-    return Around(**{"degree": 2, "parents": (choices,), "seen": frozenset(), "scores": {}, **more})
+    return Around(**{"degree": 2, "parents": (Parent(choices),), "seen": {}, "scores": {}, **more})
 
 
 def never(case: Case) -> None:
@@ -56,7 +57,7 @@ def never(case: Case) -> None:
 
 
 def test_it_climbs_to_errors_nearer_to_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "variants", lambda parents, *_: list(parents))
+    monkeypatch.setattr(room, "variants", lambda parents, *_: [one.choices for one in parents])
     case, choices = a_case(lambda case: 0 < case["a"] < 1000)
     given = of_hunt(never, lambda case: case["a"] / 10**6, examples=60)
     assert Near(around(choices), *given).run(None) is None

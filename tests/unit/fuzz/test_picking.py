@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from tpcheck.fuzz.picking import Arm, pick
+from tpcheck.fuzz.picking import Arm, expected, pick
 
 
 def test_what_showed_more_in_the_same_time_is_expected_to_show_more() -> None:
     rich, poor = Arm(), Arm()
     rich.add(8, 2.0)
     poor.add(0, 2.0)
-    assert rich.expected > Arm().expected > poor.expected
+    assert expected([rich]) > expected([Arm()]) > expected([poor])
+    assert expected([rich]) > expected([rich, poor]) > expected([poor])
 
 
 def test_what_was_new_long_ago_counts_for_little() -> None:
@@ -22,7 +23,7 @@ def test_what_was_new_long_ago_counts_for_little() -> None:
         once.add(0, 2.0)
         now.add(0, 2.0)
     now.add(2, 2.0)
-    assert now.expected > once.expected
+    assert expected([now]) > expected([once])
 
 
 def test_a_name_is_picked_as_often_as_its_weight_says() -> None:

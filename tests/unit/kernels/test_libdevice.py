@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tpcheck.kernels import libdevice
-from tpcheck.kernels.watch import NotModelled
+from tpcheck.kernels.stopped import NotModelled
 
 X = np.array([-2.5, -1.0, -0.75, -0.5, -0.0, 0.0, 0.25, 0.5, 1.0, 1.5, 3.0, 7.25])
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tpcheck.evidence import Stray
 from tpcheck.kernels import watch
-from tpcheck.kernels.watch import Stopped, View, Watch
+from tpcheck.kernels.stopped import Stopped
+from tpcheck.kernels.watch import View, Watch
 from tpcheck.vocabulary import Access
 
 WIDE = torch.zeros(4, 10)
@@ -96,6 +97,19 @@ def test_of_each_access_is_noted_whether_none_some_or_all_lanes_made_it() -> Non
     for mask in (np.True_, np.array([1, 1, 0, 0]), np.zeros(4)):
         with watch.watching({"x": tensor}) as found, watch.launch("kernel", [("x", tensor)]):
             watch.access(LOAD, (0, 0, 0), at, 4, mask)
-        seen.append({word.split()[-1] for word in found.masks})
+        masks = {word for word in found.ways if word.startswith("mask kernel:")}
+        seen.append({word.split()[-1] for word in masks})
     assert seen == [{"all"}, {"some"}, {"none"}]
-    assert all(word.startswith("kernel:") for word in found.masks)
+
+
+def test_of_each_launch_its_flags_are_noted_and_whether_it_has_many_programs() -> None:
+    given = [("x", torch.zeros(8)), ("FAST", True), ("BLOCK", 64), ("scale", 0.5)]
+    shown: dict[int, set[str]] = {}
+    for programs in (1, 2, 3, 9):
+        with watch.watching({}) as found, watch.launch("kernel", given, ["FAST", "BLOCK"]):
+            for _ in range(programs):
+                watch.turn()
+        shown[programs] = found.ways
+    assert shown[1] == {"launch kernel FAST=True", "launch kernel programs=1"}
+    assert shown[2] - shown[1] == {"launch kernel programs=2"}
+    assert shown[3] == shown[9] != shown[2]

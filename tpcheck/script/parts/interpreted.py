@@ -18,7 +18,9 @@ def interpreted(
         own: tensors whose elements, and nothing beside them, a launch may touch.
         configuration: the index of that in which autotuned kernels run.
     """
-    from tpcheck.kernels import configurations, interpreter, watch  # carried along in this file
+    # carried along in this file
+    from tpcheck.kernels import configurations, interpreter, watch
+    from tpcheck.kernels.stopped import Stopped
 
     interpreter.install()
     with watch.watching(own) as seen, configurations.chosen(configuration):
@@ -26,7 +28,7 @@ def interpreted(
             found = show()
         except Exception as error:
             stopped: BaseException | None = error
-            while stopped is not None and not isinstance(stopped, watch.Stopped):
+            while stopped is not None and not isinstance(stopped, Stopped):
                 stopped = stopped.__cause__
             if stopped is None:
                 raise

@@ -1,0 +1,97 @@
+"""Choices of cases, changed and given back to Hypothesis, which draws cases by them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import Phase
+from hypothesis.database import choices_from_bytes, choices_to_bytes
+
+from tpcheck import Case, strategies
+from tpcheck.fuzz.breeding import beside_steps, variants
+from tpcheck.fuzz.shelf import Parent
+from tpcheck.search import drawing
+from tpcheck.space import Space
+
+CASES = strategies.kernel_cases(
+    Space((1,)),
+    {"rows": strategies.counts(), "width": strategies.widths()},
+    ("contiguous", "offset"),
+    ("normal", "shifted"),
+)
+
+
+def drawn(count: int) -> dict[Case, bytes]:
+    found: dict[Case, bytes] = {}
+    drawing.each(CASES, count, "k", lambda case: found.update({case: drawing.choices()}))
+    return found
+
+
+def draws(*entries: bytes) -> list[Case]:
+    """The cases that Hypothesis draws by these choices."""
+    found: list[Case] = []
+    drawing.each(CASES, 50, "", found.append, phases=[Phase.reuse], database=drawing.Given(entries))
+    return found
+
+
+def test_the_choices_of_a_case_draw_it_again() -> None:
+    cases = drawn(20)
+    assert len(cases) > 5
+    assert set(draws(*cases.values())) == set(cases)
+
+
+def bred(parents: list[Parent], wanted: int, key: str, **counts: int) -> list[bytes]:
+    return variants(parents, [], counts, Counter(), wanted, key)
+
+
+def test_variants_draw_other_cases_that_have_something_of_their_parents() -> None:
+    cases = drawn(20)
+    parent = next(case for case in cases if case["rows"] == 67 or case["width"] > 32)
+    near = draws(*variants([Parent(cases[parent])], [*cases.values()], {}, Counter(), 20, "v"))
+    assert len(near) > 10
+    alike = [case for case in near if {*case.dims.items()} & {*parent.dims.items()}]
+    assert len(alike) > len(near) / 2
+
+
+def test_variants_are_the_same_for_the_same_key() -> None:
+    parents = [Parent(one) for one in drawn(10).values()]
+    assert bred(parents, 8, "a") == bred(parents, 8, "a") != bred(parents, 8, "b")
+    assert bred([], 8, "a") == [] == bred([Parent(b"\xff junk")], 8, "a")
+
+
+def test_what_is_rare_has_more_children_until_it_had_as_many_as_others() -> None:
+    common = Parent(choices_to_bytes([1, 2]), frozenset({"seen a", "seen both"}))
+    rare = Parent(choices_to_bytes([3, 4]), frozenset({"seen b", "seen both"}))
+    made: Counter[str] = Counter()
+    counts = {"seen a": 40, "seen b": 1, "seen both": 100}
+    variants([common, rare], [], counts, made, 10, "k")
+    assert made["seen b"] > 5 * max(made["seen a"], 1)
+    variants([common, rare], [], counts, made := Counter({"seen b": 400}), 10, "k")
+    assert made["seen b"] - 400 < made["seen a"]
+
+
+def test_words_that_the_same_parents_show_count_as_one() -> None:
+    one = Parent(choices_to_bytes([1, 2]), frozenset(f"seen {n}" for n in range(50)))
+    other = Parent(choices_to_bytes([3, 4]), frozenset({"seen other"}))
+    made: Counter[str] = Counter()
+    variants([one, other], [], {}, made, 40, "k")
+    assert 0.5 < made["seen other"] / made.total() * 2 < 1.5
+
+
+def test_sizes_that_are_equal_become_another_together() -> None:
+    parent = Parent(choices_to_bytes([7, 7, True]))
+    other = choices_to_bytes([33, 12, False])
+    made = variants([parent], [other], {}, Counter(), 60, "k")
+    children = [choices_from_bytes(one) for one in made]
+    assert (33, 33, True) in children
+
+
+def test_sizes_lie_beside_multiples_of_powers_of_two() -> None:
+    plain = [choices_to_bytes([n * 7 % 300, 2**40 + n, n % 3]) for n in range(200)]
+    beside = [choices_from_bytes(one) for one in beside_steps(plain, "k")]
+    first = [one[0] for one in beside if one is not None]
+    of_64 = sum(n % 64 in (0, 1, 63) for n in first) / len(first)
+    assert of_64 > 0.3 and max(first) <= 299
+    assert [one and one[1:] for one in beside] == [(2**40 + n, n % 3) for n in range(200)], (
+        "neither seeds nor small numbers"
+    )
