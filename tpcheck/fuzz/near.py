@@ -26,8 +26,11 @@ from tpcheck.verdict import CaseResult
 #: more only costs drawing.
 DRAWN = 20
 
-#: Of the cases of a turn, those that are bred: from the best of them on the others climb.
-BRED = 0.75
+#: Of the cases of a turn that climbs, those that are bred: from the best of them on it climbs.
+BRED = 0.5
+
+#: Children for each case that runs, of another turn: some are cases that ran before.
+CHILDREN = 1.5
 
 #: Cases that are drawn anew in a turn, for children to have some choices of.
 OTHERS = 30
@@ -53,6 +56,7 @@ class Around:
         seen: what has been seen until now, in the words of `features` → in how many cases.
         scores: hash of a case → its score, of those that ran in earlier turns.
         made: word → how many children its cases were given; it grows.
+        climbs: whether to go on from the best ones.
     """
 
     degree: int
@@ -60,12 +64,13 @@ class Around:
     seen: Mapping[str, int]
     scores: Mapping[int, float]
     made: Counter[str] = field(default_factory=Counter)
+    climbs: bool = True
 
 
 class Near(Hunt):
-    """Draws near some cases by Hypothesis's own means: their variants first, then, by its targets,
-    climbing from the best of these to errors nearer to their bounds and to what was not seen yet.
-    """
+    """Draws near some cases by Hypothesis's own means: their variants and, where it climbs, from
+    the best of these on by its targets: to errors nearer to their bounds, and to what was not seen
+    yet."""
 
     def __init__(self, around: Around, *of_hunt: Any) -> None:
         super().__init__(*of_hunt)
@@ -78,14 +83,16 @@ class Near(Hunt):
         """As `Hunt.run`, at one degree."""
         self._until = deadline
         count, key = self.options.examples, f"{self.options.seed} near"
-        begin = self._children(round(BRED * count), key)  # without any, nothing is drawn
+        climbs = self.around.climbs
+        # without any, nothing is drawn
+        begin = self._children(round((BRED if climbs else CHILDREN) * count), key)
         with contextlib.suppress(_Failing, HypothesisException, SkipTest):
             drawing.each(
                 self.strategy(self.around.degree),
                 DRAWN * count,
                 key,
                 self._examine,
-                phases=[Phase.reuse, Phase.target],
+                phases=[Phase.reuse, *[Phase.target] * climbs],
                 database=drawing.Given(begin),
             )
         return self._dullest()
@@ -103,7 +110,9 @@ class Near(Hunt):
 
     def _examine(self, case: Case) -> None:
         alike = hash(replace(case, seed=0))
-        known = self.around.scores.get(hash(case), self._scores.get(alike))
+        known = self.around.scores.get(hash(case))
+        if known is None and self.around.climbs:
+            known = self._scores.get(alike)
         if known is not None:
             target(known, label=NEARER)
             return

@@ -38,6 +38,10 @@ from tpcheck.vocabulary import Kind
 FEW = 6
 
 
+#: Of so many turns near others, one climbs from the best ones on, by hundreds of draws.
+CLIMBS = 4
+
+
 class How(Enum):
     """What a turn does."""
 
@@ -192,8 +196,8 @@ class Turns:
         if turn.saved is not None:
             return partial(Again, turn.saved, shelf.of_failing(subject.name, turn.saved))
         if turn.how is How.NEAR:
-            made = self._made.setdefault(turn.check, Counter())
-            return partial(Near, Around(turn.degree, turn.parents, turn.seen, scores, made))
+            made, climbs = self._made.setdefault(turn.check, Counter()), not turn.seed % CLIMBS
+            return partial(Near, Around(turn.degree, turn.parents, turn.seen, scores, made, climbs))
         met = self._met.setdefault(turn.check, Met())
         return partial(Looking, met, lambda case: hash(case) in scores)
 

@@ -85,6 +85,12 @@ def noted(most: int = MOST) -> Iterator[Branches]:
             sys.settrace(None)
 
 
+def end() -> None:
+    """What is to be noted of this thread is."""
+    if isinstance(sys.gettrace(), Branches):
+        sys.settrace(None)
+
+
 @contextmanager
 def unnoted() -> Iterator[None]:
     """Nothing is noted in the block, which costs nothing then."""

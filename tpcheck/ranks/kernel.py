@@ -18,6 +18,7 @@ from tpcheck.evidence import Scene, Stray
 from tpcheck.kernels import refusals
 from tpcheck.kernels.registered import Calls
 from tpcheck.kernels.stopped import Stopped
+from tpcheck.process import branches
 from tpcheck.process.aspects import Left
 from tpcheck.ranks import compiled, opchecked
 from tpcheck.ranks.discipline import Discipline, observed, roots_and_seeds
@@ -101,6 +102,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         for name in [str(InPass(n, one.at)) for n in rules.constants for one in calls]:
             run.judge.check(Kind.INPUT_GRAD, name, None)
         run.recorder.witnesses = frozenset()  # what runs again counts for nothing
+        branches.end()
         for each in kept:
             discipline.unchanged(*each)
         fresh, upstream = partial(_leaves, run, rules), partial(_seeds, run, function)

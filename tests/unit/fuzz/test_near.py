@@ -104,3 +104,11 @@ def test_without_choices_or_leave_it_is_run_as_it_is() -> None:
         assert found is not None and found.case == case and len(given[3].results) == 1
     right: Hunt = Again(Case(dims={"a": 1, "b": 1}), None, *of_hunt(wrong_beyond, lambda c: 0.0))
     assert right.run(None) is None
+
+
+def test_a_turn_that_does_not_climb_runs_what_is_bred_and_other_seeds_of_it() -> None:
+    _, choices = a_case(lambda case: case["a"] > 0)
+    given = of_hunt(never, lambda c: 0.5, examples=30)
+    Near(around(choices, climbs=False), *given).run(None)
+    ran = [result.case for result in given[3].results.values()]
+    assert 10 < len(ran) <= 30 and len({replace(one, seed=0) for one in ran}) < len(ran)

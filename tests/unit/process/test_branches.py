@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tpcheck.process.branches import MOST, noted, unnoted
+from tpcheck.process.branches import MOST, end, noted, unnoted
 
 
 def taken(call: Callable[[], Any], most: int = MOST) -> set[str]:
@@ -75,6 +75,15 @@ def test_nothing_is_noted_aside_and_all_is_as_before() -> None:
     assert sys.gettrace() is None
     with unnoted():
         assert sys.gettrace() is None
+
+
+def test_what_comes_after_the_end_is_not_noted() -> None:
+    def call() -> None:
+        chosen(41)
+        end()
+        both(2, 2)
+
+    assert taken(call) == taken(lambda: chosen(41))
 
 
 def test_a_debugger_keeps_its_trace_function() -> None:
