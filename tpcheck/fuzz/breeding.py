@@ -1,20 +1,29 @@
-"""Cases near others, by the choices that drew them: all but a few of a parent's, which is likely to
-take the way that its parent took."""
+"""Cases near others, by the choices that drew them. What all cases that took a way have in common
+is likely to be why they took it: that is kept, and the rest drawn anew.
+"""
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis.database import choices_from_bytes, choices_to_bytes
 
 from tpcheck.fuzz.shelf import Parent
 
-#: The share of a parent's choices that are another's, where several are. With more, little is left
-#: of the way that the parent took; with less, what needs two changes at once takes long.
-SHARE = 0.25
+#: How often a choice that all parents of a way share becomes another. Never, and what few parents
+#: share by chance would be taken for what the way needs; often, and the way is lost.
+CHANGES = 0.05
+
+#: Of choices that the parents of a way do not share, those that a child has of another parent, and
+#: of any case. Both leave the way where a size has to be large, say: the first less often.
+OF_PARENTS, OF_OTHERS = 0.25, 0.4
+
+#: How often a size is put beside a step, or beside another size.
+BESIDE_SHARE = 0.4
 
 #: How far a number may be from another, or from a step, that it is to be beside.
 BESIDE = (-1, 0, 1)
@@ -25,7 +34,27 @@ STEP, LARGEST = 8, 2**16
 #: Of how many steps a size is, at most. With more, cases are larger and take longer.
 REPEATS = 4
 
+#: Cases with one way are told from others by what they share once there are so many.
+ENOUGH = 3
+
 Choices = list[Any]
+
+
+@dataclass
+class _Way:
+    """What some parents have shown and others have not, and the choices of those that have."""
+
+    word: str
+    parents: list[Choices]
+
+    def shares(self, place: int) -> bool:
+        """Whether all of them have the same there."""
+        first = self.parents[0][place]
+        return all(type(one[place]) is type(first) and one[place] == first for one in self.parents)
+
+    def tied(self, place: int, other: int) -> bool:
+        """Whether both are the same number in each, and not the same in all."""
+        return all(_same(one[place], one[other]) for one in self.parents) and not self.shares(place)
 
 
 def variants(
@@ -45,17 +74,16 @@ def variants(
         made: word → how many children its cases were given, which grows.
     """
     random_ = random.Random(key)
-    read = [(one, choices) for one in parents if (choices := choices_from_bytes(one.choices))]
-    pools = [_read(others) or [list(one) for _, one in read], [list(one) for _, one in read]]
-    most = _most(pools[0])
-    kinds = _kinds([one for one, _ in read])
+    read = [(one, list(own)) for one in parents if (own := choices_from_bytes(one.choices))]
+    ways = _ways(read)
+    pool = _read(others) or [own for _, own in read]
+    most = _most(pool)
     found: dict[bytes, None] = {}
     for _ in range(4 * wanted if read else 0):
-        weights = [1 / (1 + counts.get(way, 0) + made[way]) ** 2 for way, _ in kinds]
-        ((way, among),) = random_.choices(kinds, weights)
-        made[way] += 1
-        child = list(read[random_.choice(among)][1])
-        _change(child, random_.choice(random_.choice(pools)), most, random_)
+        weights = [1 / (1 + counts.get(way.word, 0) + made[way.word]) ** 2 for way in ways]
+        (way,) = random_.choices(ways, weights)
+        made[way.word] += 1
+        child = _child(way, random_.choice(pool), most, random_)
         found[choices_to_bytes(child)] = None
         if len(found) == wanted:
             break
@@ -69,7 +97,9 @@ def beside_steps(drawn: Sequence[bytes], key: str) -> list[bytes]:
     most = _most(read)
     for own in read:
         for _ in range(random_.randint(1, 2)):
-            _beside_a_step(own, most, random_)
+            if places := _sizes(own, most):
+                place = random_.choice(places)
+                own[place] = _beside_a_step(most[place], random_)
     return [choices_to_bytes(own) for own in read]
 
 
@@ -77,17 +107,16 @@ def _read(drawn: Sequence[bytes]) -> list[Choices]:
     return [list(choices) for one in drawn if (choices := choices_from_bytes(one))]
 
 
-def _kinds(parents: Sequence[Parent]) -> list[tuple[str, list[int]]]:
-    """Words that tell parents apart, and which of these show each; of several words that the same
-    ones show, the first."""
+def _ways(read: Sequence[tuple[Parent, Choices]]) -> list[_Way]:
+    """The words that tell parents apart; of several that the same ones show, the first."""
     showing: defaultdict[str, list[int]] = defaultdict(list)
-    for number, parent in enumerate(parents):
+    for number, (parent, _) in enumerate(read):
         for word in parent.seen or {""}:
             showing[word].append(number)
-    kinds: dict[tuple[int, ...], str] = {}
+    words: dict[tuple[int, ...], str] = {}
     for word in sorted(showing):
-        kinds.setdefault(tuple(showing[word]), word)
-    return [(word, list(among)) for among, word in kinds.items()]
+        words.setdefault(tuple(showing[word]), word)
+    return [_Way(word, [read[n][1] for n in among]) for among, word in words.items()]
 
 
 def _most(read: Sequence[Choices]) -> dict[int, int]:
@@ -100,38 +129,53 @@ def _most(read: Sequence[Choices]) -> dict[int, int]:
     return {place: value for place, value in most.items() if 2 * STEP <= value <= LARGEST}
 
 
-def _change(own: Choices, other: Choices, most: Mapping[int, int], random_: random.Random) -> None:
-    """A few choices become another's, or lie beside what they are often to lie beside."""
-    shared = min(len(own), len(other))
-    at = random_.randrange(shared)
-    match random_.randrange(5):
-        case 0:  # and all that are the same number: sizes that are equal stay so
-            alike = [i for i in range(shared) if i == at or _same(own[i], own[at])]
-            for i in alike if random_.random() < 0.5 else [at]:
-                own[i] = other[at]
-        case 1:
-            for i in range(shared):
-                if random_.random() < SHARE:
-                    own[i] = other[i]
-        case 2:
-            own[at:] = other[at:]
-        case 3:
-            numbers = [i for i in most if i < shared]
-            if len(numbers) > 1:
-                one, like = random_.sample(numbers, 2)
-                own[one] = own[like] + random_.choice(BESIDE)
-        case 4:
-            _beside_a_step(own, most, random_)
+def _child(way: _Way, other: Choices, most: Mapping[int, int], random_: random.Random) -> Choices:
+    """One of the way's parents, with others' choices in places."""
+    own, mate = list(random_.choice(way.parents)), random_.choice(way.parents)
+    common = min(map(len, [*way.parents, other]))
+    enough = len(way.parents) >= ENOUGH
+    before = list(own)
+    for place in range(common):
+        if enough and way.shares(place):
+            if random_.random() < CHANGES:
+                own[place] = other[place]
+            continue
+        at = random_.random()
+        if at < OF_PARENTS:
+            own[place] = mate[place]
+        elif at < OF_PARENTS + OF_OTHERS:
+            own[place] = other[place]
+    if (places := _sizes(own[:common], most)) and random_.random() < BESIDE_SHARE:
+        place = random_.choice(places)
+        like = random_.choice(places)
+        own[place] = (
+            _beside_a_step(most[place], random_)
+            if like == place or random_.random() < 0.5
+            else own[like] + random_.choice(BESIDE)
+        )
+    if enough:
+        _tie(way, own, before, common)
+    return own
 
 
-def _beside_a_step(own: Choices, most: Mapping[int, int], random_: random.Random) -> None:
-    places = [place for place in most if place < len(own) and type(own[place]) is int]
-    if not places:
-        return
-    place = random_.choice(places)
-    step = 1 << random_.randint(STEP.bit_length() - 1, most[place].bit_length() - 1)
-    size = step * random_.randint(1, min(most[place] // step, REPEATS)) + random_.choice(BESIDE)
-    own[place] = min(size, most[place])
+def _tie(way: _Way, own: Choices, before: Choices, common: int) -> None:
+    """Numbers that are equal in all of a way's parents stay so."""
+    for place in range(common):
+        for other in range(place):
+            if way.tied(place, other):
+                changed = place if own[place] != before[place] else other
+                own[place] = own[other] = own[changed]
+
+
+def _sizes(own: Choices, most: Mapping[int, int]) -> list[int]:
+    """The places of what may be sizes with steps."""
+    return [place for place in most if place < len(own) and type(own[place]) is int]
+
+
+def _beside_a_step(most: int, random_: random.Random) -> int:
+    step = 1 << random_.randint(STEP.bit_length() - 1, most.bit_length() - 1)
+    size = step * random_.randint(1, min(most // step, REPEATS)) + random_.choice(BESIDE)
+    return min(size, most)
 
 
 def _same(one: Any, other: Any) -> bool:

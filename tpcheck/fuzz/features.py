@@ -19,7 +19,7 @@ FEW = 6
 #: What begins the word of something that was seen in a run. Cases near one that shows a new word of
 #: this kind are worth a look; configurations are covered by drawing them.
 SEEN = "seen"
-ERROR = f"{SEEN} error="
+ERROR, MASK = f"{SEEN} error=", f"{SEEN} mask "
 
 #: The score from which on an error is close to its bound.
 CLOSE = -1.0
@@ -34,8 +34,9 @@ def is_seen(word: str) -> bool:
 
 
 def is_way(word: str) -> bool:
-    """Whether it says which way a run took: how large errors are does not."""
-    return is_seen(word) and not word.startswith(ERROR)
+    """Whether it says which way a run took through the code. How large errors are does not, nor do
+    masks and numbers of programs, which follow from sizes."""
+    return is_seen(word) and not word.startswith((ERROR, MASK)) and "programs=" not in word
 
 
 def features(result: CaseResult) -> frozenset[str]:

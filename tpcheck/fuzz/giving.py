@@ -37,6 +37,11 @@ FEWEST, MOST = 5, 50
 SHRINKING = 0.25
 
 
+#: The share of a check's cases below which a way that they took is rare. Where none is, drawing
+#: anew gets to all of them.
+RARE = 0.1
+
+
 class Giving:
     """Gives the turns of one run.
 
@@ -138,10 +143,14 @@ class Giving:
 def _how(standing: Standing) -> How:
     """Which of the ways to look at a check has had less time: what is new is mostly found far from
     what is known, and what is wrong where few cases get to."""
-    near = How.NEAR in standing.arms and standing.parents and standing.known.turns
-    if near and standing.arms[How.NEAR].seconds < standing.arms[How.LOOK].seconds:
-        return How.NEAR
-    return How.LOOK
+    if How.NEAR not in standing.arms or not standing.known.turns:
+        return How.LOOK
+    known = standing.known
+    counts = {word: count for word, (count, _) in known.words.items()}
+    rare = RARE * known.cases
+    if not any(one.often(counts) < rare for of in standing.parents.values() for one in of):
+        return How.LOOK
+    return min(How.LOOK, How.NEAR, key=lambda how: standing.arms[how].spent)
 
 
 def _weights(able: dict[int, Standing]) -> dict[int, float]:

@@ -55,7 +55,7 @@ class Around:
         parents: those that showed something rare.
         seen: what has been seen until now, in the words of `features` → in how many cases.
         scores: hash of a case → its score, of those that ran in earlier turns.
-        made: word → how many children its cases were given; it grows.
+        made: word → how many children its cases were given, which grows.
         climbs: whether to go on from the best ones.
     """
 

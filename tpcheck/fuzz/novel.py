@@ -111,6 +111,7 @@ class Novel(Stream):
     """
 
     ahead = 4
+    first_alone = False
 
     def __init__(self, met: Met, *of_stream: Any) -> None:
         self._met = met

@@ -29,15 +29,18 @@ class Arm:
     Args:
         news: cases that showed something new, older ones counting less.
         seconds: what they and the others took, likewise.
+        spent: the same, all of it.
     """
 
     news: float = 0.0
     seconds: float = 0.0
+    spent: float = 0.0
 
     def add(self, news: int, seconds: float) -> None:
         """A turn has ended."""
         self.news = KEEPS * self.news + news
         self.seconds = KEEPS * self.seconds + seconds
+        self.spent += seconds
 
 
 def expected(arms: Iterable[Arm]) -> float:

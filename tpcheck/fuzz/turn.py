@@ -219,7 +219,7 @@ def _came(
         drawn = hunts[-1].choices(case.case) if hunts else None
         if drawn and case.verdict is not Verdict.FAIL:
             parent = Parent(drawn, frozenset(filter(is_way, words)))
-            if parent.often(turn.seen) < FEW:
+            if parent.seen and parent.often(turn.seen) < FEW:
                 came.worth.append((case.case.tp, parent))
     failed = [case for case in ran if case.verdict is Verdict.FAIL]
     came.told = {signature(case) for case in failed} & turn.told

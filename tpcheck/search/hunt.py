@@ -154,6 +154,9 @@ class Hunt:
     def _search(self, stream: Stream, count: int) -> int:
         """Runs the next `count` cases of a stream up to one that fails, and shrinks that. Returns
         how many ran: fewer where there are no more, or none may run."""
+        if count > 1 and not self._begun and stream.first_alone:
+            ran = self._search(stream, 1)
+            return ran if not ran or self.failing else ran + self._search(stream, count - 1)
         if self._over():
             return 0
         try:

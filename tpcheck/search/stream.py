@@ -14,7 +14,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from hypothesis import Phase
 from hypothesis.errors import HypothesisException, Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
@@ -38,6 +40,10 @@ Feature = tuple[str, object]
 
 class _Failing(Exception):
     """A case failed: what Hypothesis shrinks on."""
+
+
+class _Enough(Exception):
+    """No more is to be drawn now."""
 
 
 @dataclass
@@ -69,6 +75,10 @@ class Stream:
     #: are rare are left out; more only costs time for drawing.
     ahead = 3
 
+    #: Whether the first case is drawn alone where one is asked for. Most wrong code fails in it,
+    #: and others would have been drawn in vain.
+    first_alone = True
+
     def __init__(
         self,
         strategy: SearchStrategy[Case],
@@ -83,7 +93,7 @@ class Stream:
         self._waiting: dict[Case, _Waits] = {}
         self._put_back: list[Case] = []
         self._wait(listed)
-        self._rounds = 0
+        self._rounds = self._owed = 0
         self._barren = BARREN if listed else 0  # rounds without a new case, the last ones
 
     @property
@@ -103,7 +113,12 @@ class Stream:
             HypothesisException: the strategy can't be drawn from.
         """
         again, self._put_back = self._put_back[:count], self._put_back[count:]
-        self._draw(self.ahead * (count - len(again)))
+        if count == 1 and self.first_alone and not self._rounds and not self.drawn:
+            self._draw_first()
+            if self._waiting:
+                return self._best(1)
+        self._draw(self.ahead * (count - len(again)) + self._owed)
+        self._owed = 0
         return again + self._best(count - len(again))
 
     def put_back(self, cases: Sequence[Case]) -> None:
@@ -142,6 +157,21 @@ class Stream:
             self._barren = 0 if fresh else self._barren + 1
             self._rounds += 1
 
+    def _draw_first(self) -> None:
+        """The first case of the first round, which is the first to be taken of any number."""
+        drawn: dict[Case, bytes] = {}
+
+        def examine(case: Case) -> None:
+            note(drawn, case)
+            raise _Enough
+
+        with contextlib.suppress(_Enough, Unsatisfiable):
+            self._each(0, examine, phases=[Phase.generate])
+        self._round_of |= dict.fromkeys(drawn, 0)
+        self._wait(drawn)
+        self.choices |= drawn
+        self._owed = (self.ahead - 1) * len(drawn)  # of what would have been drawn with it
+
     def _round(self, number: int) -> dict[Case, bytes]:
         """Cases that are drawn together, and the choices of each."""
         drawn: dict[Case, bytes] = {}
@@ -167,8 +197,8 @@ class Stream:
                 drawing.shrink_from(self.strategy, drawn, ROUND, self.key, examine)
             self._each(self._round_of[case], examine)
 
-    def _each(self, number: int, examine: Callable[[Case], None]) -> None:
-        drawing.each(self.strategy, ROUND, f"{self.key} {number}", examine)
+    def _each(self, number: int, examine: Callable[[Case], None], **how: Any) -> None:
+        drawing.each(self.strategy, ROUND, f"{self.key} {number}", examine, **how)
 
 
 def note(drawn: dict[Case, bytes], case: Case) -> None:

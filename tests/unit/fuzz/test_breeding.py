@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from hypothesis import Phase
 from hypothesis.database import choices_from_bytes, choices_to_bytes
@@ -65,7 +66,7 @@ def test_what_is_rare_has_more_children_until_it_had_as_many_as_others() -> None
     made: Counter[str] = Counter()
     counts = {"seen a": 40, "seen b": 1, "seen both": 100}
     variants([common, rare], [], counts, made, 10, "k")
-    assert made["seen b"] > 5 * max(made["seen a"], 1)
+    assert made["seen b"] > 3 * made["seen a"]
     variants([common, rare], [], counts, made := Counter({"seen b": 400}), 10, "k")
     assert made["seen b"] - 400 < made["seen a"]
 
@@ -78,12 +79,33 @@ def test_words_that_the_same_parents_show_count_as_one() -> None:
     assert 0.5 < made["seen other"] / made.total() * 2 < 1.5
 
 
-def test_sizes_that_are_equal_become_another_together() -> None:
-    parent = Parent(choices_to_bytes([7, 7, True]))
-    other = choices_to_bytes([33, 12, False])
-    made = variants([parent], [other], {}, Counter(), 60, "k")
-    children = [choices_from_bytes(one) for one in made]
-    assert (33, 33, True) in children
+def way(*choices: tuple[Any, ...]) -> list[Parent]:
+    return [Parent(choices_to_bytes(one), frozenset({"seen way"})) for one in choices]
+
+
+def children(parents: list[Parent], *others: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    pool = [choices_to_bytes(one) for one in others]
+    made = variants(parents, pool, {}, Counter(), 200, "k")
+    return [choices_from_bytes(one) or () for one in made]
+
+
+def test_what_all_cases_of_a_way_share_is_mostly_kept_and_the_rest_drawn_anew() -> None:
+    parents = way((7, True, 2), (9, True, 1), (3, True, 0), (4, True, 5))
+    made = children(parents, *((n, False, n % 6) for n in range(20, 60)))
+    assert 0.7 < sum(second for _, second, _ in made) / len(made) < 1
+    assert sum(first >= 20 for first, _, _ in made) / len(made) > 0.3
+
+
+def test_of_few_cases_nothing_is_known_to_be_shared() -> None:
+    made = children(way((7, True), (9, True)), *((n, False) for n in range(20, 60)))
+    assert sum(not second for _, second in made) / len(made) > 0.2
+
+
+def test_sizes_that_are_equal_in_all_cases_of_a_way_become_another_together() -> None:
+    parents = way((7, 7, True), (12, 12, True), (3, 3, False))
+    made = children(parents, *((n, 60 - n, False) for n in range(17, 50)))
+    assert all(one == other for one, other, _ in made)
+    assert len({one for one, _, _ in made}) > 20
 
 
 def test_sizes_lie_beside_multiples_of_powers_of_two() -> None:

@@ -69,10 +69,12 @@ def test_the_order_of_collectives_is_a_feature_and_who_is_in_them() -> None:
     assert any(schedule(one) in word for word in behaviour(one))
 
 
-def test_the_ways_of_a_run_are_features_and_the_size_of_its_errors_is_not_one() -> None:
-    shown = {*behaviour(CaseResult(CASE, "gloo", ways={"mask k:7 some", "branch 12"}, usage=0.3))}
-    assert shown == {"seen mask k:7 some", "seen branch 12", "seen error=-2"}
-    assert {word for word in shown if is_way(word)} == shown - {"seen error=-2"}
+def test_what_was_seen_of_a_run_is_a_feature_and_some_of_it_the_way_that_it_took() -> None:
+    of_sizes = {"mask k:7 some", "launch k programs=2"}
+    ways = {"branch 12", "launch k FAST=True"}
+    shown = {*behaviour(CaseResult(CASE, "gloo", ways=of_sizes | ways, usage=0.3))}
+    assert shown == {f"seen {word}" for word in {*of_sizes, *ways, "error=-2"}}
+    assert {word for word in shown if is_way(word)} == {f"seen {word}" for word in ways}
     close = {*behaviour(CaseResult(CASE, "gloo", usage=0.6))}
     assert "seen close" in filter(is_way, close) and "seen close" not in shown
 

@@ -161,3 +161,22 @@ def test_the_next_case_is_the_one_with_the_largest_share_of_news() -> None:
 
 def wide() -> st.SearchStrategy[Case]:
     return cases_of(specs.attention(), FOUR)
+
+
+def test_the_first_case_is_drawn_alone_and_the_order_is_that_of_any_number() -> None:
+    for key in "abc":
+        whole = stream(key)
+        cases = whole.take(10) + whole.take(10)
+        parts = stream(key)
+        first = parts.take(1)
+        assert parts.drawn == first
+        assert first + parts.take(9) + parts.take(10) == cases
+        assert set(parts.drawn) == set(whole.drawn)
+
+
+def test_a_first_case_that_ran_before_does_not_end_a_stream() -> None:
+    (first,) = stream("a").take(1)
+    strategy = cases_of(specs.attention(), FOUR)
+    again = Stream(strategy, "a", (), lambda case: case == first)
+    taken = again.take(1) + again.take(9)
+    assert len(taken) == 10 and first not in taken
