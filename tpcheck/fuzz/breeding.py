@@ -18,9 +18,12 @@ from tpcheck.fuzz.shelf import Parent
 #: share by chance would be taken for what the way needs; often, and the way is lost.
 CHANGES = 0.05
 
-#: Of choices that the parents of a way do not share, those that a child has of another parent, and
-#: of any case. Both leave the way where a size has to be large, say: the first less often.
-OF_PARENTS, OF_OTHERS = 0.25, 0.4
+#: Of choices that the parents of a way do not share, those that a child has of its own parent, of
+#: another one, and of any case. The last leaves the way where a size has to be large, say.
+SOURCES = (0.35, 0.25, 0.4)
+#: How often a choice is of where the one before is: which of several strategies is drawn from, and
+#: what it draws, belong together.
+STAYS = 0.5
 
 #: How often a size is put beside a step, or beside another size.
 BESIDE_SHARE = 0.4
@@ -134,17 +137,15 @@ def _child(way: _Way, other: Choices, most: Mapping[int, int], random_: random.R
     own, mate = list(random_.choice(way.parents)), random_.choice(way.parents)
     common = min(map(len, [*way.parents, other]))
     enough = len(way.parents) >= ENOUGH
-    before = list(own)
+    before, source = list(own), own
     for place in range(common):
         if enough and way.shares(place):
             if random_.random() < CHANGES:
                 own[place] = other[place]
             continue
-        at = random_.random()
-        if at < OF_PARENTS:
-            own[place] = mate[place]
-        elif at < OF_PARENTS + OF_OTHERS:
-            own[place] = other[place]
+        if random_.random() > STAYS:
+            (source,) = random_.choices((own, mate, other), SOURCES)
+        own[place] = source[place]
     if (places := _sizes(own[:common], most)) and random_.random() < BESIDE_SHARE:
         place = random_.choice(places)
         like = random_.choice(places)
@@ -168,8 +169,10 @@ def _tie(way: _Way, own: Choices, before: Choices, common: int) -> None:
 
 
 def _sizes(own: Choices, most: Mapping[int, int]) -> list[int]:
-    """The places of what may be sizes with steps."""
-    return [place for place in most if place < len(own) and type(own[place]) is int]
+    """The places of what may be sizes with steps: a smaller number may be which of several
+    strategies was drawn from, or which of a few sizes."""
+    there = [place for place in most if place < len(own) and type(own[place]) is int]
+    return [place for place in there if own[place] >= 2 * STEP]
 
 
 def _beside_a_step(most: int, random_: random.Random) -> int:
