@@ -78,7 +78,7 @@ def variants(
     """
     random_ = random.Random(key)
     read = [(one, list(own)) for one in parents if (own := choices_from_bytes(one.choices))]
-    ways = _ways(read)
+    ways = _ways(read, counts)
     pool = _read(others) or [own for _, own in read]
     most = _most(pool)
     found: dict[bytes, None] = {}
@@ -110,14 +110,14 @@ def _read(drawn: Sequence[bytes]) -> list[Choices]:
     return [list(choices) for one in drawn if (choices := choices_from_bytes(one))]
 
 
-def _ways(read: Sequence[tuple[Parent, Choices]]) -> list[_Way]:
-    """The words that tell parents apart; of several that the same ones show, the first."""
+def _ways(read: Sequence[tuple[Parent, Choices]], counts: Mapping[str, int]) -> list[_Way]:
+    """The words that tell parents apart; of several that the same ones show, the rarest."""
     showing: defaultdict[str, list[int]] = defaultdict(list)
     for number, (parent, _) in enumerate(read):
         for word in parent.seen or {""}:
             showing[word].append(number)
     words: dict[tuple[int, ...], str] = {}
-    for word in sorted(showing):
+    for word in sorted(showing, key=lambda word: (counts.get(word, 0), word)):
         words.setdefault(tuple(showing[word]), word)
     return [_Way(word, [read[n][1] for n in among]) for among, word in words.items()]
 

@@ -161,9 +161,9 @@ class Hunting:
         if looked:
             standing.arms[turn.how].add(news, came.seconds)
         counts = {word: count for word, (count, _) in standing.known.words.items()}
-        for degree, parent in came.worth:
-            self.shelf.keep(name, degree, parent, counts)
-            standing.parents[degree] = self.shelf.parents(name, degree)
+        for degree in dict(came.worth):
+            fresh = [parent for at, parent in came.worth if at == degree]
+            standing.parents[degree] = self.shelf.keep(name, degree, fresh, counts)
         self._stand(standing, turn, came)
         if found is not None:
             self.listener.found(found)

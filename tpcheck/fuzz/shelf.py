@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,9 +34,9 @@ class Parent:
     choices: bytes
     seen: frozenset[str] = frozenset()
 
-    def often(self, counts: Mapping[str, int]) -> int:
-        """How many cases showed the rarest of these words."""
-        return min((counts.get(word, 0) for word in self.seen), default=0)
+    def often(self, counts: Mapping[str, int]) -> float:
+        """How many cases showed the rarest of these words; ∞ where there is none."""
+        return min((counts.get(word, 0) for word in self.seen), default=math.inf)
 
 
 class Shelf:
@@ -49,30 +50,41 @@ class Shelf:
         kept = sorted(self.database.fetch(_key(check, f"tp={degree}")))
         return [Parent(choices, self._seen(check, choices)) for choices in kept]
 
-    def keep(self, check: str, degree: int, parent: Parent, counts: Mapping[str, int]) -> None:
-        """One more; the shelf of a check is full at `KEPT`, and then the one goes of which the
-        rarest word is the most common.
+    def keep(
+        self, check: str, degree: int, fresh: Iterable[Parent], counts: Mapping[str, int]
+    ) -> list[Parent]:
+        """Some more. Of more than `KEPT` those go of which the rarest word is the most common.
 
         Args:
             counts: word → how many cases showed it.
+
+        Returns:
+            those that are there now.
         """
-        key = _key(check, f"tp={degree}")
-        there = self.parents(check, degree)
-        if len(there) >= KEPT:
-            common = max(there, key=lambda one: (one.often(counts), one.choices))
-            self.database.delete(key, common.choices)
-            for seen in list(self.database.fetch(_seen_key(check, common.choices))):
-                self.database.delete(_seen_key(check, common.choices), seen)
-        self.database.save(key, parent.choices)
-        words = json.dumps(sorted(parent.seen)).encode()
-        self.database.save(_seen_key(check, parent.choices), words)
+        there = {parent.choices: parent for parent in self.parents(check, degree)}
+        new = {parent.choices: parent for parent in fresh}
+        kept = sorted((there | new).values(), key=lambda one: (one.often(counts), one.choices))
+        for gone in [*kept[KEPT:], *(there[choices] for choices in there.keys() & new.keys())]:
+            self._forget(check, degree, gone.choices)
+        for parent in kept[:KEPT]:
+            if parent.choices in new:
+                words = json.dumps(sorted(parent.seen)).encode()
+                self.database.save(_seen_key(check, parent.choices), words)
+                self.database.save(_key(check, f"tp={degree}"), parent.choices)
+        return sorted(kept[:KEPT], key=lambda one: one.choices)
+
+    def _forget(self, check: str, degree: int, choices: bytes) -> None:
+        self.database.delete(_key(check, f"tp={degree}"), choices)
+        for words in list(self.database.fetch(_seen_key(check, choices))):
+            self.database.delete(_seen_key(check, choices), words)
 
     def _seen(self, check: str, choices: bytes) -> frozenset[str]:
         """Nothing, where that was lost."""
         try:
-            return frozenset(json.loads(next(iter(self.database.fetch(_seen_key(check, choices))))))
-        except (StopIteration, ValueError, TypeError):
+            words = json.loads(next(iter(self.database.fetch(_seen_key(check, choices)))))
+        except (StopIteration, ValueError):
             return frozenset()
+        return frozenset(filter(lambda word: isinstance(word, str), words))
 
     def note_failing(self, check: str, case: Case, choices: bytes) -> None:
         """By which choices a failing case can be shrunk."""

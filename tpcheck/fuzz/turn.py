@@ -33,9 +33,9 @@ from tpcheck.search.trials import Onlooker
 from tpcheck.verdict import CaseResult, CheckResult, Verdict
 from tpcheck.vocabulary import Kind
 
-#: How many cases of each kind are kept to look near to. With one, all children are alike; with
-#: many, what is common takes the place of what is rare.
-FEW = 6
+#: Cases with one way, at most, that are kept to look near to. With one, it is not seen what such
+#: cases have in common; with many, what is common takes the place of what is rare.
+PARENTS = 6
 
 
 #: Of so many turns near others, one climbs from the best ones on, by hundreds of draws.
@@ -219,7 +219,7 @@ def _came(
         drawn = hunts[-1].choices(case.case) if hunts else None
         if drawn and case.verdict is not Verdict.FAIL:
             parent = Parent(drawn, frozenset(filter(is_way, words)))
-            if parent.seen and parent.often(turn.seen) < FEW:
+            if parent.often(turn.seen) < PARENTS:
                 came.worth.append((case.case.tp, parent))
     failed = [case for case in ran if case.verdict is Verdict.FAIL]
     came.told = {signature(case) for case in failed} & turn.told

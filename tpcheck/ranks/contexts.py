@@ -34,7 +34,7 @@ def noting(run: Any) -> Iterator[None]:
     for, and nothing compiles the code that takes them."""
     asked = run.work.branches and not run.report.compiles
     own = counted(run.recorder, run.work.witnesses)
-    with own, branches.noted(branches.MOST if asked else 0) as taken:
+    with own, branches.noted(on=asked) as taken:
         yield
     run.report.ways |= taken.words()
 

@@ -119,7 +119,7 @@ class Trials:
             self.runner.renew(case.world_size)
         engine = self.runner.engine
         before, starts = engine.ran, engine.starts
-        result = decided(lambda: self.runner.run(case, then=then, closely=closely))
+        result = self._ran(case, then, closely)
         self.results[case.canonical()] = result
         self.onlooker.ran(result)
         # ranks may have been started for it; one that met the time limit twice has met it on fresh
@@ -127,6 +127,17 @@ class Trials:
         self._before[case.canonical()] = 0 if fresh else before
         self.ledger.enter(result, self._code(result) if self.ledger.asks_why(result) else None)
         return result
+
+    def _ran(self, case: Case, then: Case | None, closely: bool) -> CaseResult:
+        """What a case comes to, and where it fails while it is noted which branches are taken, what
+        it comes to without: code may see that it is watched. Such code is not, from then on."""
+        result = decided(lambda: self.runner.run(case, then=then, closely=closely))
+        if result.verdict is not Verdict.FAIL or not self.runner.branches:
+            return result
+        self.runner.branches = False
+        again = decided(lambda: self.runner.run(case, closely=closely))
+        self.runner.branches = again.verdict is Verdict.FAIL
+        return again
 
     def on_real(self, case: Case) -> CaseResult:
         """What the case comes to on real ranks on which no other has run."""

@@ -117,3 +117,18 @@ def test_sizes_lie_beside_multiples_of_powers_of_two() -> None:
     assert [one and one[1:] for one in beside] == [(2**40 + n, n % 3) for n in range(200)], (
         "neither seeds nor small numbers"
     )
+
+
+def test_of_words_that_the_same_parents_show_the_rarest_counts() -> None:
+    for common in ("seen a", "seen z"):
+        one = Parent(choices_to_bytes([100, 1]), frozenset({common, "seen m"}))
+        other = Parent(choices_to_bytes([200, 2]), frozenset({"seen b"}))
+        made: Counter[str] = Counter()
+        variants([one, other], [], {common: 300, "seen m": 1, "seen b": 300}, made, 40, "k")
+        assert made["seen m"] > 3 * made["seen b"]
+
+
+def test_text_in_the_place_of_a_size_is_no_size() -> None:
+    parents = way((40, "ab", 7), ("text", 40, 9), (33, 41, 2))
+    pool = [(300, 200, n) for n in range(40)] + [("a", "b", 3)]
+    assert children(parents, *pool)

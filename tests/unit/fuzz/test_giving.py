@@ -154,11 +154,31 @@ def test_what_can_not_run_has_no_more_turns() -> None:
 
 def test_near_cases_are_drawn_where_there_are_some_to_be_near_to() -> None:
     checks = standings("a")
-    parents = [Parent(b"one"), Parent(b"two")]
+    parents = [Parent(b"one", frozenset({"seen a"})), Parent(b"two")]
     checks[0].parents = {1: parents}
     turns = [turn for turn in taken(giving(checks), 30) if turn.how is How.NEAR]
-    assert len(turns) == 15, "half of the time"
+    assert len(turns) == 15
     assert {(turn.degree, turn.parents) for turn in turns} == {(1, (*parents,))}
+
+
+def test_both_ways_to_look_have_half_of_the_time_however_long_their_turns_are() -> None:
+    for long in How.LOOK, How.NEAR:
+        (standing,) = checks = standings("a")
+        standing.parents = {1: [Parent(b"one", frozenset({"seen a"}))]}
+        of = giving(checks)
+        for _ in range(400):
+            turn = of.next()
+            assert turn is not None
+            ended(of, turn, 3.0 if turn.how is long else 1.0)
+        spent = [standing.arms[how].spent for how in (How.LOOK, How.NEAR)]
+        assert max(spent) - min(spent) <= 3.0
+
+
+def test_near_what_many_cases_show_nothing_is_drawn() -> None:
+    (standing,) = checks = standings("a")
+    standing.parents = {1: [Parent(b"one", frozenset({"x"})), Parent(b"two")]}
+    turns = taken(giving(checks), 20)
+    assert all(turn.how is How.LOOK for turn in turns), "all cases show it, or nothing is known"
 
 
 def test_a_turn_is_as_long_as_cases_take() -> None:

@@ -258,15 +258,15 @@ def test_a_list_of_cases_that_all_ran_has_no_more_turns(hunting: Hunting) -> Non
 
 
 def test_cases_that_showed_something_are_near_what_is_drawn_next(hunting: Hunting) -> None:
-    given: list[Turn] = []
+    given, drawn = list[Turn](), Parent(b"drawn", frozenset({"seen a"}))
 
     def answer(turn: Turn) -> Came:
         given.append(turn)
-        return Came([frozenset("x")], worth=[(1, Parent(b"drawn"))], seconds=1.0)
+        return Came([frozenset("x")], worth=[(1, drawn)], seconds=1.0)
 
     run(hunting, answer, turns=30)
     near = next(turn for turn in given if turn.how is How.NEAR)
-    assert (near.parents, near.degree) == ((Parent(b"drawn"),), 1)
+    assert (near.parents, near.degree) == ((drawn,), 1)
 
 
 def test_what_another_machine_finds_meanwhile_is_run_next(

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 
-from tpcheck.process.branches import MOST, end, noted, unnoted
+from tpcheck.process import branches as room
+from tpcheck.process.branches import end, noted, unnoted
 
 
-def taken(call: Callable[[], Any], most: int = MOST) -> set[str]:
-    with noted(most) as branches:
+def taken(call: Callable[[], Any], *, on: bool = True) -> set[str]:
+    with noted(on=on) as branches:
         call()
     return branches.words()
 
@@ -104,11 +106,78 @@ def test_a_debugger_keeps_its_trace_function() -> None:
     assert found == [set()]
 
 
-def test_it_ends_after_so_many_instructions() -> None:
+def test_it_ends_after_so_many_instructions_or_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     def call() -> None:
         for n in range(400):
             both(n % 3, n % 5)
         chosen(3)
 
-    assert taken(call, 500) < taken(call)
-    assert taken(call, 0) == set()
+    whole = taken(call)
+    assert taken(call, on=False) == set()
+    for what in ("INSTRUCTIONS", "CALLS"):
+        with monkeypatch.context() as patched:
+            patched.setattr(room, what, 50)
+            assert taken(call) < whole
+
+
+LONG = "".join(f"        x = x + {n} * x - x\n" for n in range(60))
+SOURCE = f"def long(x, n):\n    if n > 3:\n{LONG}    return x\n"
+
+
+def test_a_jump_over_much_code_is_one_too() -> None:
+    made: dict[str, Any] = {"__name__": "candidate"}
+    exec(SOURCE, made)  # whose jump takes more than a byte
+    assert taken(lambda: made["long"](1, 5)) != taken(lambda: made["long"](1, 2))
+
+
+def test_a_trace_function_that_the_candidate_sets_is_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "INSTRUCTIONS", 50)
+    events: list[str] = []
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        events.append(event)
+        return trace
+
+    def traced() -> None:
+        sys.settrace(trace)
+        for n in range(300):
+            both(n, n)
+        own = sys.gettrace()
+        sys.settrace(None)
+        assert own is trace
+
+    found = taken(traced)
+    assert len(found) <= 1 and events.count("call") == 300 == events.count("line")
+
+
+def counted(n: int) -> Iterator[int]:
+    for number in range(n):
+        if number:
+            yield number
+
+
+def test_a_generator_that_outlives_it_is_as_any() -> None:
+    made = counted(9)
+    assert taken(lambda: next(made))
+    lines: list[int] = []
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        lines.append(frame.f_lineno)
+        return trace
+
+    sys.settrace(trace)
+    next(made)
+    sys.settrace(None)
+    assert len(lines) > 2
+
+
+def test_functions_of_one_name_in_two_modules_are_two() -> None:
+    source = "def f(n):\n    return 1 if n else 2\n"
+    shown = []
+    for module in ("one", "two"):
+        made: dict[str, Any] = {"__name__": module}
+        exec(source, made)
+        shown.append(taken(lambda made=made: made["f"](1)))
+    assert shown[0] and not shown[0] & shown[1]
