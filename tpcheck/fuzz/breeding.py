@@ -14,9 +14,11 @@ from hypothesis.database import choices_from_bytes, choices_to_bytes
 
 from tpcheck.fuzz.shelf import Parent
 
-#: How often a choice that all parents of a way share becomes another. Never, and what few parents
-#: share by chance would be taken for what the way needs; often, and the way is lost.
+#: How often a choice that all parents of a way share becomes another. Never, and what they share by
+#: chance would be taken for what the way needs; often, and the way is lost.
 CHANGES = 0.05
+#: The same of any choice where there are fewer than so many parents, of which any may be needed.
+ENOUGH, CHANGES_OF_FEW = 3, 0.15
 
 #: Of choices that the parents of a way do not share, those that a child has of its own parent, of
 #: another one, and of any case. The last leaves the way where a size has to be large, say.
@@ -36,9 +38,6 @@ STEP, LARGEST = 8, 2**16
 
 #: Of how many steps a size is, at most. With more, cases are larger and take longer.
 REPEATS = 4
-
-#: Cases with one way are told from others by what they share once there are so many.
-ENOUGH = 3
 
 Choices = list[Any]
 
@@ -136,11 +135,11 @@ def _child(way: _Way, other: Choices, most: Mapping[int, int], random_: random.R
     """One of the way's parents, with others' choices in places."""
     own, mate = list(random_.choice(way.parents)), random_.choice(way.parents)
     common = min(map(len, [*way.parents, other]))
-    enough = len(way.parents) >= ENOUGH
+    few = len(way.parents) < ENOUGH
     before, source = list(own), own
     for place in range(common):
-        if enough and way.shares(place):
-            if random_.random() < CHANGES:
+        if few or way.shares(place):
+            if random_.random() < (CHANGES_OF_FEW if few else CHANGES):
                 own[place] = other[place]
             continue
         if random_.random() > STAYS:
@@ -154,7 +153,7 @@ def _child(way: _Way, other: Choices, most: Mapping[int, int], random_: random.R
             if like == place or random_.random() < 0.5
             else own[like] + random_.choice(BESIDE)
         )
-    if enough:
+    if not few:
         _tie(way, own, before, common)
     return own
 

@@ -101,7 +101,8 @@ class Near(Hunt):
         others: list[bytes] = []
         if self.around.parents:
             strategy = self.strategy(self.around.degree)
-            drawing.each(strategy, OTHERS, key, lambda _: others.append(drawing.choices()))
+            with contextlib.suppress(HypothesisException, SkipTest):
+                drawing.each(strategy, OTHERS, key, lambda _: others.append(drawing.choices()))
         of = self.around
         return variants(of.parents, others, of.seen, of.made, wanted, key)
 

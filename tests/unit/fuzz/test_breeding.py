@@ -96,9 +96,14 @@ def test_what_all_cases_of_a_way_share_is_mostly_kept_and_the_rest_drawn_anew() 
     assert sum(first >= 20 for first, _, _ in made) / len(made) > 0.3
 
 
-def test_of_few_cases_nothing_is_known_to_be_shared() -> None:
-    made = children(way((7, True), (9, True)), *((n, False) for n in range(20, 60)))
-    assert sum(not second for _, second in made) / len(made) > 0.2
+def test_of_few_cases_any_choice_may_be_needed() -> None:
+    parents = way((7, True, 2**40, 1), (9, True, 2**41, 2))
+    pool = [(n, False, 2**42 + n, 3) for n in range(20, 400)]
+    made = children(parents, *pool)
+    for place in range(4):
+        own = [parent[place] for parent in ((7, True, 2**40, 1), (9, True, 2**41, 2))]
+        kept = sum(one[place] in own for one in made) / len(made)
+        assert 0.4 < kept < 0.95, "children are distinct: those with all of it are one"
 
 
 def test_sizes_that_are_equal_in_all_cases_of_a_way_become_another_together() -> None:
