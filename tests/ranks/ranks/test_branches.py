@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -10,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fixtures.kernels.rms_norm import rms_norm
+from tests import ROOT
 from tpcheck import Argument, Case, Check, kernel_check
 from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
@@ -53,6 +57,17 @@ def test_they_are_noted_where_that_is_asked_for_forward_and_backward(gloo: Engin
     assert not branches(Runner(CHECK, gloo).run(CASE))
 
 
+def doubled_by_its_first(x: Tensor) -> Tensor:
+    return x + x if x[0, 0] > 0.25 else 2 * x
+
+
+def test_of_a_kernel_they_are_those_of_its_first_call(gloo: Engine) -> None:
+    """Later ones, which say whether it does the same again, have a half less each number."""
+    check = kernel_check(doubled_by_its_first, reference=lambda x: 2 * x, arguments=ROWS)
+    result = Runner(check, gloo, branches=True).run(CASE)
+    assert len(branches(result)) == 1
+
+
 def test_flags_of_launches_are_noted_and_no_code_of_kernels(gloo: Engine) -> None:
     arguments = {"x": Argument("rows", "width"), "weight": Argument("width")}
     check = kernel_check(
@@ -61,14 +76,32 @@ def test_flags_of_launches_are_noted_and_no_code_of_kernels(gloo: Engine) -> Non
         arguments=arguments,
     )
     result = Runner(check, gloo, branches=True).run(CASE)
-    kinds = {word.split()[0] for word in result.ways}
-    assert kinds == {"branch", "launch", "mask"}, result.ways
-    assert len(branches(result)) < 40, "those of the interpreter are thousands"
+    assert {word.split()[0] for word in result.ways} == {"branch", "launch", "mask"}
+
+
+_FOLLOWED = """
+import torch
+from fixtures.kernels.rms_norm import rms_norm
+from tpcheck.kernels import interpreter
+from tpcheck.process.branches import noted
+
+interpreter.install()
+with noted() as taken:
+    rms_norm(torch.ones(3, 5), torch.ones(5), 1e-5)
+print(sorted({name for name, _, _ in taken._taken}))
+"""
+
+
+def test_the_code_of_a_kernel_is_not_followed_in_the_interpreter() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-c", _FOLLOWED]
+    names = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "_RMSNorm.forward" in names.stdout and "rms_norm._forward" not in names.stdout
 
 
 def wrong_if_traced(x: Tensor) -> Tensor:
-    import sys
-
     return x * 2 if sys.gettrace() is None else x * 3
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -10,17 +12,18 @@ from tpcheck.case import Case
 from tpcheck.fuzz.novel import Met, Novel, near_step
 from tpcheck.search.stream import Stream
 
+SEEDS = st.integers(0, 2**20)
+
 
 def cases() -> SearchStrategy[Case]:
     """One in 125 has all three."""
     rare = st.integers(0, 4).map(lambda n: n == 3)
-    seeds = st.integers(0, 2**20)
     return st.builds(
         lambda a, b, c, seed: Case(dims={"a": a, "b": b, "c": c}, seed=seed),
         rare,
         rare,
         rare,
-        seeds,
+        SEEDS,
     )
 
 
@@ -68,3 +71,14 @@ def test_sizes_are_told_apart_by_the_steps_that_they_end_at(
     size: int, step: tuple[int, int]
 ) -> None:
     assert near_step(size) == step
+
+
+def test_sizes_beside_steps_are_drawn_as_well() -> None:
+    sizes = st.builds(lambda n, seed: Case(dims={"n": n}, seed=seed), st.integers(1, 300), SEEDS)
+    shares = []
+    for kind in (Stream, partial(Novel, Met())):
+        of = kind(sizes, "k")
+        of.take(40)
+        drawn = [case["n"] for case in of.drawn]
+        shares.append(sum(n > 60 and n % 64 in (0, 1, 63) for n in drawn) / len(drawn))
+    assert shares[1] > 2 * shares[0] > 0

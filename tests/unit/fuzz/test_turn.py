@@ -1,0 +1,76 @@
+"""What a turn asks of its search, and what it keeps of the cases that ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tpcheck import Argument, Case, kernel_check
+from tpcheck.fuzz import turn as room
+from tpcheck.fuzz.near import Near
+from tpcheck.fuzz.novel import Looking
+from tpcheck.fuzz.shelf import Parent, Shelf
+from tpcheck.fuzz.turn import CLIMBS, PARENTS, How, Subject, Turn, Turns
+from tpcheck.search.corpus import Corpus
+from tpcheck.search.options import Options
+from tpcheck.verdict import CaseResult, CheckResult, Mismatch, Verdict
+from tpcheck.vocabulary import Kind
+
+CHECK = kernel_check(torch.neg, reference=torch.neg, arguments={"x": Argument("n")}, name="neg")
+SUBJECT = Subject("a.py::neg", CHECK)
+
+
+def turns(place: Path) -> Turns:
+    return Turns([SUBJECT], Options(), Corpus(place / "corpus"), place / "choices")
+
+
+@pytest.mark.parametrize("how", How)
+def test_branches_are_noted_where_it_looks_for_something_new(tmp_path: Path, how: How) -> None:
+    options = turns(tmp_path)._options(Turn(0, how, 5, 1))
+    assert options.branches is (how in (How.LOOK, How.NEAR))
+    assert bool(options.shrink_cases) is (how is How.SHRINK)
+
+
+def test_one_of_so_many_turns_near_others_climbs(tmp_path: Path) -> None:
+    of, shelf = turns(tmp_path), Shelf(tmp_path / "choices")
+    hunts: list[Any] = [
+        of._kind(Turn(0, How.NEAR, 5, seed), SUBJECT, shelf) for seed in range(2 * CLIMBS)
+    ]
+    assert all(hunt.func is Near for hunt in hunts)
+    assert sum(hunt.args[0].climbs for hunt in hunts) == 2
+    made = [hunt.args[0].made for hunt in hunts]
+    assert all(one is made[0] for one in made), "the children of all turns count"
+    look: Any = of._kind(Turn(0, How.LOOK, 5, 1), SUBJECT, shelf)
+    assert look.func is Looking
+
+
+class Hunted:
+    def choices(self, case: Case) -> bytes:
+        return str(case.seed).encode()
+
+
+def test_cases_are_kept_whose_way_few_took_and_which_did_not_fail() -> None:
+    def ran(seed: int, *ways: str, wrong: bool = False) -> CaseResult:
+        mismatches = [Mismatch("output", Kind.OUTPUT, 0)] * wrong
+        return CaseResult(Case(seed=seed), "gloo", ways={*ways}, mismatches=mismatches)
+
+    seen = {"seen branch often": PARENTS, "seen branch twice": 2}
+    given = Turn(0, How.LOOK, 5, 1, seen=seen)
+    cases = [
+        ran(1, "branch often"),
+        ran(2, "branch twice", "branch often", "mask k:1 all"),
+        ran(3, "branch new"),
+        ran(4),
+        ran(5, "branch new", wrong=True),
+    ]
+    result = CheckResult("neg", Verdict.PASS, "gloo")
+    hunts: Any = [Hunted()]
+    came = room._came(given, SUBJECT, cases, result, hunts)
+    twice = frozenset({"seen branch twice", "seen branch often"})
+    assert came.worth == [
+        (2, Parent(b"2", twice)),
+        (2, Parent(b"3", frozenset({"seen branch new"}))),
+    ]
