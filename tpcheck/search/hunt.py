@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -154,24 +153,23 @@ class Hunt:
     def _search(self, stream: Stream, count: int) -> int:
         """Runs the next `count` cases of a stream up to one that fails, and shrinks that. Returns
         how many ran: fewer where there are no more, or none may run."""
-        if count > 1 and not self._begun and stream.first_alone:
-            ran = self._search(stream, 1)
-            return ran if not ran or self.failing else ran + self._search(stream, count - 1)
         if self._over():
             return 0
-        try:
-            cases = stream.take(count)
-        except HypothesisException as error:
-            raise InvalidArgument(str(error).splitlines()[0]) from None
-        for number, (case, then) in enumerate(itertools.zip_longest(cases, cases[1:])):
+        alone = count > 1 and not self._begun and stream.first_alone
+        cases, ran = _taken(stream, 1 if alone else count), 0
+        while ran < len(cases):
+            case, then = cases[ran], next(iter(cases[ran + 1 : ran + 2]), None)
             if self._result(case, then) is None:
-                stream.put_back(cases[number:])
-                return number
+                stream.put_back(cases[ran:])
+                break
+            ran += 1
             if self._fails_alike(case):
                 if self.options.shrink_cases:
                     self._shrink(stream, case)
-                return number + 1
-        return len(cases)
+                break
+            if alone:
+                cases, alone = cases + _taken(stream, count - 1), False
+        return ran
 
     def _shrink(self, stream: Stream, case: Case) -> None:
         with contextlib.suppress(InvalidArgument):  # of a duller case: the failure stands
@@ -255,6 +253,18 @@ def _no_case(check: Check, degrees: Iterable[int], dtypes: Sequence[str]) -> str
     own, narrowed = _list(check.spec.asked(dtypes)), bool(check.spec.dims)
     others = "degrees, dtypes or dims=" if narrowed else "degrees or dtypes"
     return f"no case exists at tp={_list(degrees)}, dtype={own}; give other {others}"
+
+
+def _taken(stream: Stream, count: int) -> list[Case]:
+    """The next cases of a stream.
+
+    Raises:
+        InvalidArgument: the strategy can't be drawn from.
+    """
+    try:
+        return stream.take(count)
+    except HypothesisException as error:
+        raise InvalidArgument(str(error).splitlines()[0]) from None
 
 
 def _cost(result: CaseResult) -> int:

@@ -9,6 +9,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tpcheck.fuzz.hunting import Hunting, Listener
 from tpcheck.fuzz.novel import Looking
 from tpcheck.fuzz.picking import Arm
 from tpcheck.fuzz.state import State
-from tpcheck.fuzz.turn import How, Subject, Turns
+from tpcheck.fuzz.turn import How, Subject, Turn, Turns
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.session import open_session, preload_of
@@ -50,6 +51,13 @@ class _Plain(Looking):
         self, strategy: SearchStrategy[Case], key: str, listed: Sequence[Case]
     ) -> Stream:
         return _AsTheyCome(strategy, key, listed, self.past)
+
+
+class _Unwatched(Turns):
+    """Turns that ask for nothing that random search has no use for."""
+
+    def _options(self, given: Turn) -> Options:
+        return replace(super()._options(given), branches=False)
 
 
 def search(name: str, seed: int, most: int, mode: str, enough: Path) -> dict[str, Any]:
@@ -85,7 +93,8 @@ def search(name: str, seed: int, most: int, mode: str, enough: Path) -> dict[str
             open_session, "gloo", RANKS, time_limit=LIMIT, preload=preload_of([check]), confirm=True
         )
         subjects = [standing.subject for standing in hunting.checks]
-        turns = Turns(subjects, options, hunting.corpus, state.choices)
+        kind = _Unwatched if mode == "random" else Turns
+        turns = kind(subjects, options, hunting.corpus, state.choices)
         crew = Crew(1, start, turns.take)
         try:
             hunting.run(crew)
