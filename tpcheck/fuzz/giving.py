@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from tpcheck.case import Case
 from tpcheck.figures.hunted import Finding
-from tpcheck.fuzz.features import is_seen
 from tpcheck.fuzz.picking import FOUND, expected, pick
 from tpcheck.fuzz.standing import Standing
 from tpcheck.fuzz.turn import How, Turn
@@ -136,8 +135,7 @@ class Giving:
         self._taken[number] += 1
         key = f"{self.seed} {standing.subject.name} {known.turns} {standing.given} {how.name}"
         seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "little")
-        seen = {word: count for word, (count, _) in known.words.items() if is_seen(word)}
-        return Turn(number, how, cases, seed, known.told(), seen, saved=saved, id=identity)
+        return Turn(number, how, cases, seed, known.told(), known.seen, saved=saved, id=identity)
 
 
 def _how(standing: Standing) -> How:
@@ -145,10 +143,8 @@ def _how(standing: Standing) -> How:
     what is known, and what is wrong where few cases get to."""
     if How.NEAR not in standing.arms or not standing.known.turns:
         return How.LOOK
-    known = standing.known
-    counts = {word: count for word, (count, _) in known.words.items()}
-    rare = RARE * known.cases
-    if not any(one.often(counts) < rare for of in standing.parents.values() for one in of):
+    seen, rare = standing.known.seen, RARE * standing.known.cases
+    if not any(one.often(seen) < rare for of in standing.parents.values() for one in of):
         return How.LOOK
     return min(How.LOOK, How.NEAR, key=lambda how: standing.arms[how].spent)
 

@@ -160,10 +160,10 @@ class Hunting:
             self.corpus.remove(identity)
         if looked:
             standing.arms[turn.how].add(news, came.seconds)
-        counts = {word: count for word, (count, _) in standing.known.words.items()}
+        seen = standing.known.seen
         for degree in dict(came.worth):
             fresh = [parent for at, parent in came.worth if at == degree]
-            standing.parents[degree] = self.shelf.keep(name, degree, fresh, counts)
+            standing.parents[degree] = self.shelf.keep(name, degree, fresh, seen)
         self._stand(standing, turn, came)
         if found is not None:
             self.listener.found(found)

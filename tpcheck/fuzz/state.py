@@ -16,6 +16,7 @@ from typing import Any
 
 from tpcheck.errors import InvalidArgument
 from tpcheck.figures.hunted import Finding
+from tpcheck.fuzz.features import is_seen
 from tpcheck.report import files
 from tpcheck.report.visible import in_json
 from tpcheck.search.corpus import FOLDER
@@ -52,6 +53,11 @@ class Known:
     def lone(self) -> int:
         """Cases that alone showed some feature: as often as one of so many did, the next will."""
         return len({case for count, case in self.words.values() if count == 1})
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """The words of what was seen in runs → how many cases showed each."""
+        return {word: count for word, (count, _) in self.words.items() if is_seen(word)}
 
     def add(self, turns: int, shown: Iterable[Iterable[str]], seconds: float, worst: float) -> int:
         """Cases have run, each of which showed these words; how many of them showed a new one."""

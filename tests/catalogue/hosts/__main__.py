@@ -110,7 +110,7 @@ def _cut(folder: Path) -> tuple[bool, str]:
         time.sleep(0.2)
     seconds = time.monotonic() - begun
     net.kill(net.NAMES[1])
-    net.mended()
+    net.joined_again()
     first.wait(LONGEST)
     report = json.loads(out.read_text())
     reasons = {check["reason"] for check in report["checks"] if check["verdict"] == "UNKNOWN"}

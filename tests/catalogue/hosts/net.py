@@ -58,7 +58,7 @@ def cut() -> None:
     _in(1, "link", "set", CABLE[1], "down")
 
 
-def mended() -> None:
+def joined_again() -> None:
     """Puts it back."""
     _in(1, "link", "set", CABLE[1], "up")
 

@@ -34,7 +34,7 @@ def giving(
 def ended(of: Giving, turn: Turn, seconds: float = 1.0, cases: int = 10) -> None:
     """A turn has been taken, and showed nothing new."""
     standing = of.checks[turn.check]
-    standing.known.add(1, [{"x"}] * cases, seconds, 0.0)
+    standing.known.add(1, [{"x", "seen x"}] * cases, seconds, 0.0)
     if turn.how in standing.arms:
         standing.arms[turn.how].add(0, seconds)
     of.ended(turn, seconds)
@@ -176,7 +176,7 @@ def test_both_ways_to_look_have_half_of_the_time_however_long_their_turns_are() 
 
 def test_near_what_many_cases_show_nothing_is_drawn() -> None:
     (standing,) = checks = standings("a")
-    standing.parents = {1: [Parent(b"one", frozenset({"x"})), Parent(b"two")]}
+    standing.parents = {1: [Parent(b"one", frozenset({"seen x"})), Parent(b"two")]}
     turns = taken(giving(checks), 20)
     assert all(turn.how is How.LOOK for turn in turns), "all cases show it, or nothing is known"
 
