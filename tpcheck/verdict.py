@@ -268,6 +268,7 @@ class CheckResult:
     tp_degrees: list[int] = field(default_factory=list)
     counterexample: Counterexample | None = None
     reason: str | None = None  # why UNKNOWN, or why it could not go on after a FAIL
+    more: bool = False  # whether more cases may settle that
     usage: dict[str, float] = field(default_factory=dict)  # dtype → largest error / bound
     bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # on one rank: most held, due
     findings: list[FindingResult] = field(default_factory=list)

@@ -68,7 +68,7 @@ class Row:
         lone: cases that alone showed some feature.
         worst: the largest error over its bound among values that agree.
         findings: how many there are of it.
-        undecided: why the last turn decided nothing, and `troubled`: why the check can't run.
+        undecided: why it is UNKNOWN, and `troubled`: why the check can't run.
         fault: of tpcheck's own that keeps it from running: its traceback.
         left: what its cases left changed of a process, in a line each.
     """

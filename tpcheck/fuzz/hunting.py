@@ -12,7 +12,7 @@ from tpcheck.figures.hunted import Finding, Hunted, Row
 from tpcheck.fuzz.giving import Giving
 from tpcheck.fuzz.shelf import Shelf
 from tpcheck.fuzz.standing import LOST, Saved, Standing, replayed, standing
-from tpcheck.fuzz.state import State
+from tpcheck.fuzz.state import Known, State, Unsettled
 from tpcheck.fuzz.turn import Came, How, Subject, Turn
 from tpcheck.report import reasons
 from tpcheck.search.corpus import Corpus
@@ -141,8 +141,8 @@ class Hunting:
         standing = self.checks[turn.check]
         standing.lost += 1
         standing.running -= self._ran.pop(turn, 0)
-        standing.undecided = reasons.turn_lost(standing.lost, aside=standing.lost >= LOST)
-        self.listener.said(standing.subject.title, standing.undecided)
+        standing.lately = reasons.turn_lost(standing.lost, aside=standing.lost >= LOST)
+        self.listener.said(standing.subject.title, standing.lately)
 
     # ---- what a turn came to
 
@@ -153,8 +153,14 @@ class Hunting:
         gone = self._gone(standing, turn, came)
         looked = turn.how in standing.arms
         name = standing.subject.name
+        _settle(standing.known, turn, came)
         news = self.state.add(
-            name, shown=came.shown, seconds=came.seconds, worst=came.worst, turns=int(looked)
+            name,
+            shown=came.shown,
+            seconds=came.seconds,
+            worst=came.worst,
+            turns=int(looked),
+            reach=came.reach,
         )
         for identity in [*remove, *([turn.id] if gone is not None or _passes(turn, came) else [])]:
             self.corpus.remove(identity)
@@ -211,14 +217,15 @@ class Hunting:
         standing.left += fresh
         for line in fresh:
             self.listener.said(title, line)
-        if turn.how is How.AGAIN and came.trouble and came.reason is not None:
-            self.corpus.set_aside(turn.id, came.reason)
-            self._complain(title)
+        if turn.how is How.AGAIN and came.trouble:
+            if turn.id and came.reason is not None:
+                self.corpus.set_aside(turn.id, came.reason)
+                self._complain(title)
         elif came.trouble:
             standing.troubled, standing.fault = came.reason, came.fault
-        elif turn.how is How.LOOK:
-            standing.undecided = came.reason
-            standing.exhausted = not came.shown
+        elif turn.how in standing.arms:
+            standing.lately = None if standing.known.reach.cases else came.reason
+            standing.exhausted |= turn.how is How.LOOK and not came.shown
 
 
 class _Turns:
@@ -241,4 +248,12 @@ class _Turns:
 
 def _passes(turn: Turn, came: Came) -> bool:
     """Whether a saved case no longer fails."""
-    return turn.how is How.AGAIN and came.saved is False
+    return turn.how is How.AGAIN and bool(turn.id) and came.saved is False
+
+
+def _settle(known: Known, turn: Turn, came: Came) -> None:
+    """What could not be decided stays so, until its case is run again and can be."""
+    if turn.how is How.AGAIN and not turn.id:
+        known.open = None
+    if came.reason is not None and not came.more and not came.trouble and known.open is None:
+        known.open = Unsettled(came.reason, came.open)

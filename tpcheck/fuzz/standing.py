@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from tpcheck.case import Case
@@ -18,6 +18,7 @@ from tpcheck.fuzz.turn import How, Subject
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.excluded import excluded, not_replayed
 from tpcheck.search.options import Options
+from tpcheck.search.outcome import degrees_of
 
 #: Turns of one check that may be lost before it is set aside. With one, a machine short of memory
 #: costs checks that are right; with many, a check that ends its workers costs an hour.
@@ -29,7 +30,7 @@ class Saved:
     """A case that is to run once more.
 
     Args:
-        id: in the corpus.
+        id: in the corpus; empty where it is not there, since it did not fail.
         told: signatures of failures that are not to be passed over in it, though they are known:
             its file is gone, and is to be written again.
     """
@@ -45,6 +46,7 @@ class Standing:
 
     Args:
         known: what is known of it, with what earlier runs saw.
+        degrees: at which it is to have cases.
         again: saved cases that are to run once more.
         arms: how → what came of it.
         parents: degree → cases that showed something rare.
@@ -52,12 +54,13 @@ class Standing:
         before: cases of earlier runs; `running`: those of turns that have not ended.
         exhausted: whether all of its cases have run.
         troubled: why it can't run, and by which `fault` of tpcheck's own.
-        undecided: why its last turn decided nothing.
+        lately: why its last turn decided nothing, where no other did, or was lost.
         left: what its cases left changed of a process, in a line each.
     """
 
     subject: Subject
     known: Known
+    degrees: Set[int] = frozenset()
     again: deque[Saved] = field(default_factory=deque)
     arms: dict[How, Arm] = field(default_factory=lambda: {How.LOOK: Arm(), How.NEAR: Arm()})
     parents: dict[int, list[Parent]] = field(default_factory=dict)
@@ -68,7 +71,7 @@ class Standing:
     exhausted: bool = False
     troubled: str | None = None
     fault: str | None = None
-    undecided: str | None = None
+    lately: str | None = None
     left: list[str] = field(default_factory=list)
 
     @property
@@ -80,6 +83,16 @@ class Standing:
     def waits(self) -> bool:
         """Whether it has had no turn yet, in any run."""
         return self.open and not self.given and not self.known.turns
+
+    @property
+    def undecided(self) -> str | None:
+        """Why it is UNKNOWN, by all of its turns, if it is."""
+        known = self.known
+        if known.findings or not known.reach.cases:
+            return self.lately
+        if known.open is not None:
+            return known.open.reason
+        return self.lately or known.reach.missing(self.degrees)
 
     @property
     def row(self) -> Row:
@@ -107,13 +120,19 @@ def standing(
     subject: Subject, known: Known, options: Options, shelf: Shelf, *, ranks: int
 ) -> Standing:
     """How a check stands before its first turn in this run. Findings whose case it excludes by now
-    are none of it any more; their files stay in the corpus."""
+    are none of it any more; their files stay in the corpus. What was open is run again first."""
     corpus = options.corpus or Corpus()
     check = subject.check
     known.findings = [f for f in known.findings if not _is_excluded(check, f)]
+    known.reach = known.reach.without_blind()
     saved = list(_saved(subject, known, corpus))
     again = deque(replayed(check, saved, corpus, ranks=ranks))
-    out = Standing(subject, known, again, before=known.cases)
+    asked = frozenset(degrees_of(check, options))
+    out = Standing(subject, known, asked, again, before=known.cases)
+    if (case := _open_case(check, known, ranks)) is not None:
+        again.append(Saved("", case))
+    else:
+        known.open = None
     spec = check.spec
     # a list of cases has none near
     degrees = set(spec.degrees or options.degrees) if callable(spec.cases) else ()
@@ -132,6 +151,16 @@ def replayed(
             yield one
         else:
             corpus.set_aside(one.id, why)
+
+
+def _open_case(check: Check, known: Known, ranks: int) -> Case | None:
+    """The case that could not be decided before, where it can run here."""
+    if known.open is None or known.open.case is None:
+        return None
+    with contextlib.suppress(CaseError):
+        case = Case.from_dict(known.open.case)
+        return case if not_replayed(check, case, ranks) is None else None
+    return None
 
 
 def _is_excluded(check: Check, finding: Finding) -> bool:

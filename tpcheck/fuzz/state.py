@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tpcheck.fuzz.features import is_seen
 from tpcheck.report import files
 from tpcheck.report.visible import in_json
 from tpcheck.search.corpus import FOLDER
+from tpcheck.search.reach import Reach
 
 PLACE = Path(FOLDER) / "fuzz"
 _VERSION = 1
@@ -32,6 +33,14 @@ LARGEST = 2**30
 TOGETHER = 2000
 
 
+@dataclass(frozen=True)
+class Unsettled:
+    """Why a check is UNKNOWN, whatever else of it agrees; and of which case, if of one."""
+
+    reason: str
+    case: Mapping[str, Any] | None = None
+
+
 @dataclass
 class Known:
     """Of one check.
@@ -40,6 +49,8 @@ class Known:
         words: feature → how many cases showed it, and the number of the last that did.
         worst: the largest error over its bound among values that agree.
         findings: in the order in which they were found.
+        reach: what all of its cases got to.
+        open: what more cases do not settle.
     """
 
     turns: int = 0
@@ -48,6 +59,8 @@ class Known:
     words: dict[str, tuple[int, int]] = field(default_factory=dict)
     worst: float = 0.0
     findings: list[Finding] = field(default_factory=list)
+    reach: Reach = field(default_factory=Reach)
+    open: Unsettled | None = None
 
     @property
     def lone(self) -> int:
@@ -91,6 +104,8 @@ class Known:
             "words": self.words,
             "worst": self.worst,
             "findings": [finding.to_dict() for finding in self.findings],
+            "reach": self.reach.to_dict(),
+            "open": self.open and asdict(self.open),
         }
 
     @classmethod
@@ -101,7 +116,15 @@ class Known:
         }
         found = [Finding.from_dict(finding) for finding in data["findings"]]
         turns, cases = int(data["turns"]), int(data["cases"])
-        return cls(turns, cases, float(data["seconds"]), words, float(data["worst"]), found)
+        known = cls(turns, cases, float(data["seconds"]), words, float(data["worst"]), found)
+        return known.take(data)
+
+    def take(self, data: Mapping[str, Any]) -> Known:
+        """What more was reached, and what is open now; states of earlier versions have neither."""
+        if "reach" in data:
+            self.reach = self.reach.after(Reach.from_dict(data["reach"]))
+        self.open = Unsettled(**data["open"]) if data.get("open") else None
+        return self
 
 
 class State:
@@ -173,6 +196,7 @@ class State:
             return
         known = self.of(line["check"])
         known.add(line["turns"], line["shown"], line["seconds"], line["worst"])
+        known.take(line)
         if "findings" in line:
             known.findings = [Finding.from_dict(finding) for finding in line["findings"]]
 
@@ -184,20 +208,26 @@ class State:
         seconds: float = 0.0,
         worst: float = 0.0,
         turns: int = 1,
+        reach: Reach | None = None,
     ) -> int:
-        """A turn of a check has ended, and its findings are as they are now: on disk at once.
+        """A turn of a check has ended, and its findings and what is open are as they are now: on
+        disk at once.
 
         Args:
             shown: the words of each case that ran.
+            reach: what these got to.
 
         Returns:
             how many of the cases showed a new word.
         """
         known = self.of(check)
         news = known.add(turns, shown, seconds, worst)
+        reach = reach or Reach()
+        known.reach = known.reach.after(reach)
         line: dict[str, Any] = {"check": check, "turns": turns, "seconds": round(seconds, 3)}
         line |= {"worst": worst, "shown": [sorted(words) for words in shown]}
         line["findings"] = [finding.to_dict() for finding in known.findings]
+        line |= {"reach": reach.to_dict(), "open": known.open and asdict(known.open)}
         self._append(line)
         return news
 

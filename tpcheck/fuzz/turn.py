@@ -27,6 +27,8 @@ from tpcheck.search.attempt import attempt
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.options import SHRINK_CASES, Options
+from tpcheck.search.outcome import reach_of, unsettled
+from tpcheck.search.reach import Reach
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
 from tpcheck.search.trials import Onlooker
@@ -89,7 +91,9 @@ class Came:
         told: the signatures of known failures that were met again.
         finding: what failed otherwise, confirmed.
         saved: whether the case of `AGAIN` failed, whatever is known; None where that is open.
-        reason: why nothing was decided.
+        reach: what its cases got to.
+        reason: why it is undecided; `more`, whether more cases may settle that; else, where one is
+            to blame, `open` is that case.
         trouble: whether the check can't run: `reason` says why; by a `fault` of tpcheck's own,
             its traceback.
         left: what cases left changed of a process, in a line each.
@@ -102,7 +106,10 @@ class Came:
     told: set[str] = field(default_factory=set)
     finding: Finding | None = None
     saved: bool | None = None
+    reach: Reach = field(default_factory=Reach)
     reason: str | None = None
+    more: bool = False
+    open: dict[str, Any] | None = None
     trouble: bool = False
     fault: str | None = None
     left: list[str] = field(default_factory=list)
@@ -228,8 +235,12 @@ def _came(
     came.saved = any(case.verdict is Verdict.FAIL for case in of_saved) if of_saved else None
     came.fault = result.fault
     came.trouble = (result.trouble or result.fault is not None) and came.finding is None
-    if came.trouble or turn.how is How.LOOK:
-        came.reason = result.reason if ran or came.trouble else None
+    if hunts:
+        came.reach = reach_of(hunts[-1], [case for case in ran if case.counts], result.judged)
+    if came.trouble or (ran and result.verdict is Verdict.UNKNOWN):
+        came.reason, came.more = result.reason, result.more
+        one = None if result.more else unsettled(ran)
+        came.open = None if one is None else one.case.to_dict()
     return came
 
 

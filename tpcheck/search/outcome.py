@@ -3,61 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tpcheck.case import Case
+from tpcheck.check import Check
 from tpcheck.evidence.judged import Tensors, over
 from tpcheck.report import reasons
 from tpcheck.search.hunt import Hunt
+from tpcheck.search.options import Options
+from tpcheck.search.reach import Reach
 from tpcheck.search.trials import Trials
 from tpcheck.tensors.masks import TELLING
 from tpcheck.verdict import CaseResult, LeftBehind, Verdict
 
 
+@dataclass(frozen=True)
+class Open:
+    """Why a check is UNKNOWN.
+
+    Args:
+        more: whether more cases may settle it.
+    """
+
+    reason: str
+    more: bool = False
+
+
 def undecided(
     trials: Trials, hunt: Hunt, ran: Sequence[CaseResult], judged: Tensors
-) -> tuple[Verdict, str | None]:
-    """UNKNOWN and why, or PASS.
+) -> Open | None:
+    """Why the check is UNKNOWN; None where it is a PASS.
 
     Args:
         ran: the cases that count.
         judged: how much of each tensor was judged in them.
     """
-    if not ran:
-        results = trials.results.values()
-        if left_out := over(result.judged for result in results):
-            return Verdict.UNKNOWN, reasons.nothing_judged(left_out)
-        why = next((result.unknown for result in results if result.unknown), reasons.NO_TIME)
-        return Verdict.UNKNOWN, why
-    if (stale := trials.ledger.stale()) is not None:
-        return Verdict.UNKNOWN, stale
-    results = trials.results.values()
-    if unchecked := [r.unknown for r in results if r.verdict is Verdict.UNKNOWN and not r.judged]:
-        return Verdict.UNKNOWN, unchecked[0]  # what some cases do is not checked in any
-    if open_ones := [result for result in ran if result.verdict is Verdict.UNKNOWN]:
-        return Verdict.UNKNOWN, open_ones[0].unknown
-    wanted = hunt.check.spec.degrees or hunt.options.degrees
-    asked = {case.tp for case in listed(hunt)} or set(wanted)
-    enough = max(len(asked), len(listed(hunt)))
-    never = sorted(asked - hunt.impossible - {result.case.tp for result in ran})
-    if never and hunt.options.examples >= enough:
-        return Verdict.UNKNOWN, reasons.never_ran(never)
-    if blind := {key: own for key, own in judged.items() if own.blind}:
-        return Verdict.UNKNOWN, reasons.never_judged(blind)
-    if judged and all(own.extra or not own.elements for own in judged.values()):
-        return Verdict.UNKNOWN, reasons.all_empty(len(ran))
-    return Verdict.PASS, None
+    results = list(trials.results.values())
+    one = unsettled(results)
+    if not ran and one is None:
+        left_out = over(result.judged for result in results)
+        return Open(reasons.nothing_judged(left_out) if left_out else reasons.NO_TIME, more=True)
+    if ran and (stale := trials.ledger.stale()) is not None:
+        return Open(stale)
+    if one is not None and one.unknown is not None:
+        return Open(one.unknown)
+    reach = reach_of(hunt, ran, judged)
+    wanted = degrees_of(hunt.check, hunt.options)
+    enough = hunt.options.examples >= max(len(wanted), len(listed(hunt.check)))
+    missing = reach.missing(wanted if enough else ())
+    return None if missing is None else Open(missing, more=True)
 
 
-def listed(hunt: Hunt) -> Sequence[Case]:
+def unsettled(results: Sequence[CaseResult]) -> CaseResult | None:
+    """A case that could not be decided, or does what is not checked in any. No other case makes up
+    for it, as it does for one of which nothing could be judged."""
+    unknown = [result for result in results if result.verdict is Verdict.UNKNOWN]
+    unchecked = [result for result in unknown if not result.judged]
+    return next(iter(unchecked + [result for result in unknown if result.counts]), None)
+
+
+def reach_of(hunt: Hunt, ran: Sequence[CaseResult], judged: Tensors) -> Reach:
+    """What the cases that count got to."""
+    degrees = frozenset(result.case.tp for result in ran)
+    return Reach(len(ran), degrees, frozenset(hunt.impossible), judged)
+
+
+def degrees_of(check: Check, options: Options) -> set[int]:
+    """Those at which a check is to have cases."""
+    listed_degrees = {case.tp for case in listed(check)}
+    return listed_degrees or set(check.spec.degrees or options.degrees)
+
+
+def listed(check: Check) -> Sequence[Case]:
     """The cases of a spec that lists them."""
-    cases = hunt.check.spec.cases
+    cases = check.spec.cases
     return () if callable(cases) else cases
 
 
 def left_out(trials: Trials, hunt: Hunt) -> list[str]:
     """What is to be said of listed cases that were not run, and of degrees without a case: a line
     each."""
-    cases = listed(hunt)
+    cases = listed(hunt.check)
     left = [case for case in cases if trials.result(case) is None]
     few = hunt.options.examples < len(cases)
     notes = [reasons.listed_not_run(left, len(cases), few=few)] if left else []

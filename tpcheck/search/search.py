@@ -118,7 +118,7 @@ class Search:
         found, refuted = self.confirmation.on_real_ranks(met)
         result = self._summary()
         if refuted is not None:
-            result.verdict, result.reason = Verdict.UNKNOWN, refuted
+            result.verdict, result.reason, result.more = Verdict.UNKNOWN, refuted, False
         if found is not None:
             self._fail(result, found)
             result.notes += [reasons.saved_before()] * (self._saved is not None)
@@ -143,7 +143,7 @@ class Search:
     def cut_short(self, reason: str) -> CheckResult:
         """What is known of a check that can't go on: UNKNOWN and why, unless it failed before."""
         result = self._summary()
-        result.verdict, result.reason = Verdict.UNKNOWN, reason
+        result.verdict, result.reason, result.more = Verdict.UNKNOWN, reason, False
         failing = [failed for failed in self.hunt.failing if not failed.suspected]
         found = min(failing, key=size, default=None)
         if found is not None:
@@ -223,17 +223,18 @@ class Search:
         ran = [result for result in self.trials.results.values() if result.counts]
         looked = self.tally.looked()
         judged = over(r.judged for r in ran if r.verdict is not Verdict.FAIL)
-        verdict, reason = undecided(self.trials, self.hunt, ran, judged)
+        left_open = undecided(self.trials, self.hunt, ran, judged)
         return CheckResult(
             name=self.check.title,
-            verdict=verdict,
+            verdict=Verdict.PASS if left_open is None else Verdict.UNKNOWN,
             engine=self.engine.name,
             examples=len(looked),
             smaller=len(ran) - len(looked),
             asked=self.options.examples if self.hunt.cut else None,
             dtypes=sorted({r.case.dtype for r in looked}),
             tp_degrees=sorted({r.case.tp for r in looked}),
-            reason=reason,
+            reason=None if left_open is None else left_open.reason,
+            more=left_open is not None and left_open.more,
             usage=most_used(ran),
             bytes=most_held(*(r.bytes for r in ran)),
             findings=self._findings(),

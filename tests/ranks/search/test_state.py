@@ -55,6 +55,13 @@ class WrongWhereWide(RowLinear):
         return partial if self.wide else super().sum_output(partial)
 
 
+class Wrong(RowLinear):
+    """In every case."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + 1.0
+
+
 class Switches(RowLinear):
     """Correct, and leaves `RowLinear` wrong."""
 
@@ -157,9 +164,11 @@ def test_what_real_ranks_can_not_decide_is_no_pass(
 ) -> None:
     undecided = CaseResult(candidates.CASE, "gloo", unknown="build has no end")
     monkeypatch.setattr(Trials, "on_real", lambda *_: undecided)
-    for cls in (RowLinear, WrongWhereWide):
-        found = confirmed(cls, threads, gloo)
+    options = replace(OPTIONS, degrees=(1, 2))  # what fails keeps tp=2 from running
+    for cls in (RowLinear, WrongWhereWide, Wrong):
+        found = Search(candidates.check(cls), threads, options, gloo).run()
         assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "build has no end")
+        assert not found.more
 
 
 def test_real_ranks_that_met_the_limit_once_have_decided_nothing(gloo: Engine) -> None:

@@ -12,15 +12,22 @@ import pytest
 from tests import ROOT
 from tests.unit.fuzz.findings import finding
 from tpcheck.errors import InvalidArgument
+from tpcheck.evidence.judged import Judged
 from tpcheck.fuzz import state as room
-from tpcheck.fuzz.state import Known, State
+from tpcheck.fuzz.state import Known, State, Unsettled
+from tpcheck.search.reach import Reach
+from tpcheck.vocabulary import Kind
+
+REACH = Reach(1, frozenset({2}), frozenset({8}), {(Kind.OUTPUT, "y"): Judged(4, 4, 1, 1)})
 
 
 def filled(folder: Path) -> State:
     state = State(folder)
     assert state.add("a.py::a", shown=[{"x", "y"}, {"x"}, {"z"}], seconds=2.0, worst=0.5) == 2
-    state.of("a.py::a").put(finding())
-    assert state.add("a.py::a", shown=[{"x", "w"}], seconds=1.0, worst=0.25) == 1
+    known = state.of("a.py::a")
+    known.put(finding())
+    known.open = Unsettled("not checked: tf32", {"seed": 1})
+    assert state.add("a.py::a", shown=[{"x", "w"}], seconds=1.0, worst=0.25, reach=REACH) == 1
     state.add("b.py::b", shown=[{"x"}], seconds=1.0)
     return state
 
@@ -35,6 +42,7 @@ def test_a_later_run_knows_what_an_earlier_one_did(tmp_path: Path) -> None:
         again.close()
     known = Known.from_dict(expected["a.py::a"])
     assert (known.turns, known.cases, known.seconds, known.worst) == (2, 4, 3.0, 0.5)
+    assert known.open == Unsettled("not checked: tf32", {"seed": 1}) and known.reach == REACH
     assert known.findings == [finding()] and known.told() == {"race kernel:7"}
 
 

@@ -9,13 +9,15 @@ import pytest
 import torch
 
 from tpcheck import Argument, Case, kernel_check
+from tpcheck.evidence.judged import Judged
 from tpcheck.fuzz import turn as room
 from tpcheck.fuzz.near import Near
 from tpcheck.fuzz.novel import Looking
 from tpcheck.fuzz.shelf import Parent, Shelf
-from tpcheck.fuzz.turn import CLIMBS, PARENTS, How, Subject, Turn, Turns
+from tpcheck.fuzz.turn import CLIMBS, PARENTS, Came, How, Subject, Turn, Turns
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
+from tpcheck.search.reach import Reach
 from tpcheck.verdict import CaseResult, CheckResult, Mismatch, Verdict
 from tpcheck.vocabulary import Kind
 
@@ -48,6 +50,8 @@ def test_one_of_so_many_turns_near_others_climbs(tmp_path: Path) -> None:
 
 
 class Hunted:
+    impossible = frozenset({8})
+
     def choices(self, case: Case) -> bytes:
         return str(case.seed).encode()
 
@@ -74,3 +78,35 @@ def test_cases_are_kept_whose_way_few_took_and_which_did_not_fail() -> None:
         (2, Parent(b"2", twice)),
         (2, Parent(b"3", frozenset({"seen branch new"}))),
     ]
+
+
+YES = {(Kind.OUTPUT, "y"): Judged(4, 4, 1, 1)}
+
+
+def came(*ran: CaseResult, how: How = How.LOOK, **result: Any) -> Came:
+    """What a turn comes to whose check is UNKNOWN."""
+    hunts: Any = [Hunted()]
+    of = CheckResult("neg", Verdict.UNKNOWN, "gloo", judged=YES, **result)
+    return room._came(Turn(0, how, 5, 1), SUBJECT, ran, of, hunts)
+
+
+def test_what_cases_got_to_is_told_and_not_those_in_which_nothing_was_judged() -> None:
+    empty = CaseResult(Case(mesh={"tp": 4}), "gloo", unknown="nothing was judged")
+    agrees = CaseResult(Case(), "gloo", judged=YES)
+    told = came(empty, agrees, reason="tp=4 did not run", more=True)
+    assert told.reach == Reach(1, frozenset({2}), frozenset({8}), YES)
+    assert (told.reason, told.more, told.open) == ("tp=4 did not run", True, None)
+
+
+@pytest.mark.parametrize("how", [How.LOOK, How.NEAR, How.AGAIN])
+def test_a_case_that_can_not_be_decided_is_told(how: How) -> None:
+    agrees = CaseResult(Case(seed=1), "gloo", judged=YES)
+    unchecked = CaseResult(Case(seed=2), "gloo", unknown="not checked: tf32")
+    told = came(agrees, unchecked, how=how, reason="not checked: tf32")
+    assert (told.reason, told.more) == ("not checked: tf32", False)
+    assert told.open == Case(seed=2).to_dict()
+
+
+def test_a_turn_without_a_case_says_nothing() -> None:
+    told = came(reason="the time was up", more=True)
+    assert told.reason is None and told.reach.cases == 0

@@ -10,10 +10,12 @@ import pytest
 
 from tests import candidates
 from tpcheck import Case
+from tpcheck.evidence.judged import Judged
 from tpcheck.report import reasons
 from tpcheck.search.options import Options
-from tpcheck.search.outcome import left_out, masks_too_small, undecided
-from tpcheck.verdict import CaseResult, Verdict
+from tpcheck.search.outcome import Open, left_out, masks_too_small, undecided
+from tpcheck.verdict import CaseResult
+from tpcheck.vocabulary import Kind
 
 CASES = [Case({"n": n}) for n in (1, 2, 3)] + [Case({"n": 1}, mesh={"tp": 4})]
 
@@ -31,7 +33,7 @@ def run_of(ran: list[Case], examples: int) -> tuple[Any, Any, list[CaseResult]]:
 
 def test_listed_cases_for_which_there_are_too_few_examples_are_told() -> None:
     trials, hunt, results = run_of(CASES[:2], 2)
-    assert undecided(trials, hunt, results, {}) == (Verdict.PASS, None)
+    assert undecided(trials, hunt, results, {}) is None
     (line,) = left_out(trials, hunt)
     assert line.startswith("2 of 4 listed cases did not run (tp=2 float64 n=3")
     assert line.endswith("give --examples 4")
@@ -40,14 +42,13 @@ def test_listed_cases_for_which_there_are_too_few_examples_are_told() -> None:
 @pytest.mark.parametrize("examples", [4, 20])
 def test_a_listed_degree_for_which_there_was_no_time_is_unknown(examples: int) -> None:
     trials, hunt, results = run_of(CASES[:2], examples)
-    verdict, reason = undecided(trials, hunt, results, {})
-    assert verdict is Verdict.UNKNOWN and "before tp=4 could run" in str(reason)
+    assert undecided(trials, hunt, results, {}) == Open(reasons.never_ran([4]), more=True)
     assert left_out(trials, hunt)[0].endswith("the time was up")
 
 
 def test_where_all_have_run_nothing_is_said() -> None:
     trials, hunt, results = run_of(CASES, 4)
-    assert undecided(trials, hunt, results, {}) == (Verdict.PASS, None)
+    assert undecided(trials, hunt, results, {}) is None
     assert left_out(trials, hunt) == []
 
 
@@ -60,9 +61,19 @@ def test_a_degree_without_a_case_is_told() -> None:
 
 def test_where_no_case_counts_the_first_one_s_reason_is_told() -> None:
     trials, hunt, _ = run_of([], 4)
-    assert undecided(trials, hunt, [], {}) == (Verdict.UNKNOWN, reasons.NO_TIME)
+    assert undecided(trials, hunt, [], {}) == Open(reasons.NO_TIME, more=True)
     trials.results = {"a case": CaseResult(CASES[0], "gloo", unknown="build has no end")}
-    assert undecided(trials, hunt, [], {}) == (Verdict.UNKNOWN, "build has no end")
+    assert undecided(trials, hunt, [], {}) == Open("build has no end")
+
+
+def test_a_case_in_which_nothing_was_judged_is_made_good_by_others() -> None:
+    trials, hunt, results = run_of(CASES, 4)
+    output = Kind.OUTPUT, "y"
+    blind = CaseResult(CASES[0], "gloo", unknown="none", judged={output: Judged(4, 0, 1, 0)})
+    trials.results = dict(enumerate([*results, blind]))
+    assert undecided(trials, hunt, results, {output: Judged(8, 4, 2, 1)}) is None
+    trials.results[0] = CaseResult(CASES[0], "gloo", unknown="not checked: tf32")
+    assert undecided(trials, hunt, results, {}) == Open("not checked: tf32")
 
 
 def test_masks_too_small_in_every_case_to_tell_the_ranks_apart_are_told() -> None:
