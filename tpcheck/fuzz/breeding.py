@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis.database import choices_from_bytes, choices_to_bytes
 
 from tpcheck.fuzz.shelf import Parent
+from tpcheck.fuzz.steps import BESIDE, Choices, beside_a_step, largest_sizes, read, sizes
 
 #: How often a choice that all parents of a way share becomes another. Never, and what they share by
 #: chance would be taken for what the way needs; often, and the way is lost.
@@ -29,17 +30,6 @@ STAYS = 0.5
 
 #: How often a size is put beside a step, or beside another size.
 BESIDE_SHARE = 0.4
-
-#: How far a number may be from another, or from a step, that it is to be beside.
-BESIDE = (-1, 0, 1)
-
-#: The least step; and the largest number that may be a size: a seed is larger now and then.
-STEP, LARGEST = 8, 2**16
-
-#: Of how many steps a size is, at most. With more, cases are larger and take longer.
-REPEATS = 4
-
-Choices = list[Any]
 
 
 @dataclass
@@ -76,12 +66,12 @@ def variants(
         made: word → how many children its cases were given, which grows.
     """
     random_ = random.Random(key)
-    read = [(one, list(own)) for one in parents if (own := choices_from_bytes(one.choices))]
-    ways = _ways(read, counts)
-    pool = _read(others) or [own for _, own in read]
-    most = _most(pool)
+    of = [(one, list(own)) for one in parents if (own := choices_from_bytes(one.choices))]
+    ways = _ways(of, counts)
+    pool = read(others) or [own for _, own in of]
+    most = largest_sizes(pool)
     found: dict[bytes, None] = {}
-    for _ in range(4 * wanted if read else 0):
+    for _ in range(4 * wanted if of else 0):
         weights = [1 / (1 + counts.get(way.word, 0) + made[way.word]) ** 2 for way in ways]
         (way,) = random_.choices(ways, weights)
         made[way.word] += 1
@@ -90,23 +80,6 @@ def variants(
         if len(found) == wanted:
             break
     return list(found)
-
-
-def beside_steps(drawn: Sequence[bytes], key: str) -> list[bytes]:
-    """The same with sizes beside a multiple of a power of two, where blocks of kernels end."""
-    random_ = random.Random(key)
-    read = _read(drawn)
-    most = _most(read)
-    for own in read:
-        for _ in range(random_.randint(1, 2)):
-            if places := _sizes(own, most):
-                place = random_.choice(places)
-                own[place] = _beside_a_step(most[place], random_)
-    return [choices_to_bytes(own) for own in read]
-
-
-def _read(drawn: Sequence[bytes]) -> list[Choices]:
-    return [list(choices) for one in drawn if (choices := choices_from_bytes(one))]
 
 
 def _ways(read: Sequence[tuple[Parent, Choices]], counts: Mapping[str, int]) -> list[_Way]:
@@ -119,16 +92,6 @@ def _ways(read: Sequence[tuple[Parent, Choices]], counts: Mapping[str, int]) -> 
     for word in sorted(showing, key=lambda word: (counts.get(word, 0), word)):
         words.setdefault(tuple(showing[word]), word)
     return [_Way(word, [read[n][1] for n in among]) for among, word in words.items()]
-
-
-def _most(read: Sequence[Choices]) -> dict[int, int]:
-    """Place of a choice → the largest number there, where that may be a size with steps."""
-    most: dict[int, int] = {}
-    for own in read:
-        for place, value in enumerate(own):
-            if type(value) is int:
-                most[place] = max(most.get(place, 0), value)
-    return {place: value for place, value in most.items() if 2 * STEP <= value <= LARGEST}
 
 
 def _child(way: _Way, other: Choices, most: Mapping[int, int], random_: random.Random) -> Choices:
@@ -145,11 +108,11 @@ def _child(way: _Way, other: Choices, most: Mapping[int, int], random_: random.R
         if random_.random() > STAYS:
             (source,) = random_.choices((own, mate, other), SOURCES)
         own[place] = source[place]
-    if (places := _sizes(own[:common], most)) and random_.random() < BESIDE_SHARE:
+    if (places := sizes(own[:common], most)) and random_.random() < BESIDE_SHARE:
         place = random_.choice(places)
         like = random_.choice(places)
         own[place] = (
-            _beside_a_step(most[place], random_)
+            beside_a_step(most[place], random_)
             if like == place or random_.random() < 0.5
             else own[like] + random_.choice(BESIDE)
         )
@@ -165,19 +128,6 @@ def _tie(way: _Way, own: Choices, before: Choices, common: int) -> None:
             if way.tied(place, other):
                 changed = place if own[place] != before[place] else other
                 own[place] = own[other] = own[changed]
-
-
-def _sizes(own: Choices, most: Mapping[int, int]) -> list[int]:
-    """The places of what may be sizes with steps: a smaller number may be which of several
-    strategies was drawn from, or which of a few sizes."""
-    there = [place for place in most if place < len(own) and type(own[place]) is int]
-    return [place for place in there if own[place] >= 2 * STEP]
-
-
-def _beside_a_step(most: int, random_: random.Random) -> int:
-    step = 1 << random_.randint(STEP.bit_length() - 1, most.bit_length() - 1)
-    size = step * random_.randint(1, min(most // step, REPEATS)) + random_.choice(BESIDE)
-    return min(size, most)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -20,8 +20,8 @@ from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
 from tpcheck.case import Case
-from tpcheck.fuzz.breeding import beside_steps
 from tpcheck.fuzz.features import size_class
+from tpcheck.fuzz.steps import beside_steps
 from tpcheck.search import drawing
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.stream import ROUND, Stream, note

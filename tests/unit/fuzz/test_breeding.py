@@ -9,8 +9,9 @@ from hypothesis import Phase
 from hypothesis.database import choices_from_bytes, choices_to_bytes
 
 from tpcheck import Case, strategies
-from tpcheck.fuzz.breeding import beside_steps, variants
+from tpcheck.fuzz.breeding import variants
 from tpcheck.fuzz.shelf import Parent
+from tpcheck.fuzz.steps import beside_steps
 from tpcheck.search import drawing
 from tpcheck.space import Space
 
