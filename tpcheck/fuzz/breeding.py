@@ -28,6 +28,9 @@ SOURCES = (0.35, 0.25, 0.4)
 #: what it draws, belong together.
 STAYS = 0.5
 
+#: How often two sizes stay equal that are so in all parents of a way, which are as large in all.
+TIED = 0.5
+
 #: How often a size is put beside a step, or beside another size.
 BESIDE_SHARE = 0.4
 
@@ -44,9 +47,9 @@ class _Way:
         first = self.parents[0][place]
         return all(type(one[place]) is type(first) and one[place] == first for one in self.parents)
 
-    def tied(self, place: int, other: int) -> bool:
-        """Whether both are the same number in each, and not the same in all."""
-        return all(_same(one[place], one[other]) for one in self.parents) and not self.shares(place)
+    def equal(self, place: int, other: int) -> bool:
+        """Whether both are the same number in each."""
+        return all(_same(one[place], one[other]) for one in self.parents)
 
 
 def variants(
@@ -116,18 +119,26 @@ def _child(way: _Way, other: Choices, most: Mapping[int, int], random_: random.R
             if like == place or random_.random() < 0.5
             else own[like] + random_.choice(BESIDE)
         )
-    if not few:
-        _tie(way, own, before, common)
+    _tie(way, own, before, most, random_)
     return own
 
 
-def _tie(way: _Way, own: Choices, before: Choices, common: int) -> None:
-    """Numbers that are equal in all of a way's parents stay so."""
+def _tie(
+    way: _Way, own: Choices, before: Choices, most: Mapping[int, int], random_: random.Random
+) -> None:
+    """Numbers that are equal in all of a way's parents stay so: of sizes that all of them share it
+    may be by chance."""
+    common = min(map(len, [*way.parents, own]))
     for place in range(common):
         for other in range(place):
-            if way.tied(place, other):
-                changed = place if own[place] != before[place] else other
-                own[place] = own[other] = own[changed]
+            if not way.equal(place, other):
+                continue
+            if way.shares(place) and (
+                place not in most or other not in most or random_.random() > TIED
+            ):
+                continue
+            changed = place if own[place] != before[place] else other
+            own[place] = own[other] = own[changed]
 
 
 def _same(one: Any, other: Any) -> bool:

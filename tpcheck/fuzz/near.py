@@ -29,8 +29,9 @@ DRAWN = 20
 #: Of the cases of a turn that climbs, those that are bred: from the best of them on it climbs.
 BRED = 0.5
 
-#: Children for each case that runs, of another turn: some are cases that ran before.
-CHILDREN = 1.5
+#: How often others are bred in the place of those that ran before, of another turn. All at once are
+#: not: Hypothesis takes small ones first, and large ones would be left over.
+ROUNDS = 3
 
 #: Cases that are drawn anew in a turn, for children to have some choices of.
 OTHERS = 30
@@ -76,6 +77,7 @@ class Near(Hunt):
         super().__init__(*of_hunt)
         self.around = around
         self._drawn: dict[Case, bytes] = {}
+        self._others: list[bytes] = []  # any cases
         # cases apart from their seeds → their scores: a climb through a million seeds gets nowhere
         self._scores: dict[int, float] = {}
 
@@ -83,28 +85,34 @@ class Near(Hunt):
         """As `Hunt.run`, at one degree."""
         self._until = deadline
         count, key = self.options.examples, f"{self.options.seed} near"
-        climbs = self.around.climbs
-        # without any, nothing is drawn
-        begin = self._children(round((BRED if climbs else CHILDREN) * count), key)
-        with contextlib.suppress(_Failing, HypothesisException, SkipTest):
-            drawing.each(
-                self.strategy(self.around.degree),
-                DRAWN * count,
-                key,
-                self._examine,
-                phases=[Phase.reuse, *[Phase.target] * climbs],
-                database=drawing.Given(begin),
-            )
-        return self._dullest()
-
-    def _children(self, wanted: int, key: str) -> list[bytes]:
-        others: list[bytes] = []
         if self.around.parents:
             strategy = self.strategy(self.around.degree)
             with contextlib.suppress(HypothesisException, SkipTest):
-                drawing.each(strategy, OTHERS, key, lambda _: others.append(drawing.choices()))
+                drawing.each(strategy, OTHERS, key, self._note_other)
+        with contextlib.suppress(_Failing, HypothesisException, SkipTest):
+            if self.around.climbs:
+                self._breed(round(BRED * count), key, [Phase.reuse, Phase.target])
+                return self._dullest()
+            for number in range(ROUNDS):
+                if (wanted := count - len(self.trials.results)) > 0:
+                    self._breed(wanted, f"{key} {number}", [Phase.reuse])
+        return self._dullest()
+
+    def _breed(self, wanted: int, key: str, phases: list[Phase]) -> None:
+        """So many children, which may be cases that ran before."""
         of = self.around
-        return variants(of.parents, others, of.seen, of.made, wanted, key)
+        begin = variants(of.parents, self._others, of.seen, of.made, wanted, key)
+        drawing.each(  # without any, nothing is drawn
+            self.strategy(of.degree),
+            DRAWN * self.options.examples,
+            key,
+            self._examine,
+            phases=phases,
+            database=drawing.Given(begin),
+        )
+
+    def _note_other(self, _: Case) -> None:
+        self._others.append(drawing.choices())
 
     def choices(self, case: Case) -> bytes | None:
         return self._drawn.get(case)

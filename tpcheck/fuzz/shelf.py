@@ -9,13 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from hypothesis.database import DirectoryBasedExampleDatabase
+from hypothesis.database import DirectoryBasedExampleDatabase, choices_from_bytes
 
 from tpcheck.case import Case
+
+#: Cases with one way, at most. With one, it is not seen what such cases have in common; with many,
+#: what is common takes the place of what is rare.
+PARENTS = 6
 
 #: Cases kept of one check and degree. With fewer, what only a few show is lost; with more, those
 #: that were interesting hours ago take the turns of those that are now.
@@ -62,16 +67,22 @@ class Shelf:
             those that are there now.
         """
         there = {parent.choices: parent for parent in self.parents(check, degree)}
-        new = {parent.choices: parent for parent in fresh}
-        kept = sorted((there | new).values(), key=lambda one: (one.often(counts), one.choices))
-        for gone in [*kept[KEPT:], *(there[choices] for choices in there.keys() & new.keys())]:
-            self._forget(check, degree, gone.choices)
-        for parent in kept[:KEPT]:
-            if parent.choices in new:
+        after = dict(there)
+        for parent in fresh:
+            after[parent.choices] = parent
+            if (gone := _least_telling(parent, after.values(), counts)) is not None:
+                del after[gone.choices]
+        kept = sorted(after.values(), key=lambda one: (one.often(counts), one.choices))[:KEPT]
+        left = {parent.choices: parent for parent in kept}
+        for choices, parent in there.items():
+            if left.get(choices) != parent:
+                self._forget(check, degree, choices)
+        for choices, parent in left.items():
+            if there.get(choices) != parent:
                 words = json.dumps(sorted(parent.seen)).encode()
-                self.database.save(_seen_key(check, parent.choices), words)
-                self.database.save(_key(check, f"tp={degree}"), parent.choices)
-        return sorted(kept[:KEPT], key=lambda one: one.choices)
+                self.database.save(_seen_key(check, choices), words)
+                self.database.save(_key(check, f"tp={degree}"), choices)
+        return [left[choices] for choices in sorted(left)]
 
     def _forget(self, check: str, degree: int, choices: bytes) -> None:
         self.database.delete(_key(check, f"tp={degree}"), choices)
@@ -92,6 +103,28 @@ class Shelf:
 
     def of_failing(self, check: str, case: Case) -> bytes | None:
         return next(iter(self.database.fetch(_key(check, case.canonical()))), None)
+
+
+def _least_telling(
+    new: Parent, among: Iterable[Parent], counts: Mapping[str, int]
+) -> Parent | None:
+    """Of more than `PARENTS` cases with the rarest way of a new one, that without which most of
+    their choices differ: what they have in common is taken for what the way needs."""
+    word = min(new.seen, key=lambda word: (counts.get(word, 0), word), default=None)
+    of = [parent for parent in among if word in parent.seen]
+    if len(of) <= PARENTS:
+        return None
+    read = {parent.choices: choices_from_bytes(parent.choices) or () for parent in of}
+
+    def without(one: Parent) -> tuple[int, bool]:
+        return _differ([own for key, own in read.items() if key != one.choices]), one is new
+
+    return max(of, key=without)
+
+
+def _differ(of: Sequence[tuple[Any, ...]]) -> int:
+    """How many different choices there are, over all places."""
+    return sum(len({repr(choice) for choice in at}) for at in zip(*of, strict=False))
 
 
 def _key(check: str, what: str) -> bytes:

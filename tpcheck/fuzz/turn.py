@@ -35,10 +35,10 @@ from tpcheck.search.trials import Onlooker
 from tpcheck.verdict import CaseResult, CheckResult, Verdict
 from tpcheck.vocabulary import Kind
 
-#: Cases with one way, at most, that are kept to look near to. With one, it is not seen what such
-#: cases have in common; with many, what is common takes the place of what is rare.
-PARENTS = 6
-
+#: Cases with one way, at most, of which some are kept to look near to. With as few as are kept, all
+#: of them are mostly children of one, which share what the way does not need; with more, they are
+#: compared in vain.
+SENT = 60
 
 #: Of so many turns near others, one climbs from the best ones on, by hundreds of draws.
 CLIMBS = 4
@@ -226,7 +226,7 @@ def _came(
         drawn = hunts[-1].choices(case.case) if hunts else None
         if drawn and case.verdict is not Verdict.FAIL:
             parent = Parent(drawn, frozenset(filter(is_way, words)))
-            if parent.often(turn.seen) < PARENTS:
+            if parent.often(turn.seen) < SENT:
                 came.worth.append((case.case.tp, parent))
     failed = [case for case in ran if case.verdict is Verdict.FAIL]
     came.told = {signature(case) for case in failed} & turn.told

@@ -138,3 +138,14 @@ def test_text_in_the_place_of_a_size_is_no_size() -> None:
     parents = way((40, "ab", 7), ("text", 40, 9), (33, 41, 2))
     pool = [(300, 200, n) for n in range(40)] + [("a", "b", 3)]
     assert children(parents, *pool)
+
+
+def test_sizes_that_are_equal_in_the_only_parent_may_have_to_be() -> None:
+    parent = Parent(choices_to_bytes([20, 20, 1]))
+    others = [choices_to_bytes([n, n // 2, 1]) for n in range(24, 40)]
+    made = [
+        choices_from_bytes(c) or () for c in variants([parent], others, {}, Counter(), 200, "k")
+    ]
+    changed = [own for own in made if own[0] != 20]
+    alike = sum(own[0] == own[1] for own in changed)
+    assert len(changed) > 10 and 0.2 < alike / len(changed) < 0.9

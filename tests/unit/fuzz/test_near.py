@@ -112,3 +112,24 @@ def test_a_turn_that_does_not_climb_runs_what_is_bred_and_other_seeds_of_it() ->
     Near(around(choices, climbs=False), *given).run(None)
     ran = [result.case for result in given[3].results.values()]
     assert 10 < len(ran) <= 30 and len({replace(one, seed=0) for one in ran}) < len(ran)
+
+
+def test_large_cases_are_run_as_often_as_they_are_bred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hypothesis takes the simplest first: of more than may run the largest would not."""
+    asked: list[int] = []
+
+    def bred(parents: object, others: object, seen: object, made: object, n: int, _: str) -> Any:
+        asked.append(n)
+        return drawn[:n]
+
+    found: dict[Case, bytes] = {}
+    space = Space((2,), Options().dtypes, 4)
+    drawing.each(
+        cases_of(NUMBERED.spec, space), 60, "k", lambda c: found.update({c: drawing.choices()})
+    )
+    known, drawn = next(iter(found)), list(found.values())
+    monkeypatch.setattr(room, "variants", bred)
+    given = of_hunt(never, lambda c: 0.5, examples=20)
+    Near(around(drawn[0], climbs=False, scores={hash(known): 0.0}), *given).run(None)
+    ran = [result.case for result in given[3].results.values()]
+    assert asked == [20, 1, 1] and set(ran) == set(list(found)[1:20])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis.database import choices_from_bytes, choices_to_bytes
 
 from tpcheck import Case
-from tpcheck.fuzz.shelf import KEPT, Parent, Shelf
+from tpcheck.fuzz.shelf import KEPT, PARENTS, Parent, Shelf
 
 
 def one(number: int, *seen: str) -> Parent:
@@ -60,3 +60,17 @@ def test_by_which_choices_a_failing_case_was_drawn(tmp_path: Path) -> None:
     found = Shelf(tmp_path).of_failing("a.py::a", case)
     assert found is not None and choices_from_bytes(found) == (1, True)
     assert Shelf(tmp_path).of_failing("a.py::a", other) is None
+
+
+def test_of_many_with_one_way_those_stay_that_differ_most(tmp_path: Path) -> None:
+    shelf, counts = Shelf(tmp_path), {"seen a": 9, "seen b": 1}
+    kin = [Parent(choices_to_bytes([7, 7, n]), frozenset({"seen a"})) for n in range(PARENTS)]
+    like_them = Parent(choices_to_bytes([7, 7, 0, 5]), frozenset({"seen a"}))
+    otherwise = Parent(choices_to_bytes([1, 2, 3]), frozenset({"seen a"}))
+    rarer = Parent(choices_to_bytes([7, 7, 1, 5]), frozenset({"seen a", "seen b"}))
+    assert {*shelf.keep("a.py::a", 2, kin, counts)} == {*kin}
+    assert {*shelf.keep("a.py::a", 2, [like_them], counts)} == {*kin}, "it shows nothing new"
+    kept = shelf.keep("a.py::a", 2, [otherwise], counts)
+    assert len(kept) == PARENTS and otherwise in kept
+    assert kept == shelf.parents("a.py::a", 2)
+    assert rarer in shelf.keep("a.py::a", 2, [rarer], counts), "what it shows has room"

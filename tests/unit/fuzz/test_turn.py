@@ -14,7 +14,7 @@ from tpcheck.fuzz import turn as room
 from tpcheck.fuzz.near import Near
 from tpcheck.fuzz.novel import Looking
 from tpcheck.fuzz.shelf import Parent, Shelf
-from tpcheck.fuzz.turn import CLIMBS, PARENTS, Came, How, Subject, Turn, Turns
+from tpcheck.fuzz.turn import CLIMBS, SENT, Came, How, Subject, Turn, Turns
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.reach import Reach
@@ -61,7 +61,7 @@ def test_cases_are_kept_whose_way_few_took_and_which_did_not_fail() -> None:
         mismatches = [Mismatch("output", Kind.OUTPUT, 0)] * wrong
         return CaseResult(Case(seed=seed), "gloo", ways={*ways}, mismatches=mismatches)
 
-    seen = {"seen branch often": PARENTS, "seen branch twice": 2}
+    seen = {"seen branch often": SENT, "seen branch twice": 2}
     given = Turn(0, How.LOOK, 5, 1, seen=seen)
     cases = [
         ran(1, "branch often"),
