@@ -269,6 +269,7 @@ class CheckResult:
     counterexample: Counterexample | None = None
     reason: str | None = None  # why UNKNOWN, or why it could not go on after a FAIL
     more: bool = False  # whether more cases may settle that
+    about: Case | None = None  # the case that could not be decided, if it is one
     usage: dict[str, float] = field(default_factory=dict)  # dtype → largest error / bound
     bytes: dict[str, tuple[int, int]] = field(default_factory=dict)  # on one rank: most held, due
     findings: list[FindingResult] = field(default_factory=list)

@@ -10,9 +10,10 @@ from types import MappingProxyType
 
 from tpcheck.figures.hunted import Finding, Hunted, Row
 from tpcheck.fuzz.giving import Giving
+from tpcheck.fuzz.known import Known
 from tpcheck.fuzz.shelf import Shelf
 from tpcheck.fuzz.standing import LOST, Saved, Standing, replayed, standing
-from tpcheck.fuzz.state import Known, State, Unsettled
+from tpcheck.fuzz.state import State
 from tpcheck.fuzz.turn import Came, How, Subject, Turn
 from tpcheck.report import reasons
 from tpcheck.search.corpus import Corpus
@@ -153,14 +154,17 @@ class Hunting:
         gone = self._gone(standing, turn, came)
         looked = turn.how in standing.arms
         name = standing.subject.name
-        _settle(standing.known, turn, came)
+        anew = looked and not standing.begun
+        standing.begun |= looked
+        _settle(standing.known, turn, came, anew=anew)
         news = self.state.add(
             name,
             shown=came.shown,
             seconds=came.seconds,
             worst=came.worst,
             turns=int(looked),
-            reach=came.reach,
+            reach=came.reach if looked else None,
+            anew=anew,
         )
         for identity in [*remove, *([turn.id] if gone is not None or _passes(turn, came) else [])]:
             self.corpus.remove(identity)
@@ -221,10 +225,13 @@ class Hunting:
             if turn.id and came.reason is not None:
                 self.corpus.set_aside(turn.id, came.reason)
                 self._complain(title)
+            elif came.reason is not None:
+                self.listener.said(title, came.reason)
         elif came.trouble:
             standing.troubled, standing.fault = came.reason, came.fault
         elif turn.how in standing.arms:
-            standing.lately = None if standing.known.reach.cases else came.reason
+            if standing.lost < LOST:
+                standing.lately = None if standing.known.reach.cases else came.reason
             standing.exhausted |= turn.how is How.LOOK and not came.shown
 
 
@@ -251,9 +258,11 @@ def _passes(turn: Turn, came: Came) -> bool:
     return turn.how is How.AGAIN and bool(turn.id) and came.saved is False
 
 
-def _settle(known: Known, turn: Turn, came: Came) -> None:
-    """What could not be decided stays so, until its case is run again and can be."""
-    if turn.how is How.AGAIN and not turn.id:
-        known.open = None
-    if came.reason is not None and not came.more and not came.trouble and known.open is None:
-        known.open = Unsettled(came.reason, came.open)
+def _settle(known: Known, turn: Turn, came: Came, *, anew: bool) -> None:
+    """What could not be decided stays so until its case is run again, and can be; or, of no case,
+    until cases are drawn anew."""
+    if anew:
+        known.open = [one for one in known.open if one.case is not None]
+    if turn.how is How.AGAIN and turn.saved is not None and came.saved is not None:
+        known.settle(turn.saved)
+    known.leave_open(came.open)

@@ -11,9 +11,9 @@ from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import CaseError
 from tpcheck.figures.hunted import Finding, Row
+from tpcheck.fuzz.known import Known
 from tpcheck.fuzz.picking import Arm
 from tpcheck.fuzz.shelf import Parent, Shelf
-from tpcheck.fuzz.state import Known
 from tpcheck.fuzz.turn import How, Subject
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.excluded import excluded, not_replayed
@@ -50,6 +50,8 @@ class Standing:
         again: saved cases that are to run once more.
         arms: how → what came of it.
         parents: degree → cases that showed something rare.
+        begun: whether cases were drawn in this run: what earlier ones got to, perhaps by other
+            code, counts no longer.
         given, lost: turns of this run.
         before: cases of earlier runs; `running`: those of turns that have not ended.
         exhausted: whether all of its cases have run.
@@ -64,6 +66,7 @@ class Standing:
     again: deque[Saved] = field(default_factory=deque)
     arms: dict[How, Arm] = field(default_factory=lambda: {How.LOOK: Arm(), How.NEAR: Arm()})
     parents: dict[int, list[Parent]] = field(default_factory=dict)
+    begun: bool = False
     given: int = 0
     lost: int = 0
     before: int = 0
@@ -88,11 +91,11 @@ class Standing:
     def undecided(self) -> str | None:
         """Why it is UNKNOWN, by all of its turns, if it is."""
         known = self.known
-        if known.findings or not known.reach.cases:
+        if known.findings or self.lost >= LOST:
             return self.lately
-        if known.open is not None:
-            return known.open.reason
-        return self.lately or known.reach.missing(self.degrees)
+        if known.open:
+            return known.open[0].reason
+        return self.lately or (known.reach.missing(self.degrees) if known.turns else None)
 
     @property
     def row(self) -> Row:
@@ -124,15 +127,13 @@ def standing(
     corpus = options.corpus or Corpus()
     check = subject.check
     known.findings = [f for f in known.findings if not _is_excluded(check, f)]
-    known.reach = known.reach.without_blind()
     saved = list(_saved(subject, known, corpus))
     again = deque(replayed(check, saved, corpus, ranks=ranks))
     asked = frozenset(degrees_of(check, options))
     out = Standing(subject, known, asked, again, before=known.cases)
-    if (case := _open_case(check, known, ranks)) is not None:
-        again.append(Saved("", case))
-    else:
-        known.open = None
+    known.open = [o for o in known.open if o.case is None or excluded(check, o.case) is None]
+    cases = [one.case for one in known.open if one.case is not None]
+    again += [Saved("", case) for case in cases if not_replayed(check, case, ranks) is None]
     spec = check.spec
     # a list of cases has none near
     degrees = set(spec.degrees or options.degrees) if callable(spec.cases) else ()
@@ -151,16 +152,6 @@ def replayed(
             yield one
         else:
             corpus.set_aside(one.id, why)
-
-
-def _open_case(check: Check, known: Known, ranks: int) -> Case | None:
-    """The case that could not be decided before, where it can run here."""
-    if known.open is None or known.open.case is None:
-        return None
-    with contextlib.suppress(CaseError):
-        case = Case.from_dict(known.open.case)
-        return case if not_replayed(check, case, ranks) is None else None
-    return None
 
 
 def _is_excluded(check: Check, finding: Finding) -> bool:

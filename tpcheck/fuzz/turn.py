@@ -28,7 +28,7 @@ from tpcheck.search.corpus import Corpus
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.options import SHRINK_CASES, Options
 from tpcheck.search.outcome import reach_of, unsettled
-from tpcheck.search.reach import Reach
+from tpcheck.search.reach import Open, Reach
 from tpcheck.search.search import Search
 from tpcheck.search.session import Session
 from tpcheck.search.trials import Onlooker
@@ -92,8 +92,8 @@ class Came:
         finding: what failed otherwise, confirmed.
         saved: whether the case of `AGAIN` failed, whatever is known; None where that is open.
         reach: what its cases got to.
-        reason: why it is undecided; `more`, whether more cases may settle that; else, where one is
-            to blame, `open` is that case.
+        reason: why it decided nothing.
+        open: what no other case settles.
         trouble: whether the check can't run: `reason` says why; by a `fault` of tpcheck's own,
             its traceback.
         left: what cases left changed of a process, in a line each.
@@ -108,8 +108,7 @@ class Came:
     saved: bool | None = None
     reach: Reach = field(default_factory=Reach)
     reason: str | None = None
-    more: bool = False
-    open: dict[str, Any] | None = None
+    open: list[Open] = field(default_factory=list)
     trouble: bool = False
     fault: str | None = None
     left: list[str] = field(default_factory=list)
@@ -237,10 +236,11 @@ def _came(
     came.trouble = (result.trouble or result.fault is not None) and came.finding is None
     if hunts:
         came.reach = reach_of(hunts[-1], [case for case in ran if case.counts], result.judged)
+    came.open = unsettled(ran)
     if came.trouble or (ran and result.verdict is Verdict.UNKNOWN):
-        came.reason, came.more = result.reason, result.more
-        one = None if result.more else unsettled(ran)
-        came.open = None if one is None else one.case.to_dict()
+        came.reason = result.reason
+        if not (came.trouble or result.more) and result.reason is not None:
+            came.open.append(Open(result.reason, case=result.about))
     return came
 
 

@@ -6,6 +6,7 @@ from tpcheck.diagnosis.examine import Examined, examine_failure, unexplained
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import reasons
 from tpcheck.search.failures import decided
+from tpcheck.search.reach import Open
 from tpcheck.search.trials import Trials
 from tpcheck.search.trouble import why
 from tpcheck.verdict import CaseResult, Verdict
@@ -62,7 +63,7 @@ class Confirmation:
             self.trouble = why(error)
             return unexplained(found)
 
-    def on_real_ranks(self, found: CaseResult | None) -> tuple[CaseResult | None, str | None]:
+    def on_real_ranks(self, found: CaseResult | None) -> tuple[CaseResult | None, Open | None]:
         """The counterexample as real ranks see it, where others are simulated, or why there is no
         verdict.
 
@@ -76,15 +77,16 @@ class Confirmation:
             sample = {result.case.tp: result.case for result in passed}
             ran = [self.trials.on_real(case) for case in sample.values()]
             failed = next((r for r in ran if r.verdict is Verdict.FAIL), None)
-            return failed, None if failed else next((r.unknown for r in ran if r.unknown), None)
+            unknown = (Open(r.unknown, case=r.case) for r in ran if r.unknown)
+            return failed, None if failed else next(unknown, None)
         again = self.trials.on_real(found.case)
         if again.verdict is Verdict.FAIL:
             return again, None
         if again.verdict is Verdict.UNKNOWN:
-            return None, again.unknown
+            return None, Open(again.unknown or "", case=found.case)
         if self.trials.before(found):
             self.trials.runner.renew(found.case.world_size)
             if self.trials.runner.run(found.case).verdict is not Verdict.FAIL:
                 raise self.trials.left_by(found)
         by, on = self.trials.runner.engine.name, real.engine.name
-        return None, reasons.not_confirmed(found.case, by=by, real=on)
+        return None, Open(reasons.not_confirmed(found.case, by=by, real=on), case=found.case)

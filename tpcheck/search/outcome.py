@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from tpcheck.case import Case
 from tpcheck.check import Check
@@ -11,22 +10,10 @@ from tpcheck.evidence.judged import Tensors, over
 from tpcheck.report import reasons
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.options import Options
-from tpcheck.search.reach import Reach
+from tpcheck.search.reach import Open, Reach
 from tpcheck.search.trials import Trials
 from tpcheck.tensors.masks import TELLING
 from tpcheck.verdict import CaseResult, LeftBehind, Verdict
-
-
-@dataclass(frozen=True)
-class Open:
-    """Why a check is UNKNOWN.
-
-    Args:
-        more: whether more cases may settle it.
-    """
-
-    reason: str
-    more: bool = False
 
 
 def undecided(
@@ -39,14 +26,15 @@ def undecided(
         judged: how much of each tensor was judged in them.
     """
     results = list(trials.results.values())
-    one = unsettled(results)
-    if not ran and one is None:
-        left_out = over(result.judged for result in results)
-        return Open(reasons.nothing_judged(left_out) if left_out else reasons.NO_TIME, more=True)
-    if ran and (stale := trials.ledger.stale()) is not None:
+    cases = unsettled(results)
+    if not ran:
+        if left_out := over(result.judged for result in results):
+            return Open(reasons.nothing_judged(left_out), more=not cases)
+        return cases[0] if cases else Open(reasons.NO_TIME, more=True)
+    if (stale := trials.ledger.stale()) is not None:
         return Open(stale)
-    if one is not None and one.unknown is not None:
-        return Open(one.unknown)
+    if cases:
+        return cases[0]
     reach = reach_of(hunt, ran, judged)
     wanted = degrees_of(hunt.check, hunt.options)
     enough = hunt.options.examples >= max(len(wanted), len(listed(hunt.check)))
@@ -54,12 +42,13 @@ def undecided(
     return None if missing is None else Open(missing, more=True)
 
 
-def unsettled(results: Sequence[CaseResult]) -> CaseResult | None:
-    """A case that could not be decided, or does what is not checked in any. No other case makes up
-    for it, as it does for one of which nothing could be judged."""
+def unsettled(results: Sequence[CaseResult]) -> list[Open]:
+    """Cases that could not be decided; those first that do what is not checked in any. No other
+    case makes up for one, as it does for one of which nothing could be judged."""
     unknown = [result for result in results if result.verdict is Verdict.UNKNOWN]
-    unchecked = [result for result in unknown if not result.judged]
-    return next(iter(unchecked + [result for result in unknown if result.counts]), None)
+    found = [result for result in unknown if not result.judged]
+    found += [result for result in unknown if result.judged and result.counts]
+    return [Open(result.unknown or "", case=result.case) for result in found]
 
 
 def reach_of(hunt: Hunt, ran: Sequence[CaseResult], judged: Tensors) -> Reach:

@@ -1,4 +1,4 @@
-"""What the cases of a check got to, and what none of them did."""
+"""What the cases of a check got to, and what is open where none of them fails."""
 
 from __future__ import annotations
 
@@ -6,9 +6,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tpcheck.case import Case
 from tpcheck.evidence.judged import Judged, Tensors, over
 from tpcheck.report import reasons
 from tpcheck.vocabulary import Kind, Unjudged
+
+
+@dataclass(frozen=True)
+class Open:
+    """Why a check is UNKNOWN.
+
+    Args:
+        more: whether more cases may settle it.
+        case: the one that could not be decided, if it is one.
+    """
+
+    reason: str
+    more: bool = False
+    case: Case | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +56,8 @@ class Reach:
         Args:
             degrees: at which there are to be some.
         """
+        if not self.cases:
+            return reasons.nothing_judged(self.judged)
         if never := sorted({*degrees} - self.impossible - self.degrees):
             return reasons.never_ran(never)
         if blind := {key: own for key, own in self.judged.items() if own.blind}:
@@ -48,11 +65,6 @@ class Reach:
         if self.judged and all(own.extra or not own.elements for own in self.judged.values()):
             return reasons.all_empty(self.cases)
         return None
-
-    def without_blind(self) -> Reach:
-        """Without the tensors of which nothing was judged: they may have other names by now."""
-        seen = {key: own for key, own in self.judged.items() if not own.blind}
-        return Reach(self.cases, self.degrees, self.impossible, seen)
 
     def to_dict(self) -> dict[str, Any]:
         return {

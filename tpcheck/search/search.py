@@ -30,6 +30,7 @@ from tpcheck.search.ledger import near
 from tpcheck.search.news import Begun, Explains
 from tpcheck.search.options import Options
 from tpcheck.search.outcome import left_behind, left_out, masks_too_small, most_used, undecided
+from tpcheck.search.reach import Open
 from tpcheck.search.tally import Tally
 from tpcheck.search.trials import Anew, Onlooker, StateLeft, Trials
 from tpcheck.search.trouble import why
@@ -118,7 +119,7 @@ class Search:
         found, refuted = self.confirmation.on_real_ranks(met)
         result = self._summary()
         if refuted is not None:
-            result.verdict, result.reason, result.more = Verdict.UNKNOWN, refuted, False
+            _leave(result, refuted)
         if found is not None:
             self._fail(result, found)
             result.notes += [reasons.saved_before()] * (self._saved is not None)
@@ -143,7 +144,7 @@ class Search:
     def cut_short(self, reason: str) -> CheckResult:
         """What is known of a check that can't go on: UNKNOWN and why, unless it failed before."""
         result = self._summary()
-        result.verdict, result.reason, result.more = Verdict.UNKNOWN, reason, False
+        _leave(result, Open(reason))
         failing = [failed for failed in self.hunt.failing if not failed.suspected]
         found = min(failing, key=size, default=None)
         if found is not None:
@@ -223,18 +224,15 @@ class Search:
         ran = [result for result in self.trials.results.values() if result.counts]
         looked = self.tally.looked()
         judged = over(r.judged for r in ran if r.verdict is not Verdict.FAIL)
-        left_open = undecided(self.trials, self.hunt, ran, judged)
-        return CheckResult(
+        result = CheckResult(
             name=self.check.title,
-            verdict=Verdict.PASS if left_open is None else Verdict.UNKNOWN,
+            verdict=Verdict.PASS,
             engine=self.engine.name,
             examples=len(looked),
             smaller=len(ran) - len(looked),
             asked=self.options.examples if self.hunt.cut else None,
             dtypes=sorted({r.case.dtype for r in looked}),
             tp_degrees=sorted({r.case.tp for r in looked}),
-            reason=None if left_open is None else left_open.reason,
-            more=left_open is not None and left_open.more,
             usage=most_used(ran),
             bytes=most_held(*(r.bytes for r in ran)),
             findings=self._findings(),
@@ -242,6 +240,9 @@ class Search:
             left=left_behind(self.trials.results.values(), self._effect),
             notes=list(self._aside),
         )
+        if (left_open := undecided(self.trials, self.hunt, ran, judged)) is not None:
+            _leave(result, left_open)
+        return result
 
     def _findings(self) -> list[FindingResult]:
         """What became of the known findings, each with its smallest case."""
@@ -254,6 +255,12 @@ class Search:
                 told = dullest, failed[0], self.confirmation.examined(dullest)
                 row.counterexample = self._counterexample(*told)
         return rows
+
+
+def _leave(result: CheckResult, why: Open) -> None:
+    """Makes it UNKNOWN."""
+    result.verdict, result.reason = Verdict.UNKNOWN, why.reason
+    result.more, result.about = why.more, why.case
 
 
 def _keeps_something(

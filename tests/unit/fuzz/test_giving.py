@@ -11,9 +11,9 @@ import torch
 from tests.unit.fuzz.findings import finding
 from tpcheck import Argument, Case, kernel_check
 from tpcheck.fuzz.giving import FEWEST, FIRST, MOST, SHRINKING, Giving
+from tpcheck.fuzz.known import Known
 from tpcheck.fuzz.shelf import Parent
 from tpcheck.fuzz.standing import LOST, Saved, Standing
-from tpcheck.fuzz.state import Known
 from tpcheck.fuzz.turn import How, Subject, Turn
 
 

@@ -23,11 +23,13 @@ from tpcheck.fuzz.turn import Came, How, Subject, Turn
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.corpus import Saved as Entry
 from tpcheck.search.options import Options
+from tpcheck.search.reach import Reach
 from tpcheck.search.shared import SharedCorpus
 from tpcheck.workers import jobs
 from tpcheck.workers.worker import Done, Failed, Message, Told
 
 CASE = Case(dims={"n": 4}, mesh={"tp": 1})
+DECIDES = Came([frozenset("x")], reach=Reach(1, frozenset({1})))
 
 
 @dataclass(eq=False)
@@ -191,18 +193,6 @@ def test_a_turn_that_is_lost_is_told_and_a_check_that_loses_three_is_set_aside(
     assert "set aside" in told[-1] and hunting.so_far().exit_code == 3
 
 
-def test_a_turn_that_decides_makes_good_one_that_did_not(hunting: Hunting) -> None:
-    came = [None, Came([frozenset("x")], reason="nothing was judged"), Came([frozenset("x")])]
-    codes: list[int] = []
-
-    def answer(turn: Turn) -> Came | None:
-        codes.append(hunting.so_far().exit_code)
-        return came.pop(0)
-
-    run(hunting, answer, turns=3)
-    assert codes == [3, 3, 3] and hunting.so_far().exit_code == 0
-
-
 def test_a_worker_that_says_nothing_is_replaced(
     hunting: Hunting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +242,7 @@ def test_a_check_that_can_not_run_has_no_more_turns(hunting: Hunting) -> None:
 
 
 def test_a_list_of_cases_that_all_ran_has_no_more_turns(hunting: Hunting) -> None:
-    came = [Came([frozenset("x")] * 3), Came()]
+    came = [DECIDES, Came()]
     run(hunting, lambda turn: came.pop(0), turns=9)
     assert not came and hunting.so_far().exit_code == 0
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import copy
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import ROOT
 from tests.unit.fuzz.findings import finding
+from tpcheck import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence.judged import Judged
 from tpcheck.fuzz import state as room
-from tpcheck.fuzz.state import Known, State, Unsettled
-from tpcheck.search.reach import Reach
+from tpcheck.fuzz.known import MOST_OPEN, Known
+from tpcheck.fuzz.state import State
+from tpcheck.search.reach import Open, Reach
 from tpcheck.vocabulary import Kind
 
+TF32 = Open("not checked: tf32", case=Case(seed=1))
 REACH = Reach(1, frozenset({2}), frozenset({8}), {(Kind.OUTPUT, "y"): Judged(4, 4, 1, 1)})
 
 
@@ -26,7 +31,7 @@ def filled(folder: Path) -> State:
     assert state.add("a.py::a", shown=[{"x", "y"}, {"x"}, {"z"}], seconds=2.0, worst=0.5) == 2
     known = state.of("a.py::a")
     known.put(finding())
-    known.open = Unsettled("not checked: tf32", {"seed": 1})
+    known.open = [TF32, Open("threads fails and gloo passes")]
     assert state.add("a.py::a", shown=[{"x", "w"}], seconds=1.0, worst=0.25, reach=REACH) == 1
     state.add("b.py::b", shown=[{"x"}], seconds=1.0)
     return state
@@ -42,7 +47,7 @@ def test_a_later_run_knows_what_an_earlier_one_did(tmp_path: Path) -> None:
         again.close()
     known = Known.from_dict(expected["a.py::a"])
     assert (known.turns, known.cases, known.seconds, known.worst) == (2, 4, 3.0, 0.5)
-    assert known.open == Unsettled("not checked: tf32", {"seed": 1}) and known.reach == REACH
+    assert known.open == [TF32, Open("threads fails and gloo passes")] and known.reach == REACH
     assert known.findings == [finding()] and known.told() == {"race kernel:7"}
 
 
@@ -102,3 +107,66 @@ def test_lines_are_put_together_now_and_then(
         assert len(state.path.read_text().splitlines()) <= 5
     state.close()
     assert State(tmp_path).of("a.py::a").turns == 20
+
+
+def test_what_cases_of_earlier_runs_got_to_counts_until_others_are_drawn(tmp_path: Path) -> None:
+    first = State(tmp_path)
+    for number in range(3):
+        first.add("a.py::a", reach=REACH, anew=number == 1)
+        first.add("a.py::a", turns=0)  # a saved case ran
+    assert first.of("a.py::a").reach == REACH.after(REACH)
+    first.close()
+    again = State(tmp_path)
+    assert again.of("a.py::a").reach == REACH.after(REACH)
+    again.close()
+
+
+def test_so_many_cases_are_open_each_once() -> None:
+    known = Known()
+    cases = [Open("tf32", case=Case(seed=number)) for number in range(MOST_OPEN + 3)]
+    known.leave_open([*cases[:2], *cases])
+    assert known.open == cases[:MOST_OPEN]
+    known.settle(Case(seed=1))
+    known.leave_open([Open("alone"), Open("alone")])
+    assert known.open == [cases[0], *cases[2:MOST_OPEN], Open("alone")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"open": [{"reason": 5, "case": None}]},
+        {"open": [{"reason": "", "case": None}]},
+        {"open": [{"reason": "r", "case": "text"}]},
+        {"open": {"reason": "r"}},
+        {"open": 0},
+        {"reach": {"cases": float("inf"), "degrees": [], "impossible": [], "judged": []}},
+        {"reach": [], "anew": True},
+        {"turns": float("inf")},
+    ],
+)
+def test_a_state_that_is_garbled_is_one_clear_line(tmp_path: Path, words: dict[str, Any]) -> None:
+    state = State(tmp_path)
+    state.add("a.py::a", shown=[{"x"}], reach=REACH, anew=True)
+    state.close()
+    *lines, last = state.path.read_text().splitlines()
+    state.path.write_text("\n".join([*lines, json.dumps(json.loads(last) | words), ""]))
+    for garbled in (False, True):  # one turn; and all that is known, as it is put together
+        if garbled:
+            known = {**Known().to_dict(), **words}
+            state.path.write_text(f"{lines[0]}\n{json.dumps({'check': 'a', 'known': known})}\n")
+        with pytest.raises(InvalidArgument, match="give --fresh to begin anew"):
+            State(tmp_path)
+
+
+def test_a_file_that_has_grown_is_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MUCH", 2000)
+    state = State(tmp_path)
+    for _ in range(50):
+        state.add("a.py::a", shown=[{"x"}], reach=REACH)
+    assert state.path.stat().st_size < 4000 and state.of("a.py::a").reach.cases == 50
+    state.close()
+    again = State(tmp_path)
+    assert again.of("a.py::a").reach.cases == again.of("a.py::a").turns == 50
+    again.close()

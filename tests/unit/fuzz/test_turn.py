@@ -17,7 +17,7 @@ from tpcheck.fuzz.shelf import Parent, Shelf
 from tpcheck.fuzz.turn import CLIMBS, SENT, Came, How, Subject, Turn, Turns
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
-from tpcheck.search.reach import Reach
+from tpcheck.search.reach import Open, Reach
 from tpcheck.verdict import CaseResult, CheckResult, Mismatch, Verdict
 from tpcheck.vocabulary import Kind
 
@@ -90,23 +90,35 @@ def came(*ran: CaseResult, how: How = How.LOOK, **result: Any) -> Came:
     return room._came(Turn(0, how, 5, 1), SUBJECT, ran, of, hunts)
 
 
+TF32 = "not checked: tf32"
+
+
 def test_what_cases_got_to_is_told_and_not_those_in_which_nothing_was_judged() -> None:
-    empty = CaseResult(Case(mesh={"tp": 4}), "gloo", unknown="nothing was judged")
+    blind = {(Kind.OUTPUT, "y"): Judged(4, 0, 1, 0)}
+    empty = CaseResult(Case(mesh={"tp": 4}), "gloo", unknown="none was judged", judged=blind)
     agrees = CaseResult(Case(), "gloo", judged=YES)
     told = came(empty, agrees, reason="tp=4 did not run", more=True)
     assert told.reach == Reach(1, frozenset({2}), frozenset({8}), YES)
-    assert (told.reason, told.more, told.open) == ("tp=4 did not run", True, None)
+    assert (told.reason, told.open) == ("tp=4 did not run", [])
 
 
 @pytest.mark.parametrize("how", [How.LOOK, How.NEAR, How.AGAIN])
-def test_a_case_that_can_not_be_decided_is_told(how: How) -> None:
+@pytest.mark.parametrize("trouble", [False, True])
+def test_cases_that_can_not_be_decided_are_told(how: How, trouble: bool) -> None:
     agrees = CaseResult(Case(seed=1), "gloo", judged=YES)
-    unchecked = CaseResult(Case(seed=2), "gloo", unknown="not checked: tf32")
-    told = came(agrees, unchecked, how=how, reason="not checked: tf32")
-    assert (told.reason, told.more) == ("not checked: tf32", False)
-    assert told.open == Case(seed=2).to_dict()
+    wrong = CaseResult(Case(seed=4), "gloo", [Mismatch("output", Kind.OUTPUT, 0)], judged=YES)
+    unchecked = [CaseResult(Case(seed=seed), "gloo", unknown=TF32) for seed in (2, 3)]
+    told = came(agrees, *unchecked, wrong, how=how, reason="trouble", trouble=trouble, more=trouble)
+    left = [Open(TF32, case=Case(seed=seed)) for seed in (2, 3)]
+    assert told.open == (left if trouble else [*left, Open("trouble")])
+
+
+def test_what_real_ranks_can_not_decide_is_of_a_case() -> None:
+    agrees = CaseResult(Case(seed=1), "threads", judged=YES)
+    told = came(agrees, reason="build has no end", about=Case(seed=1))
+    assert told.open == [Open("build has no end", case=Case(seed=1))]
 
 
 def test_a_turn_without_a_case_says_nothing() -> None:
     told = came(reason="the time was up", more=True)
-    assert told.reason is None and told.reach.cases == 0
+    assert told.reason is None and told.reach.cases == 0 and not told.open

@@ -13,7 +13,8 @@ from tpcheck import Case
 from tpcheck.evidence.judged import Judged
 from tpcheck.report import reasons
 from tpcheck.search.options import Options
-from tpcheck.search.outcome import Open, left_out, masks_too_small, undecided
+from tpcheck.search.outcome import left_out, masks_too_small, undecided
+from tpcheck.search.reach import Open
 from tpcheck.verdict import CaseResult
 from tpcheck.vocabulary import Kind
 
@@ -63,17 +64,20 @@ def test_where_no_case_counts_the_first_one_s_reason_is_told() -> None:
     trials, hunt, _ = run_of([], 4)
     assert undecided(trials, hunt, [], {}) == Open(reasons.NO_TIME, more=True)
     trials.results = {"a case": CaseResult(CASES[0], "gloo", unknown="build has no end")}
-    assert undecided(trials, hunt, [], {}) == Open("build has no end")
+    assert undecided(trials, hunt, [], {}) == Open("build has no end", case=CASES[0])
 
 
 def test_a_case_in_which_nothing_was_judged_is_made_good_by_others() -> None:
     trials, hunt, results = run_of(CASES, 4)
     output = Kind.OUTPUT, "y"
     blind = CaseResult(CASES[0], "gloo", unknown="none", judged={output: Judged(4, 0, 1, 0)})
+    trials.results = {0: blind}
+    nothing = undecided(trials, hunt, [], {})
+    assert nothing is not None and nothing.more and nothing.case is None
     trials.results = dict(enumerate([*results, blind]))
     assert undecided(trials, hunt, results, {output: Judged(8, 4, 2, 1)}) is None
     trials.results[0] = CaseResult(CASES[0], "gloo", unknown="not checked: tf32")
-    assert undecided(trials, hunt, results, {}) == Open("not checked: tf32")
+    assert undecided(trials, hunt, results, {}) == Open("not checked: tf32", case=CASES[0])
 
 
 def test_masks_too_small_in_every_case_to_tell_the_ranks_apart_are_told() -> None:

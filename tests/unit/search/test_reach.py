@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -46,9 +47,8 @@ def test_a_degree_at_which_the_spec_has_no_case_is_not_missing() -> None:
     assert of(2).after(Reach(impossible=frozenset({4}))).missing([2, 4]) is None
 
 
-def test_tensors_that_were_never_judged_may_have_gone_since() -> None:
-    reach = of(2, EMPTY, BLIND).without_blind()
-    assert reach == Reach(1, frozenset({2}), frozenset(), {Y: EMPTY})
+def test_where_no_case_counts_nothing_was_compared() -> None:
+    assert Reach().missing([2]) == reasons.nothing_judged({})
 
 
 def test_it_goes_to_json_and_back() -> None:
@@ -56,8 +56,11 @@ def test_it_goes_to_json_and_back() -> None:
     assert Reach.from_dict(json.loads(json.dumps(reach.to_dict()))) == reach
 
 
-@pytest.mark.parametrize("judged", [[["output"]], [["nothing", "y", 1, 1, 1, 1, {}]], 3])
+@pytest.mark.parametrize(
+    "judged",
+    [[["output"]], [["nothing", "y", 1, 1, 1, 1, {}]], 3, [["output", "y", math.inf, 1, 1, 1, {}]]],
+)
 def test_what_is_not_one_is_an_error(judged: object) -> None:
     data = Reach().to_dict() | {"judged": judged}
-    with pytest.raises((TypeError, KeyError, ValueError)):
+    with pytest.raises((TypeError, KeyError, ValueError, OverflowError)):
         Reach.from_dict(data)
