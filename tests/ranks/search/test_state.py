@@ -168,7 +168,7 @@ def test_what_real_ranks_can_not_decide_is_no_pass(
     for cls in (RowLinear, WrongWhereWide, Wrong):
         found = Search(candidates.check(cls), threads, options, gloo).run()
         assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "build has no end")
-        assert not found.more
+        assert not found.more and found.about is not None
 
 
 def test_real_ranks_that_met_the_limit_once_have_decided_nothing(gloo: Engine) -> None:

@@ -108,7 +108,7 @@ def test_cases_that_can_not_be_decided_are_told(how: How, trouble: bool) -> None
     agrees = CaseResult(Case(seed=1), "gloo", judged=YES)
     wrong = CaseResult(Case(seed=4), "gloo", [Mismatch("output", Kind.OUTPUT, 0)], judged=YES)
     unchecked = [CaseResult(Case(seed=seed), "gloo", unknown=TF32) for seed in (2, 3)]
-    told = came(agrees, *unchecked, wrong, how=how, reason="trouble", trouble=trouble, more=trouble)
+    told = came(agrees, *unchecked, wrong, how=how, reason="trouble", trouble=trouble)
     left = [Open(TF32, case=Case(seed=seed)) for seed in (2, 3)]
     assert told.open == (left if trouble else [*left, Open("trouble")])
 

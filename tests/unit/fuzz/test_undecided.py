@@ -44,7 +44,8 @@ TF32 = Open("not checked: tf32", case=CASE)
 UNCHECKED = drawn(reason=TF32.reason, open=[TF32])
 ONE_SIDED = drawn(reason="by threads alone", open=[Open("by threads alone")])
 NOTHING = Came(WORDS, reason=TF32.reason, open=[TF32])  # no case counts
-PASSES, TROUBLED = Came(WORDS, saved=False), Came(reason="the engine is gone", trouble=True)
+PASSES = Came(WORDS, saved=False, reach=reach(4, 0, "z"))  # one case judges little
+TROUBLED = Came(reason="the engine is gone", trouble=True)
 
 
 @pytest.fixture
@@ -97,6 +98,7 @@ def test_what_other_turns_judged_is_judged(hunts: Any, came: Came) -> None:
     assert undecided(hunting) is not None and hunting.so_far().exit_code == 3
     run(hunting, AGREES)
     run(hunting, came)
+    hunting.note(Turn(0, How.SHRINK, 1, 1), PASSES)
     assert undecided(hunting) is None and hunting.so_far().exit_code == 0
 
 
@@ -218,5 +220,5 @@ def test_a_check_that_was_set_aside_is_unknown_whatever_a_last_turn_says(hunts: 
     hunting = hunts()
     for _ in range(LOST):
         hunting.lose(Turn(0, How.LOOK, 1, 1))
-    hunting.note(Turn(0, How.LOOK, 1, 1), AGREES)
+    hunting.note(Turn(0, How.LOOK, 1, 1), UNCHECKED)
     assert "set aside" in str(undecided(hunting))

@@ -74,6 +74,8 @@ def test_a_case_in_which_nothing_was_judged_is_made_good_by_others() -> None:
     trials.results = {0: blind}
     nothing = undecided(trials, hunt, [], {})
     assert nothing is not None and nothing.more and nothing.case is None
+    trials.results[1] = CaseResult(CASES[1], "gloo", unknown="not checked: tf32")
+    assert undecided(trials, hunt, [], {}) == replace(nothing, more=False)
     trials.results = dict(enumerate([*results, blind]))
     assert undecided(trials, hunt, results, {output: Judged(8, 4, 2, 1)}) is None
     trials.results[0] = CaseResult(CASES[0], "gloo", unknown="not checked: tf32")
