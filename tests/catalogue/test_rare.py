@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.catalogue.rare.faults import FAULTS
+from tests.catalogue.rare.faults import FAULTS, SELDOM
+from tests.catalogue.rare.rates import NEEDS
 from tests.catalogue.rare.witnesses import WITNESSES
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
@@ -18,6 +19,11 @@ from tpcheck.verdict import CheckResult, Verdict
 
 def test_each_fault_has_a_case_that_shows_it() -> None:
     assert WITNESSES.keys() == FAULTS.keys()
+
+
+def test_what_a_fault_needs_is_there_in_the_case_that_shows_it() -> None:
+    assert NEEDS.keys() == SELDOM.keys() - {"masked_softmax_first_block"}
+    assert all(needs(WITNESSES[name][0]) for name, needs in NEEDS.items())
 
 
 def _run(engine: Engine, name: str, case: Case) -> CheckResult:

@@ -38,7 +38,7 @@ class _Over(Exception):
     """It was found, or took too many cases."""
 
 
-class _AsTheyCome(Stream):
+class AsTheyCome(Stream):
     """Cases in the order in which Hypothesis draws them."""
 
     ahead = 1
@@ -50,7 +50,7 @@ class _Plain(Looking):
     def _new_stream(
         self, strategy: SearchStrategy[Case], key: str, listed: Sequence[Case]
     ) -> Stream:
-        return _AsTheyCome(strategy, key, listed, self.past)
+        return AsTheyCome(strategy, key, listed, self.past)
 
 
 class _Unwatched(Turns):
