@@ -178,3 +178,14 @@ def test_real_ranks_that_met_the_limit_once_have_decided_nothing(gloo: Engine) -
     trials = Trials(Runner(candidates.check(RowLinear), gloo), (), real)
     found = trials.on_real(candidates.CASE)
     assert found.verdict is Verdict.UNKNOWN and "once" in str(found.unknown)
+
+
+def test_of_cases_that_pass_the_collectives_are_not_kept(gloo: Engine) -> None:
+    """Of thousands that would be most of the memory."""
+    for cls, kept in ((RowLinear, False), (Wrong, True)):
+        trials = Trials(Runner(candidates.check(cls), gloo), ())
+        result = trials.run(candidates.CASE)
+        assert any(result.trace), "whoever asked for it has them"
+        there = trials.result(candidates.CASE)
+        assert there is not None and any(there.trace) is kept
+        assert (there.verdict, there.judged) == (result.verdict, result.judged)
