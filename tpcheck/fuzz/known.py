@@ -61,6 +61,10 @@ class Known:
         self.worst = max(self.worst, worst)
         return news
 
+    def got_to(self, reach: Reach, *, anew: bool) -> None:
+        """Cases were drawn, which got to this; `anew`, what earlier ones did no longer counts."""
+        self.reach = (Reach() if anew else self.reach).after(reach)
+
     def put(self, finding: Finding, *, instead_of: Finding | None = None) -> None:
         """A finding is known, in the place of another version of it, if there is one."""
         if instead_of in self.findings:

@@ -129,15 +129,12 @@ def standing(
     known.findings = [f for f in known.findings if not _is_excluded(check, f)]
     saved = list(_saved(subject, known, corpus))
     again = deque(replayed(check, saved, corpus, ranks=ranks))
-    asked = frozenset(degrees_of(check, options))
-    out = Standing(subject, known, asked, again, before=known.cases)
+    out = Standing(subject, known, degrees_of(check, options), again, before=known.cases)
     known.open = [o for o in known.open if o.case is None or excluded(check, o.case) is None]
     cases = [one.case for one in known.open if one.case is not None]
     again += [Saved("", case) for case in cases if not_replayed(check, case, ranks) is None]
-    spec = check.spec
     # a list of cases has none near
-    degrees = set(spec.degrees or options.degrees) if callable(spec.cases) else ()
-    for degree in sorted(degrees):
+    for degree in sorted(out.degrees) if callable(check.spec.cases) else ():
         if parents := shelf.parents(subject.name, degree):
             out.parents[degree] = parents
     return out

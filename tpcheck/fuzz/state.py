@@ -110,8 +110,7 @@ class State:
         turns, seconds, worst = int(line["turns"]), float(line["seconds"]), float(line["worst"])
         known.add(turns, line["shown"], seconds, worst)
         if "reach" in line:
-            before = Reach() if line["anew"] else known.reach
-            known.reach = before.after(Reach.from_dict(line["reach"]))
+            known.got_to(Reach.from_dict(line["reach"]), anew=line["anew"])
         known.open = open_from_list(line["open"])
         if "findings" in line:
             known.findings = [Finding.from_dict(finding) for finding in line["findings"]]
@@ -145,7 +144,7 @@ class State:
         line["findings"] = [finding.to_dict() for finding in known.findings]
         line["open"] = open_to_list(known.open)
         if reach is not None:
-            known.reach = (Reach() if anew else known.reach).after(reach)
+            known.got_to(reach, anew=anew)
             line |= {"reach": reach.to_dict(), "anew": anew}
         self._append(line)
         return news
