@@ -28,8 +28,9 @@ class Saved:
         def pack(tensor: Tensor) -> tuple[Tensor, str, str]:
             if TracingContext.try_get() is not None:
                 return tensor, "", ""  # what a compiler traces has no memory yet
-            self.tensors += _plain(tensor.detach())
-            return tensor, _bits(tensor) if bits else "", callsite.line() if bits else ""
+            alone = tensor.detach()  # its history leads back here: a circle that is never freed
+            self.tensors += _plain(alone)
+            return alone, _bits(tensor) if bits else "", callsite.line() if bits else ""
 
         def unpack(kept: tuple[Tensor, str, str]) -> Tensor:
             tensor, then, where = kept

@@ -40,9 +40,10 @@ def kept_for_backward(module: nn.Module, x: Tensor) -> int:
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
+        alone = tensor.detach()  # its history leads back here: a circle that is never freed
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = (tensor, storage.nbytes() // tensor.element_size())
-        return tensor
+            kept[storage.data_ptr()] = (alone, storage.nbytes() // tensor.element_size())
+        return alone
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         y = module(x.requires_grad_())

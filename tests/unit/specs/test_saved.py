@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import torch
 
 from tests.candidates import BLOCK
@@ -23,3 +26,12 @@ def test_parameters_are_not_kept_for_backward_and_a_shared_storage_counts_once()
     assert kept_for_backward(linear, x) == 6
     twice = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3, 5))
     assert kept_for_backward(twice, torch.ones(2, 3)) == 6
+
+
+def test_nothing_that_was_counted_is_held_afterwards() -> None:
+    module, x = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh()), torch.ones(2, 3)
+    left = [weakref.ref(parameter) for parameter in module.parameters()] + [weakref.ref(x)]
+    assert kept_for_backward(module, x) == 6 + 10
+    del module, x
+    gc.collect()
+    assert [ref() for ref in left] == [None] * 3

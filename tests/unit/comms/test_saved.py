@@ -1,0 +1,53 @@
+"""What is noted of the tensors that autograd saves."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from tpcheck.comms.saved import Saved
+
+
+@pytest.mark.parametrize("bits", [False, True])
+@pytest.mark.parametrize("backward", [False, True])
+def test_nothing_is_held_once_a_forward_is_over_whether_backward_came_or_not(
+    bits: bool, backward: bool
+) -> None:
+    module, x = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh()), torch.ones(2, 3)
+    saved = Saved()
+    with saved.watch(bits=bits):
+        y = module(x)
+    if backward:
+        y.sum().backward()
+    held = [*(weakref.ref(parameter) for parameter in module.parameters()), weakref.ref(saved)]
+    del module, saved, x, y
+    gc.collect()
+    assert [ref() for ref in held] == [None] * 3
+
+
+def test_gradients_of_gradients_are_those_without() -> None:
+    def second(saved: Saved | None) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        module, x = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh()), torch.randn(2, 3)
+        x.requires_grad_()
+        with saved.watch(bits=True) if saved else torch.enable_grad():
+            y = module(x).pow(2).sum()
+            (first,) = torch.autograd.grad(y, x, create_graph=True)
+            first.pow(2).sum().backward()
+        return [x.grad, *(parameter.grad for parameter in module.parameters())]  # type: ignore[list-item]
+
+    saved = Saved()
+    watched, alone = second(saved), second(None)
+    assert all(map(torch.equal, watched, alone)) and not saved.overwritten
+
+
+def test_what_changed_before_backward_asked_for_it_is_told() -> None:
+    saved, x = Saved(), torch.ones(2, 3, requires_grad=True)
+    with saved.watch(bits=True):
+        y = torch.tanh(x)
+    y.detach().data.mul_(2)
+    y.sum().backward()
+    assert len(saved.overwritten) == 1
