@@ -18,6 +18,7 @@ from tpcheck.fuzz.turn import Came, How, Subject, Turn
 from tpcheck.report import reasons
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
+from tpcheck.search.reach import Open
 from tpcheck.workers.crew import Crew
 from tpcheck.workers.jobs import Watch, take
 
@@ -138,11 +139,18 @@ class Hunting:
         self._note(turn, came)
 
     def lose(self, turn: Turn) -> None:
-        """What a worker was at that has ended, or is taken to hang, is lost, and told."""
+        """What a worker was at that has ended, or is taken to hang, is lost, and told. Its cases
+        are not decided, whatever others come to."""
         standing = self.checks[turn.check]
         standing.lost += 1
         standing.running -= self._ran.pop(turn, 0)
         standing.lately = reasons.turn_lost(standing.lost, aside=standing.lost >= LOST)
+        if turn.how is not How.SHRINK:  # what that makes smaller fails as it is
+            came = Came(open=[Open(reasons.cases_lost(), case=turn.saved)])
+            anew = _begins(standing, turn)
+            _settle(standing.known, turn, came, anew=anew)
+            reach = came.reach if anew else None
+            self.state.add(standing.subject.name, turns=0, reach=reach, anew=anew)
         self.listener.said(standing.subject.title, standing.lately)
 
     # ---- what a turn came to
@@ -154,8 +162,7 @@ class Hunting:
         gone = self._gone(standing, turn, came)
         looked = turn.how in standing.arms
         name = standing.subject.name
-        anew = looked and not standing.begun
-        standing.begun |= looked
+        anew = _begins(standing, turn)
         _settle(standing.known, turn, came, anew=anew)
         news = self.state.add(
             name,
@@ -256,6 +263,13 @@ class _Turns:
 def _passes(turn: Turn, came: Came) -> bool:
     """Whether a saved case no longer fails."""
     return turn.how is How.AGAIN and bool(turn.id) and came.saved is False
+
+
+def _begins(standing: Standing, turn: Turn) -> bool:
+    """Whether it is the first of this run that draws cases of its check."""
+    anew = turn.how in standing.arms and not standing.begun
+    standing.begun |= turn.how in standing.arms
+    return anew
 
 
 def _settle(known: Known, turn: Turn, came: Came, *, anew: bool) -> None:

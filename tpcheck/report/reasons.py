@@ -213,7 +213,12 @@ def turn_lost(count: int, *, aside: bool) -> str:
     """A worker of `fuzz` ended, or said nothing for long, in a turn of a check."""
     times = "once" if count == 1 else counted(count, "time")
     then = "; it is set aside" if aside else ""
-    return f"the process that drew its cases ended or hung, {times}{then}"
+    return f"{cases_lost()}, {times}{then}"
+
+
+def cases_lost() -> str:
+    """Why the cases of such a turn are not decided."""
+    return "the process that drew its cases ended or hung"
 
 
 def fuzz_interrupted(cases: int) -> str:

@@ -129,10 +129,41 @@ def test_a_tensor_that_is_judged_in_no_turn_stays_unknown(hunts: Any) -> None:
 
 def test_a_turn_that_decides_makes_good_ones_that_did_not(hunts: Any) -> None:
     hunting, codes = hunts(), list[int]()
-    for came in (None, Came(WORDS, reason="nothing was judged"), AGREES):
+    for came in (Came(WORDS, reason="nothing was judged"), AGREES):
         hunting.run(Crew(lambda turn, came=came: came), turns=1)
         codes.append(hunting.so_far().exit_code)
-    assert codes == [3, 3, 0]
+    assert codes == [3, 0]
+
+
+def test_a_turn_that_is_lost_is_not_outvoted(hunts: Any) -> None:
+    run(hunts(), AGREES)
+    hunting = hunts()
+    hunting.lose(Turn(0, How.LOOK, 1, 1))
+    assert not hunting.checks[0].known.reach.cases, "what other code got to is worth nothing"
+    run(hunting, AGREES, AGREES)
+    assert "ended or hung" in str(undecided(hunting)) and hunting.so_far().exit_code == 3
+    later = hunts()
+    assert "ended or hung" in str(undecided(later)), "a run that draws no case leaves it so"
+    run(later, AGREES)
+    assert undecided(later) is None
+
+
+def test_a_saved_case_that_ends_its_process_is_open(hunts: Any) -> None:
+    hunting = hunts()
+    hunting.lose(Turn(0, How.AGAIN, 1, 1, saved=CASE))
+    run(hunting, AGREES)
+    assert hunting.so_far().exit_code == 3
+    later = hunts()
+    assert [saved.case for saved in later.checks[0].again] == [CASE]
+    run(later, PASSES, AGREES)
+    assert undecided(later) is None
+
+
+def test_what_could_not_be_made_smaller_decides_nothing(hunts: Any) -> None:
+    hunting = hunts()
+    hunting.lose(Turn(0, How.SHRINK, 1, 1, saved=CASE))
+    run(hunting, AGREES)
+    assert undecided(hunting) is None
 
 
 def test_a_check_of_which_no_case_counts_is_unknown(hunts: Any) -> None:
