@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from tpcheck.case import Case
 from tpcheck.errors import TROUBLE
 from tpcheck.verdict import Verdict
 
@@ -53,8 +54,19 @@ class Finding:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Finding:
-        """The inverse; raises `TypeError` where it is not one."""
-        return cls(**{**data, "signatures": tuple(data["signatures"])})
+        """The inverse; raises `TypeError`, or `CaseError` of its case, where it is not one."""
+        found = cls(**{**data, "signatures": tuple(data["signatures"])})
+        texts = (found.check, found.title, found.code, found.place, found.id, found.page)
+        maps = (found.case, found.counterexample)
+        if not (
+            all(isinstance(text, str) for text in (*texts, *found.signatures))
+            and all(isinstance(each, Mapping) for each in maps)
+            and type(found.found_after) is int
+            and type(found.shrunk) is bool
+        ):
+            raise TypeError("a finding that is none")
+        Case.from_dict(found.case)
+        return found
 
 
 @dataclass(frozen=True)

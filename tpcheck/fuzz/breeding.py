@@ -8,7 +8,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 from hypothesis.database import choices_from_bytes, choices_to_bytes
 
@@ -47,9 +47,15 @@ class _Way:
         first = self.parents[0][place]
         return all(type(one[place]) is type(first) and one[place] == first for one in self.parents)
 
-    def equal(self, place: int, other: int) -> bool:
-        """Whether both are the same number in each."""
-        return all(_same(one[place], one[other]) for one in self.parents)
+    @cached_property
+    def tied(self) -> list[list[int]]:
+        """The places, of two and more each, where each of them has one number."""
+        there: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        for place in range(min(map(len, self.parents))):
+            numbers = tuple(one[place] for one in self.parents if type(one[place]) is int)
+            if len(numbers) == len(self.parents):
+                there[numbers].append(place)
+        return [places for places in there.values() if len(places) > 1]
 
 
 def variants(
@@ -128,18 +134,10 @@ def _tie(
 ) -> None:
     """Numbers that are equal in all of a way's parents stay so: of sizes that all of them share it
     may be by chance."""
-    common = min(map(len, [*way.parents, own]))
-    for place in range(common):
-        for other in range(place):
-            if not way.equal(place, other):
-                continue
-            if way.shares(place) and (
-                place not in most or other not in most or random_.random() > TIED
-            ):
-                continue
-            changed = place if own[place] != before[place] else other
-            own[place] = own[other] = own[changed]
-
-
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is int and type(other) is int and one == other
+    for places in way.tied:
+        if way.shares(places[0]):
+            first, *more = [place for place in places if place in most] or places[:1]
+            places = [first, *(place for place in more if random_.random() < TIED)]
+        changed = next((place for place in places if own[place] != before[place]), places[0])
+        for place in places:
+            own[place] = own[changed]

@@ -158,8 +158,8 @@ def _weights(able: dict[int, Standing]) -> dict[int, float]:
 
 
 def _cases(standing: Standing) -> int:
-    """How many are worth a turn."""
-    known = standing.known
+    """How many are worth a turn: of each degree at least one."""
+    known, fewest = standing.known, max(FEWEST, len(standing.degrees))
     if not known.cases:
-        return FIRST
-    return min(max(round(TURN * known.cases / max(known.seconds, 1e-3)), FEWEST), MOST)
+        return max(FIRST, fewest)
+    return max(min(round(TURN * known.cases / max(known.seconds, 1e-3)), MOST), fewest)

@@ -16,7 +16,9 @@ from tpcheck.fuzz.standing import LOST, Saved, Standing, replayed, standing
 from tpcheck.fuzz.state import State
 from tpcheck.fuzz.turn import Came, How, Subject, Turn
 from tpcheck.report import reasons
+from tpcheck.search.addresses import file_of
 from tpcheck.search.corpus import Corpus
+from tpcheck.search.excluded import orphans
 from tpcheck.search.options import Options
 from tpcheck.search.reach import Open
 from tpcheck.workers.crew import Crew
@@ -82,6 +84,9 @@ class Hunting:
             standing(subject, state.of(subject.name), options, self.shelf, ranks=ranks)
             for subject in subjects
         ]
+        for file in sorted({file for subject in subjects if (file := file_of(subject.check))}):
+            for line in orphans(self.corpus, file):
+                self.listener.said("the corpus", line)
         self._complain("the corpus")
         self._aside = [Row(file, file, troubled=reason) for file, reason in aside.items()]
         self.reason: str | None = None  # why the run is not complete
@@ -97,6 +102,9 @@ class Hunting:
         giving = Giving(self.checks, self.options.seed, until=until, turns=turns)
         watch = Watch(self._told, self._moment, TICK, self._silence)
         take(crew, _Turns(self, giving), "checks", watch)
+        for one in self.checks:
+            for line in one.left_out():
+                self.listener.said(one.subject.title, line)
 
     def _moment(self) -> None:
         if self.corpus.sharing and time.monotonic() - self._asked > NEWS:
@@ -147,7 +155,7 @@ class Hunting:
         standing.lately = reasons.turn_lost(standing.lost, aside=standing.lost >= LOST)
         if turn.how is not How.SHRINK:  # what that makes smaller fails as it is
             came = Came(open=[Open(reasons.cases_lost(), case=turn.saved)])
-            anew = _begins(standing, turn)
+            anew = standing.begins(turn.how)
             _settle(standing.known, turn, came, anew=anew)
             reach = came.reach if anew else None
             self.state.add(standing.subject.name, turns=0, reach=reach, anew=anew)
@@ -160,9 +168,11 @@ class Hunting:
         standing = self.checks[turn.check]
         found, remove = self._found(standing, turn, came)
         gone = self._gone(standing, turn, came)
+        if came.stale is not None:
+            self._drop(standing, turn, came.stale)
         looked = turn.how in standing.arms
         name = standing.subject.name
-        anew = _begins(standing, turn)
+        anew = standing.begins(turn.how)
         _settle(standing.known, turn, came, anew=anew)
         news = self.state.add(
             name,
@@ -221,6 +231,18 @@ class Hunting:
         known.findings = [finding for finding in known.findings if finding is not gone]
         return gone
 
+    def _drop(self, standing: Standing, turn: Turn, why: str) -> None:
+        """A saved case is none of the check's any more: its file stays, and is told of."""
+        assert turn.saved is not None, "of a turn that runs one again"
+        known, title = standing.known, standing.subject.title
+        known.findings = [finding for finding in known.findings if finding.id != turn.id]
+        known.settle(turn.saved)
+        if turn.id:
+            self.corpus.set_aside(turn.id, why)
+            self._complain(title)
+        else:
+            self.listener.said(title, reasons.open_no_more(turn.saved, why))
+
     def _stand(self, standing: Standing, turn: Turn, came: Came) -> None:
         """How the check stands now."""
         title = standing.subject.title
@@ -263,13 +285,6 @@ class _Turns:
 def _passes(turn: Turn, came: Came) -> bool:
     """Whether a saved case no longer fails."""
     return turn.how is How.AGAIN and bool(turn.id) and came.saved is False
-
-
-def _begins(standing: Standing, turn: Turn) -> bool:
-    """Whether it is the first of this run that draws cases of its check."""
-    anew = turn.how in standing.arms and not standing.begun
-    standing.begun |= turn.how in standing.arms
-    return anew
 
 
 def _settle(known: Known, turn: Turn, came: Came, *, anew: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from tpcheck.fuzz.features import is_seen
 from tpcheck.search.reach import Open, Reach
 
 #: Cases of a check, at most, that could not be decided and that the next run begins with. With
-#: more, it runs nothing else for long where many can't be.
+#: more, it runs nothing else for long where many can't be. As many reasons of no case are kept.
 MOST_OPEN = 5
 
 
@@ -95,22 +96,31 @@ class Known:
             str(word): (int(count), int(case)) for word, (count, case) in data["words"].items()
         }
         found = [Finding.from_dict(finding) for finding in data["findings"]]
-        turns, cases = int(data["turns"]), int(data["cases"])
+        counts = ("turns", "cases", "seconds", "worst")
+        turns, cases, seconds, worst = (amount(data[name]) for name in counts)
         reach, left = Reach.from_dict(data["reach"]), open_from_list(data["open"])
-        seconds, worst = float(data["seconds"]), float(data["worst"])
-        return cls(turns, cases, seconds, words, worst, found, reach, left)
+        return cls(int(turns), int(cases), seconds, words, worst, found, reach, left)
 
     def leave_open(self, new: Iterable[Open]) -> None:
         """What could not be decided, in addition."""
         there = {one.case or one.reason for one in self.open}
         for one in new:
-            if (key := one.case or one.reason) not in there and len(self.open) < MOST_OPEN:
+            alike = sum((one.case is None) is (other.case is None) for other in self.open)
+            if (key := one.case or one.reason) not in there and alike < MOST_OPEN:
                 there.add(key)
                 self.open.append(one)
 
     def settle(self, case: Case) -> None:
         """A case has been decided that could not be before."""
         self.open = [one for one in self.open if one.case != case]
+
+
+def amount(value: Any) -> float:
+    """A number of a state; raises `TypeError` or `ValueError` where it is none that can be."""
+    number = float(value)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{value!r} is not an amount")
+    return number
 
 
 def open_to_list(left: Iterable[Open]) -> list[dict[str, Any]]:

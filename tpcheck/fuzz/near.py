@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from unittest import SkipTest
 
 from hypothesis import Phase, target
 from hypothesis.errors import HypothesisException
 
 from tpcheck.case import Case
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.fuzz.breeding import variants
 from tpcheck.fuzz.features import behaviour, score
 from tpcheck.fuzz.shelf import Parent
@@ -87,9 +86,9 @@ class Near(Hunt):
         count, key = self.options.examples, f"{self.options.seed} near"
         if self.around.parents:
             strategy = self.strategy(self.around.degree)
-            with contextlib.suppress(HypothesisException, SkipTest):
+            with contextlib.suppress(HypothesisException):
                 drawing.each(strategy, OTHERS, key, self._note_other)
-        with contextlib.suppress(_Failing, HypothesisException, SkipTest):
+        with contextlib.suppress(_Failing, HypothesisException):
             if self.around.climbs:
                 self._breed(round(BRED * count), key, [Phase.reuse, Phase.target])
                 return self._dullest()
@@ -102,7 +101,7 @@ class Near(Hunt):
         """So many children, which may be cases that ran before."""
         of = self.around
         begin = variants(of.parents, self._others, of.seen, of.made, wanted, key)
-        drawing.each(  # without any, nothing is drawn
+        drawing.each(
             self.strategy(of.degree),
             DRAWN * self.options.examples,
             key,
@@ -147,10 +146,15 @@ class Again(Hunt):
     def __init__(self, case: Case, drawn: bytes | None, *of_hunt: Any) -> None:
         super().__init__(*of_hunt)
         self.case, self.drawn = case, drawn
+        self.stale: str | None = None  # why it is none of the check's any more
 
     def run(self, deadline: float | None) -> CaseResult | None:
         """As `Hunt.run`, of this case."""
-        if not self._fails_alike(self.case):
+        try:
+            if not self._fails_alike(self.case):
+                return None
+        except CaseError as error:
+            self.stale = str(error)
             return None
         if self.options.shrink_cases and self.drawn is not None:
             self._shrink_from(self.drawn)

@@ -95,7 +95,8 @@ class Shelf:
             words = json.loads(next(iter(self.database.fetch(_seen_key(check, choices)))))
         except (StopIteration, ValueError):
             return frozenset()
-        return frozenset(filter(lambda word: isinstance(word, str), words))
+        words = words if isinstance(words, list) else []
+        return frozenset(word for word in words if isinstance(word, str))
 
     def note_failing(self, check: str, case: Case, choices: bytes) -> None:
         """By which choices a failing case can be shrunk."""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from tpcheck.case import Case
 from tpcheck.check import Check
-from tpcheck.errors import CaseError
-from tpcheck.figures.hunted import Finding, Row
+from tpcheck.figures.hunted import Row
 from tpcheck.fuzz.known import Known
 from tpcheck.fuzz.picking import Arm
 from tpcheck.fuzz.shelf import Parent, Shelf
 from tpcheck.fuzz.turn import How, Subject
+from tpcheck.report import reasons
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.excluded import excluded, not_replayed
 from tpcheck.search.options import Options
-from tpcheck.search.outcome import degrees_of
+from tpcheck.search.outcome import degrees_of, listed
 
 #: Turns of one check that may be lost before it is set aside. With one, a machine short of memory
 #: costs checks that are right; with many, a check that ends its workers costs an hour.
@@ -87,6 +86,12 @@ class Standing:
         """Whether it has had no turn yet, in any run."""
         return self.open and not self.given and not self.known.turns
 
+    def begins(self, how: How) -> bool:
+        """Whether a turn is the first of this run that draws cases."""
+        anew = how in self.arms and not self.begun
+        self.begun |= how in self.arms
+        return anew
+
     @property
     def undecided(self) -> str | None:
         """Why it is UNKNOWN, by all of its turns, if it is."""
@@ -95,7 +100,16 @@ class Standing:
             return self.lately
         if known.open:
             return known.open[0].reason
-        return self.lately or (known.reach.missing(self.degrees) if known.turns else None)
+        if not known.turns:
+            return self.lately or (reasons.NONE_DRAWN if known.cases else None)
+        return self.lately or known.reach.missing(self.degrees)
+
+    def left_out(self) -> list[str]:
+        """What is to be said of listed cases that were not run, and of degrees without a case: a
+        line each."""
+        cases, impossible = listed(self.subject.check), self.known.reach.impossible
+        lines = [reasons.list_not_whole(len(cases))] if self.open and cases else []
+        return lines + ([reasons.no_case(sorted(impossible))] if impossible else [])
 
     @property
     def row(self) -> Row:
@@ -126,7 +140,11 @@ def standing(
     are none of it any more; their files stay in the corpus. What was open is run again first."""
     corpus = options.corpus or Corpus()
     check = subject.check
-    known.findings = [f for f in known.findings if not _is_excluded(check, f)]
+    known.findings = [
+        finding
+        for finding in known.findings
+        if excluded(check, Case.from_dict(finding.case)) is None
+    ]
     saved = list(_saved(subject, known, corpus))
     again = deque(replayed(check, saved, corpus, ranks=ranks))
     out = Standing(subject, known, degrees_of(check, options), again, before=known.cases)
@@ -151,13 +169,6 @@ def replayed(
             corpus.set_aside(one.id, why)
 
 
-def _is_excluded(check: Check, finding: Finding) -> bool:
-    try:
-        return excluded(check, Case.from_dict(finding.case)) is not None
-    except CaseError:
-        return False
-
-
 def _saved(subject: Subject, known: Known, corpus: Corpus) -> Iterator[Saved]:
     """The cases of a check that are in the corpus, by this verb or another, and those of findings
     that no longer are."""
@@ -166,6 +177,5 @@ def _saved(subject: Subject, known: Known, corpus: Corpus) -> Iterator[Saved]:
     yield from (Saved(entry.id, entry.case) for entry in entries)
     for finding in known.findings:
         if finding.id not in there:
-            with contextlib.suppress(CaseError):
-                told = frozenset(finding.signatures)
-                yield Saved(finding.id, Case.from_dict(finding.case), told)
+            told = frozenset(finding.signatures)
+            yield Saved(finding.id, Case.from_dict(finding.case), told)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tpcheck.errors import InvalidArgument
 from tpcheck.figures.hunted import Finding
-from tpcheck.fuzz.known import Known, open_from_list, open_to_list
+from tpcheck.fuzz.known import Known, amount, open_from_list, open_to_list
 from tpcheck.report import files
 from tpcheck.report.visible import in_json
 from tpcheck.search.corpus import FOLDER
@@ -107,8 +107,8 @@ class State:
             self.checks[line["check"]] = Known.from_dict(line["known"])
             return
         known = self.of(line["check"])
-        turns, seconds, worst = int(line["turns"]), float(line["seconds"]), float(line["worst"])
-        known.add(turns, line["shown"], seconds, worst)
+        turns, seconds, worst = (amount(line[name]) for name in ("turns", "seconds", "worst"))
+        known.add(int(turns), line["shown"], seconds, worst)
         if "reach" in line:
             known.got_to(Reach.from_dict(line["reach"]), anew=line["anew"])
         known.open = open_from_list(line["open"])
@@ -150,11 +150,11 @@ class State:
         return news
 
     def _append(self, line: dict[str, Any]) -> None:
-        if self._lines >= TOGETHER or self._bytes >= MUCH:
-            self._together()  # with what this line says
-            return
         text = json.dumps(in_json(line)) + "\n"
         try:
+            if self._lines >= TOGETHER or self._bytes >= MUCH:
+                self._together()  # with what this line says
+                return
             with files.uninterrupted(), self.path.open("a", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()

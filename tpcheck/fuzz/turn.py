@@ -91,6 +91,7 @@ class Came:
         told: the signatures of known failures that were met again.
         finding: what failed otherwise, confirmed.
         saved: whether the case of `AGAIN` failed, whatever is known; None where that is open.
+        stale: why the case of `AGAIN` is none of the check's any more, if it is.
         reach: what its cases got to.
         reason: why it decided nothing.
         open: what no other case settles.
@@ -106,6 +107,7 @@ class Came:
     told: set[str] = field(default_factory=set)
     finding: Finding | None = None
     saved: bool | None = None
+    stale: str | None = None
     reach: Reach = field(default_factory=Reach)
     reason: str | None = None
     open: list[Open] = field(default_factory=list)
@@ -232,11 +234,17 @@ def _came(
     came.finding = _finding(turn, subject, ran, result)
     of_saved = [case for case in ran if case.case == turn.saved and not case.unknown]
     came.saved = any(case.verdict is Verdict.FAIL for case in of_saved) if of_saved else None
+    came.stale = next((hunt.stale for hunt in hunts if isinstance(hunt, Again)), None)
     came.fault = result.fault
     came.trouble = (result.trouble or result.fault is not None) and came.finding is None
     if hunts:
-        came.reach = reach_of(hunts[-1], [case for case in ran if case.counts], result.judged)
+        known = hunts[-1].trials.ledger.explains
+        right = [case for case in ran if case.verdict is not Verdict.FAIL or known(case)]
+        came.reach = reach_of(hunts[-1], [case for case in right if case.counts], result.judged)
     came.open = unsettled(ran)
+    if came.trouble and turn.how in (How.LOOK, How.NEAR):
+        at = hunts[-1].trials.at if hunts else None
+        came.open.append(Open(result.reason or "", case=at))
     if came.trouble or (ran and result.verdict is Verdict.UNKNOWN):
         came.reason = result.reason
         if not (came.trouble or result.more) and result.reason is not None:

@@ -17,6 +17,7 @@ from tpcheck.vocabulary import Uncompiled
 CANARY_SURVIVED = "the canary (a row linear without its all-reduce) was not found"
 #: Of one that ran several checks.
 WORKER_LOST = "the process that ran it was killed, perhaps for want of memory"
+NONE_DRAWN = "only saved cases have run, and none was drawn"
 NO_TIME = "the time was up before a case could run"
 JOB_LOST = f"{WORKER_LOST}; --jobs 1 needs less"
 
@@ -130,6 +131,16 @@ def listed_not_run(left: Sequence[Case], of: int, *, few: bool) -> str:
     what = f"give --examples {of}" if few else "the time was up"
     some = f"{len(left)} of {counted(of, 'listed case')}"
     return f"{some} did not run ({left[0].describe()} …): {what}"
+
+
+def list_not_whole(of: int) -> str:
+    """A run of `fuzz` ended before it had no case left of a list."""
+    return f"not all of its {counted(of, 'listed case')} ran: give it more time"
+
+
+def open_no_more(case: Case, why: str) -> str:
+    """What could not be decided is no longer a case of its check."""
+    return f"the case {case.describe()} could not be decided, and can't be any more: {why}"
 
 
 def does_not_show(finding: KnownFinding, case: Case) -> str:

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import getpid
+from unittest import SkipTest
 from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -99,7 +100,10 @@ def each(
     vars(run)["_hypothesis_internal_database_key"] = key.encode()
     own = getpid()
     with one_process(), _alone():
-        run()
+        try:
+            run()
+        except SkipTest as error:  # Hypothesis's own: there was none
+            raise Unsatisfiable(str(error)) from None
 
 
 def shrink_from(

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from tpcheck.case import Case
 from tpcheck.check import Check, dp_can_be
+from tpcheck.report import reasons
+from tpcheck.search.collect import checks_in
 from tpcheck.search.corpus import Corpus, Saved
 from tpcheck.search.options import Options
 from tpcheck.spec import outside
@@ -40,6 +42,15 @@ def to_replay(check: Check, corpus: Corpus | None, ranks: int, aside: list[str])
             yield saved
         else:
             aside.append(corpus.aside(saved.id, why))
+
+
+def orphans(corpus: Corpus, file: str) -> list[str]:
+    """A line for each saved case of a check that a file no longer has."""
+    return [
+        reasons.orphan(saved.id, saved.address, corpus.folder)
+        for saved in corpus.orphans(file, checks_in(file))
+        if saved.address is not None
+    ]
 
 
 def is_asked(check: Check, case: Case, options: Options) -> bool:

@@ -76,6 +76,7 @@ class Trials:
         self.onlooker = onlooker or Onlooker()
         self.ledger = Ledger(known)
         self.results: dict[str, CaseResult] = {}  # canonical case → result, in the order they ran
+        self.at: Case | None = None  # what runs now, or could not
         self._before: dict[str, int] = {}  # canonical case → cases before it on the same ranks
 
     def end_with(self, failed: CaseResult) -> None:
@@ -119,7 +120,9 @@ class Trials:
             self.runner.renew(case.world_size)
         engine = self.runner.engine
         before, starts = engine.ran, engine.starts
+        self.at = case
         result = self._ran(case, then, closely)
+        self.at = None
         self.results[case.canonical()] = result
         self.onlooker.ran(result)
         # ranks may have been started for it; one that met the time limit twice has met it on fresh

@@ -12,12 +12,12 @@ from tpcheck.check import Check
 from tpcheck.engines import ranks_for
 from tpcheck.errors import TROUBLE, InvalidArgument, Untrusted, shown
 from tpcheck.failed import CheckFailed, CheckTroubled
-from tpcheck.report import reasons
 from tpcheck.report.text import page
 from tpcheck.search.addresses import file_of
 from tpcheck.search.attempt import attempt, not_run
-from tpcheck.search.collect import checks_in, runnable
+from tpcheck.search.collect import runnable
 from tpcheck.search.corpus import Corpus
+from tpcheck.search.excluded import orphans
 from tpcheck.search.news import Follower, News, Ran
 from tpcheck.search.options import Options
 from tpcheck.search.schedule import Job, Schedule
@@ -182,9 +182,5 @@ class Telling:
             return []
         notes = []
         if (file := self._firsts.get(index)) is not None:
-            notes = [
-                reasons.orphan(saved.id, saved.address, self.corpus.folder)
-                for saved in self.corpus.orphans(file, checks_in(file))
-                if saved.address is not None
-            ]
+            notes = orphans(self.corpus, file)
         return [*self.corpus.complaints(), *notes]

@@ -181,6 +181,16 @@ def test_near_what_many_cases_show_nothing_is_drawn() -> None:
     assert all(turn.how is How.LOOK for turn in turns), "all cases show it, or nothing is known"
 
 
+def test_a_turn_has_a_case_of_each_degree_however_long_they_take() -> None:
+    (standing,) = checks = standings("a")
+    standing.degrees = {*range(1, MOST + 2)}
+    of = giving(checks)
+    for _ in range(2):
+        turn = of.next()
+        assert turn is not None and turn.cases == MOST + 1
+        ended(of, turn, 1000.0)
+
+
 def test_a_turn_is_as_long_as_cases_take() -> None:
     for seconds, cases in ((100.0, FEWEST), (0.001, MOST)):
         of = giving(standings("a"))

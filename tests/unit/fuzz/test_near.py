@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.search.test_hunt import NUMBERED, WRONG, FakeTrials
 from tpcheck import Case
+from tpcheck.errors import CaseError
 from tpcheck.fuzz import near as room
 from tpcheck.fuzz.near import Again, Around, Near
 from tpcheck.fuzz.shelf import Parent
@@ -104,6 +105,14 @@ def test_without_choices_or_leave_it_is_run_as_it_is() -> None:
         assert found is not None and found.case == case and len(given[3].results) == 1
     right: Hunt = Again(Case(dims={"a": 1, "b": 1}), None, *of_hunt(wrong_beyond, lambda c: 0.0))
     assert right.run(None) is None
+
+
+def test_one_that_is_no_case_of_its_check_any_more_says_so() -> None:
+    def raises(case: Case) -> None:
+        raise CaseError("the case has no dim 'cols'")
+
+    hunt = Again(Case(dims={"a": 1, "b": 1}), None, *of_hunt(raises, lambda c: 0.0))
+    assert hunt.run(None) is None and hunt.stale == "the case has no dim 'cols'"
 
 
 def test_a_turn_that_does_not_climb_runs_what_is_bred_and_other_seeds_of_it() -> None:

@@ -43,7 +43,7 @@ def test_what_is_there_takes_no_place_and_is_known_by_what_it_showed_last(tmp_pa
     assert sum(1 for _ in tmp_path.rglob("*")) == files
 
 
-@pytest.mark.parametrize("garbled", [b"[", b'[1, "seen a"]', b""])
+@pytest.mark.parametrize("garbled", [b"[", b'[1, "seen a"]', b"", b"5", b'{"seen b": 1}'])
 def test_what_can_not_be_read_of_a_shelf_is_not_known(tmp_path: Path, garbled: bytes) -> None:
     shelf = Shelf(tmp_path)
     shelf.keep("a.py::a", 1, [one(1, "seen b")], {})

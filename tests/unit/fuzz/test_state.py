@@ -26,6 +26,12 @@ TF32 = Open("not checked: tf32", case=Case(seed=1))
 REACH = Reach(1, frozenset({2}), frozenset({8}), {(Kind.OUTPUT, "y"): Judged(4, 4, 1, 1)})
 
 
+ODD: list[dict[str, Any]] = [
+    {"page": None}, {"id": 5}, {"signatures": [5]}, {"case": []}, {"case": {"dims": 3}},
+    {"counterexample": None}, {"found_after": "1"}, {"shrunk": "no"}, {"more": 1},
+]  # fmt: skip
+
+
 def filled(folder: Path) -> State:
     state = State(folder)
     assert state.add("a.py::a", shown=[{"x", "y"}, {"x"}, {"z"}], seconds=2.0, worst=0.5) == 2
@@ -86,6 +92,22 @@ def test_a_file_of_something_else_is_refused_in_one_line(tmp_path: Path) -> None
         State(tmp_path)
 
 
+def test_a_state_that_can_not_be_written_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(room, "TOGETHER", 1)
+    monkeypatch.setattr(room.files, "replace", full)
+    state = object.__new__(State)
+    state.folder, state.path, state.checks = tmp_path, tmp_path / "state.jsonl", {}
+    state._lines = state._bytes = 0
+    state.add("a.py::a")
+    with pytest.raises(InvalidArgument, match="No space left"):
+        state.add("a.py::a")
+
+
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     state = State(tmp_path)
     code = "from pathlib import Path; from tpcheck.fuzz.state import State; "
@@ -129,6 +151,9 @@ def test_so_many_cases_are_open_each_once() -> None:
     known.settle(Case(seed=1))
     known.leave_open([Open("alone"), Open("alone")])
     assert known.open == [cases[0], *cases[2:MOST_OPEN], Open("alone")]
+    full = Known()
+    full.leave_open([*(Open(str(number)) for number in range(MOST_OPEN + 1)), cases[0]])
+    assert full.open[-1] == cases[0] and len(full.open) == MOST_OPEN + 1, "of no case, and of one"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +167,10 @@ def test_so_many_cases_are_open_each_once() -> None:
         {"reach": {"cases": float("inf"), "degrees": [], "impossible": [], "judged": []}},
         {"reach": [], "anew": True},
         {"turns": float("inf")},
+        {"turns": -3},
+        {"seconds": "nan"},
+        {"worst": -1.0},
+        *({"findings": [{**finding().to_dict(), **odd}]} for odd in ODD),
     ],
 )
 def test_a_state_that_is_garbled_is_one_clear_line(tmp_path: Path, words: dict[str, Any]) -> None:

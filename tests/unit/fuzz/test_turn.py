@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from tpcheck.fuzz.novel import Looking
 from tpcheck.fuzz.shelf import Parent, Shelf
 from tpcheck.fuzz.turn import CLIMBS, SENT, Came, How, Subject, Turn, Turns
 from tpcheck.search.corpus import Corpus
+from tpcheck.search.ledger import Ledger
 from tpcheck.search.options import Options
 from tpcheck.search.reach import Open, Reach
 from tpcheck.verdict import CaseResult, CheckResult, Mismatch, Verdict
@@ -49,8 +52,16 @@ def test_one_of_so_many_turns_near_others_climbs(tmp_path: Path) -> None:
     assert look.func is Looking
 
 
+RAISES = Case(seed=9)
+WRONG = [Mismatch("output", Kind.OUTPUT, 0)]
+
+
 class Hunted:
     impossible = frozenset({8})
+
+    def __init__(self, *known: Case) -> None:
+        ledger = Ledger([], _explained={case.canonical() for case in known})
+        self.trials = SimpleNamespace(ledger=ledger, at=RAISES)
 
     def choices(self, case: Case) -> bytes:
         return str(case.seed).encode()
@@ -83,9 +94,9 @@ def test_cases_are_kept_whose_way_few_took_and_which_did_not_fail() -> None:
 YES = {(Kind.OUTPUT, "y"): Judged(4, 4, 1, 1)}
 
 
-def came(*ran: CaseResult, how: How = How.LOOK, **result: Any) -> Came:
+def came(*ran: CaseResult, how: How = How.LOOK, known: Sequence[Case] = (), **result: Any) -> Came:
     """What a turn comes to whose check is UNKNOWN."""
-    hunts: Any = [Hunted()]
+    hunts: Any = [Hunted(*known)]
     of = CheckResult("neg", Verdict.UNKNOWN, "gloo", judged=YES, **result)
     return room._came(Turn(0, how, 5, 1), SUBJECT, ran, of, hunts)
 
@@ -97,8 +108,11 @@ def test_what_cases_got_to_is_told_and_not_those_in_which_nothing_was_judged() -
     blind = {(Kind.OUTPUT, "y"): Judged(4, 0, 1, 0)}
     empty = CaseResult(Case(mesh={"tp": 4}), "gloo", unknown="none was judged", judged=blind)
     agrees = CaseResult(Case(), "gloo", judged=YES)
-    told = came(empty, agrees, reason="tp=4 did not run", more=True)
-    assert told.reach == Reach(1, frozenset({2}), frozenset({8}), YES)
+    wrong = CaseResult(Case(mesh={"tp": 16}), "gloo", WRONG, judged=YES)
+    as_known = CaseResult(Case(mesh={"tp": 32}), "gloo", WRONG, judged=YES)
+    about: dict[str, Any] = {"reason": "tp=4 did not run", "more": True, "known": [as_known.case]}
+    told = came(empty, agrees, wrong, as_known, **about)
+    assert told.reach == Reach(2, frozenset({2, 32}), frozenset({8}), YES)
     assert (told.reason, told.open) == ("tp=4 did not run", [])
 
 
@@ -106,11 +120,12 @@ def test_what_cases_got_to_is_told_and_not_those_in_which_nothing_was_judged() -
 @pytest.mark.parametrize("trouble", [False, True])
 def test_cases_that_can_not_be_decided_are_told(how: How, trouble: bool) -> None:
     agrees = CaseResult(Case(seed=1), "gloo", judged=YES)
-    wrong = CaseResult(Case(seed=4), "gloo", [Mismatch("output", Kind.OUTPUT, 0)], judged=YES)
+    wrong = CaseResult(Case(seed=4), "gloo", WRONG, judged=YES)
     unchecked = [CaseResult(Case(seed=seed), "gloo", unknown=TF32) for seed in (2, 3)]
     told = came(agrees, *unchecked, wrong, how=how, reason="trouble", trouble=trouble)
     left = [Open(TF32, case=Case(seed=seed)) for seed in (2, 3)]
-    assert told.open == (left if trouble else [*left, Open("trouble")])
+    raises = [Open("trouble", case=RAISES)] if how is not How.AGAIN else []
+    assert told.open == [*left, *(raises if trouble else [Open("trouble")])]
 
 
 def test_what_real_ranks_can_not_decide_is_of_a_case() -> None:

@@ -18,6 +18,7 @@ from tpcheck.fuzz.hunting import Hunting, Listener
 from tpcheck.fuzz.standing import LOST
 from tpcheck.fuzz.state import State
 from tpcheck.fuzz.turn import Came, How, Subject, Turn
+from tpcheck.report.reasons import NONE_DRAWN
 from tpcheck.search.corpus import Corpus
 from tpcheck.search.options import Options
 from tpcheck.search.reach import Open, Reach
@@ -108,6 +109,26 @@ def test_a_run_that_draws_no_case_of_a_check_leaves_it_as_it_was(hunts: Any, cam
     run(before, came)
     assert undecided(before) is not None
     assert (undecided(before) or "")[:10] == (undecided(hunts()) or "")[:10]
+
+
+def test_saved_cases_that_pass_are_no_pass_of_their_check(hunts: Any) -> None:
+    hunting = hunts()
+    hunting.note(Turn(0, How.AGAIN, 1, 1, saved=CASE, id="abc"), Came(WORDS, saved=False))
+    assert undecided(hunting) == NONE_DRAWN and hunting.so_far().exit_code == 3
+    run(hunting, AGREES)
+    assert undecided(hunting) is None
+
+
+def test_a_case_that_can_not_run_is_run_again_by_the_next_run(hunts: Any) -> None:
+    first, raises = hunts(), Open("reference raised", case=CASE)
+    run(first, AGREES, drawn(reason=raises.reason, trouble=True, open=[raises]))
+    assert first.so_far().exit_code == 2
+    again = hunts()
+    run(again, TROUBLED, AGREES)
+    assert undecided(again) == raises.reason and again.so_far().exit_code == 3
+    fixed = hunts()
+    run(fixed, PASSES, AGREES)
+    assert undecided(fixed) is None
 
 
 def test_what_other_code_got_to_is_worth_nothing(hunts: Any) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
 
 from tpcheck import strategies
 from tpcheck.case import Case
@@ -67,6 +68,12 @@ def test_by_its_choices_a_failing_case_is_drawn_and_made_smaller() -> None:
             NUMBERS, 5, "", examine, phases=phases, database=drawing.Given([large[max(large)]])
         )
     assert found[0] == max(large) and min(found) == 1001
+
+
+def test_without_choices_to_begin_with_there_is_no_case() -> None:
+    given = drawing.Given([])
+    with pytest.raises(Unsatisfiable):
+        drawing.each(NUMBERS, 5, "", print, phases=[Phase.reuse], database=given)
 
 
 def test_no_source_is_read_for_a_digest_that_nobody_needs(monkeypatch: pytest.MonkeyPatch) -> None:
