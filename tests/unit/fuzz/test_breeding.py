@@ -149,3 +149,16 @@ def test_sizes_that_are_equal_in_the_only_parent_may_have_to_be() -> None:
     changed = [own for own in made if own[0] != 20]
     alike = sum(own[0] == own[1] for own in changed)
     assert len(changed) > 10 and 0.2 < alike / len(changed) < 0.9
+
+
+def test_what_is_no_size_and_the_same_in_all_cases_of_a_way_is_not_tied() -> None:
+    parents = way((1, 1, 7), (1, 1, 9), (1, 1, 3))
+    made = children(parents, *((n % 2 + 2, n % 5 + 5, n) for n in range(20, 60)))
+    assert any(one != 1 for one, _, _ in made) and any(other != 1 for _, other, _ in made)
+    assert all(one != other or one == 1 for one, other, _ in made)
+
+
+def test_the_one_that_is_another_than_before_is_what_equal_sizes_become() -> None:
+    parents = way((7, 7, True), (12, 12, True), (3, 3, False))
+    made = children(parents, *((7, n, False) for n in range(17, 50)))
+    assert any(one == other > 16 for one, other, _ in made)

@@ -13,7 +13,7 @@ import torch
 from tpcheck import Argument, Case, kernel_check
 from tpcheck.evidence.judged import Judged
 from tpcheck.fuzz import turn as room
-from tpcheck.fuzz.near import Near
+from tpcheck.fuzz.near import Again, Near
 from tpcheck.fuzz.novel import Looking
 from tpcheck.fuzz.shelf import Parent, Shelf
 from tpcheck.fuzz.turn import CLIMBS, SENT, Came, How, Subject, Turn, Turns
@@ -126,6 +126,14 @@ def test_cases_that_can_not_be_decided_are_told(how: How, trouble: bool) -> None
     left = [Open(TF32, case=Case(seed=seed)) for seed in (2, 3)]
     raises = [Open("trouble", case=RAISES)] if how is not How.AGAIN else []
     assert told.open == [*left, *(raises if trouble else [Open("trouble")])]
+
+
+def test_a_saved_case_that_is_none_of_its_check_any_more_is_told() -> None:
+    again = object.__new__(Again)
+    vars(again).update(stale="no dim", trials=Hunted().trials, drawn=None, impossible=set())
+    of = CheckResult("neg", Verdict.UNKNOWN, "gloo")
+    told = room._came(Turn(0, How.AGAIN, 1, 1, saved=Case()), SUBJECT, [], of, [again])
+    assert (told.stale, told.saved, told.open) == ("no dim", None, [])
 
 
 def test_what_real_ranks_can_not_decide_is_of_a_case() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from unittest import SkipTest
 
 import pytest
 from hypothesis import Phase
@@ -72,8 +73,9 @@ def test_by_its_choices_a_failing_case_is_drawn_and_made_smaller() -> None:
 
 def test_without_choices_to_begin_with_there_is_no_case() -> None:
     given = drawing.Given([])
-    with pytest.raises(Unsatisfiable):
+    with pytest.raises((Unsatisfiable, SkipTest)) as raised:  # pytest skips for the latter
         drawing.each(NUMBERS, 5, "", print, phases=[Phase.reuse], database=given)
+    assert raised.type is Unsatisfiable
 
 
 def test_no_source_is_read_for_a_digest_that_nobody_needs(monkeypatch: pytest.MonkeyPatch) -> None:
