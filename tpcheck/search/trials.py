@@ -123,14 +123,15 @@ class Trials:
         self.at = case
         result = self._ran(case, then, closely)
         self.at = None
-        self.results[case.canonical()] = result
+        key = case.canonical()
+        self.results[key] = result
         self.onlooker.ran(result)
         # ranks may have been started for it; one that met the time limit twice has met it on fresh
         fresh = engine.starts > starts or result.timed_out
-        self._before[case.canonical()] = 0 if fresh else before
+        self._before[key] = 0 if fresh else before
         self.ledger.enter(result, self._code(result) if self.ledger.asks_why(result) else None)
         if result.verdict is Verdict.PASS:  # thousands may: no one asks how they did
-            self.results[case.canonical()] = replace(result, trace=[], ended=[], ways=set())
+            self.results[key] = replace(result, trace=[], ended=[], ways=set())
         return result
 
     def _ran(self, case: Case, then: Case | None, closely: bool) -> CaseResult:
