@@ -1,5 +1,6 @@
 """How what a user hands over is sent to the ranks: by value or by name, as cloudpickle does, and by
-name alone what has no value to send: ops of `torch.library`, and what `torch.compile` made.
+name alone what has no value to send: ops of `torch.library`, what `torch.compile` made, and
+kernels of Triton's.
 """
 
 from __future__ import annotations
@@ -105,6 +106,13 @@ class _Pickler(cloudpickle.Pickler):
             if (place := _variable(obj)) is not None:
                 return _of_module, place
             return _of_check, self._inside_of_the_check(obj)
+        if _is_of_triton(obj):
+            if (place := _variable(obj)) is not None:
+                return _of_module, place
+            raise TypeError(
+                f"the Triton kernel {getattr(obj, '__name__', '')!r} is found by its name on the "
+                "ranks: define it at the top of a module"
+            )
         return super().reducer_override(obj)
 
     def _home_of(self, op: Any) -> str:
@@ -139,6 +147,11 @@ def _with_its_file(code: CodeType) -> Any:
     shows whose line it is."""
     make, given = cloudpickle.Pickler.dispatch_table[CodeType](code)
     return make, tuple(code.co_filename if part == "<dynamic-code>" else part for part in given)
+
+
+def _is_of_triton(thing: Any) -> bool:
+    """Whether it is a kernel of Triton's, interpreted, autotuned or neither: it holds locks."""
+    return type(thing).__module__.startswith("triton.runtime.") and hasattr(thing, "run")
 
 
 def _path_of(op: Any) -> tuple[str, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.report import as_json
@@ -34,6 +35,10 @@ class Keeper:
         with uninterrupted():
             diagnosis = {"code": Code.UNCLASSIFIED.value, "message": "not yet diagnosed"}
             self._larger.add(self._save(found, diagnosis))
+
+    def has(self, case: Case) -> bool:
+        """Whether this run saved it."""
+        return case.canonical() in self._ids
 
     def save(self, found: CaseResult, diagnosis: Diagnosis) -> str:
         """The counterexample's id; it is in the corpus now, if there is one."""

@@ -86,7 +86,7 @@ class Search:
         about = self.engine.ranks, self.options, self.trials, self._keep
         self.hunt = self.hunter(self.check, *about)
         self.tally = Tally(self.trials)
-        self._saved: CaseResult | None = None  # the case of an earlier run that still fails
+        self._saved = False  # whether a case of an earlier run still fails
         self._aside: list[str] = []  # why saved cases are not replayed
         self.confirmation = Confirmation(self.trials, fresh=self.options.fresh)
         self.onlooker.news(Begun())
@@ -122,7 +122,7 @@ class Search:
             _leave(result, refuted)
         if found is not None:
             self._fail(result, found)
-            result.notes += [reasons.saved_before()] * (self._saved is not None)
+            result.notes += [reasons.saved_before()] * self._saved
         else:
             result.notes += left_out(self.trials, self.hunt) + masks_too_small(self.trials)
         return result
@@ -130,7 +130,7 @@ class Search:
     def _find(self, deadline: float | None) -> CaseResult | None:
         found = self._run_findings(deadline)
         if found is None and self.options.replay:
-            found = self._saved = self._replay()
+            found = self._replay()
         self.tally.draws()
         if found is not None:
             self.tally.meets(found)
@@ -145,8 +145,7 @@ class Search:
         """What is known of a check that can't go on: UNKNOWN and why, unless it failed before."""
         result = self._summary()
         _leave(result, Open(reason))
-        failing = [failed for failed in self.hunt.failing if not failed.suspected]
-        found = min(failing, key=size, default=None)
+        found = min((r for r in self.hunt.failing if not r.suspected), key=size, default=None)
         if found is not None:
             found, _ = self.confirmation.on_real_ranks(found)
         if found is not None:
@@ -194,6 +193,7 @@ class Search:
                 self._aside.append(corpus.aside(saved.id, why(error)))
                 continue
             if self.trials.fails(result):
+                self._saved = not self.keeper.has(saved.case)
                 return result
             if result.verdict is not Verdict.FAIL:
                 corpus.remove(saved.id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeGuard
 
 from torch import Tensor
@@ -129,12 +129,29 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def like(output: Tensor, seed: Tensor) -> Tensor:
-    """A rank's part `seed` as a DTensor placed as `output` is, where that is one."""
+    """A rank's part `seed` of an output's upstream gradient as a DTensor, where the output is one:
+    placed as that, but of terms of a sum each has all of it."""
     if not is_dtensor(output):
         return seed
-    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor import DTensor, Replicate
 
-    return DTensor.from_local(seed, output.device_mesh, output.placements)  # type: ignore[attr-defined]
+    of: Any = output
+    placements = [Replicate() if own.is_partial() else own for own in of.placements]
+    if seed.ndim != of.ndim:  # it is wrong
+        return DTensor.from_local(seed, of.device_mesh, placements)
+    # without its shape torch takes other ranks' parts for as large as this one
+    whole: Any = {"shape": of.shape, "stride": _whole_stride(seed, of.shape)}
+    return DTensor.from_local(seed, of.device_mesh, placements, **whole)
+
+
+def _whole_stride(part: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a tensor of this shape that lies in memory as a part of it does."""
+    stride = list(part.stride())
+    for dim, (own, whole) in enumerate(zip(part.shape, shape, strict=True)):
+        for other in range(part.ndim):
+            if own and other != dim and part.stride(other) >= part.stride(dim) > 0:
+                stride[other] = stride[other] * whole // own
+    return tuple(stride)
 
 
 def sharded_by_hand(

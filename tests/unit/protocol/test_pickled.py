@@ -1,4 +1,5 @@
-"""What is sent to ranks by name: ops of `torch.library`, and what `torch.compile` made."""
+"""What is sent to ranks by name: ops of `torch.library`, what `torch.compile` made, and kernels of
+Triton's."""
 
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ import hypothesis.strategies
 import pluggy
 import pytest
 import torch
+import triton
 from torch import Tensor
 
 from tpcheck import Argument, Check, kernel_check
@@ -31,6 +33,23 @@ def plain(x: Tensor) -> Tensor:
 
 
 fast = torch.compile(plain, backend="eager")
+
+
+@triton.jit
+def kernel(x: Any) -> None:
+    pass
+
+
+tuned = triton.autotune([triton.Config({})], key=[])(kernel)
+
+
+def launching(how: Any) -> Any:
+    """A function without a name of its own: it is sent by value, with what it launches."""
+
+    def launch(x: Tensor) -> Any:
+        return how[(1,)], kernel
+
+    return launch
 
 
 def check(fn: Any) -> Check:
@@ -65,6 +84,22 @@ def test_an_op_is_found_again_by_its_name() -> None:
 def test_a_compiled_function_is_found_again_by_its_variable() -> None:
     assert again(fast) is fast
     assert again(inline.candidate, inline).fn is inline.candidate.fn  # type: ignore[attr-defined]
+
+
+def test_a_kernel_of_tritons_is_found_again_by_its_variable() -> None:
+    assert again(kernel) is kernel and again(tuned) is tuned
+    made = again(launching(tuned))
+    assert made.__closure__[0].cell_contents is tuned
+    assert made.__globals__["kernel"] is kernel
+
+
+def test_a_kernel_that_is_no_variable_of_a_module_is_refused() -> None:
+    @triton.jit
+    def inner(x: Any) -> None:
+        pass
+
+    with pytest.raises(TypeError, match="the Triton kernel 'inner' is found by its name"):
+        again(launching(inner))
 
 
 def test_what_has_no_name_is_refused() -> None:

@@ -14,6 +14,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from tests.fake_ranks import fake_ranks
 from tpcheck import placement
 from tpcheck.tensors.live import (
+    like,
     live_entry,
     marked_entry,
     mesh_axes,
@@ -77,6 +78,33 @@ def test_packed_blocks_are_those_that_the_rank_holds() -> None:
     assert entry == placement.Blocks(0, ((8, SHARD(0)), (8, SHARD(0))))
     assert packed.to_local().flatten().tolist() == [2.0, 3.0, 10.0, 11.0]
     assert entry.indices(16, 4, 1) == [2, 3, 10, 11]
+
+
+def over_tp(local: torch.Tensor, placement: Any, *shape: int) -> DTensor:
+    mesh = init_device_mesh("cpu", (4,), mesh_dim_names=("tp",))
+    whole = torch.empty(shape)
+    about = {"shape": whole.shape, "stride": whole.stride()}
+    return DTensor.from_local(local, mesh, [placement], **about)
+
+
+def test_an_upstream_gradient_is_as_large_as_its_output_where_parts_are_not_equal() -> None:
+    """Of 7 columns rank 1 of 4 has 2, and rank 3 has 1."""
+    seed = torch.ones(3, 5)[:, :2]
+    upstream: Any = like(over_tp(torch.ones(3, 2), Shard(1), 3, 7), seed)
+    assert upstream.shape == (3, 7) and upstream.placements == (Shard(1),)
+    assert upstream.to_local().stride() == (5, 1) and upstream.stride() == (17, 1)
+    rows: Any = like(over_tp(torch.ones(2, 3), Shard(0), 7, 3), torch.ones(3, 2).t())
+    assert rows.shape == (7, 3) and rows.stride() == (1, 7)
+
+
+def test_each_term_of_a_sum_has_all_of_its_gradient() -> None:
+    upstream: Any = like(over_tp(torch.ones(3, 2), Partial(), 3, 2), torch.ones(3, 2))
+    assert upstream.placements == (Replicate(),)
+
+
+def test_a_gradient_of_other_dims_is_for_who_compares_to_tell() -> None:
+    assert like(over_tp(torch.ones(3, 2), Replicate(), 3, 2), torch.ones(6)).shape == (6,)
+    assert like(torch.ones(2), seed := torch.ones(2)) is seed
 
 
 def test_a_plain_tensor_says_nothing() -> None:
