@@ -1,0 +1,72 @@
+"""Outputs that a candidate leaves as DTensors: backward begins with gradients of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from torch import nn
+from torch.distributed.tensor import Partial
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+import tpcheck
+from tpcheck import Check, Layout, Spec, strategies
+from tpcheck.engines.engine import Engine
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
+from tpcheck.verdict import Verdict
+
+
+def head(case: Any, mesh: Any = None) -> nn.Module:
+    model = nn.Sequential(nn.LayerNorm(case["h"]), nn.Linear(case["h"], case["v"], bias=False))
+    if mesh is None:
+        return model
+    return parallelize_module(model, mesh["tp"], {"1": ColwiseParallel(use_local_output=False)})
+
+
+def terms(case: Any, mesh: Any = None) -> nn.Module:
+    model = nn.Sequential(nn.Linear(case["h"], case["v"], bias=False))
+    style = RowwiseParallel(output_layouts=Partial(), use_local_output=False)
+    return model if mesh is None else parallelize_module(model, mesh["tp"], {"0": style})
+
+
+def spec(made: Callable[..., nn.Module], layout: Layout, **sizes: Any) -> Check:
+    def cases(space: Any) -> Any:
+        return strategies.cases(space, {"b": strategies.sizes(1, 3), **sizes})
+
+    def inputs(case: Any, draw: Any) -> Any:
+        return {"x": draw("x", case["b"], case["h"])}
+
+    of = Spec(made.__name__, cases=cases, reference=made, inputs=inputs, layout=lambda _: layout)
+    return Check(of, candidate=made)
+
+
+CHECKS = [
+    spec(
+        head,
+        Layout({"1.weight": tpcheck.Shard(0)}, outputs={"output": tpcheck.Shard(-1)}),
+        h=strategies.sizes(2, 5),
+        v=strategies.at_least("tp", 11),
+    ),
+    spec(
+        terms,
+        Layout(
+            {"0.weight": tpcheck.Shard(1)},
+            inputs={"x": tpcheck.Shard(-1)},
+            outputs={"output": tpcheck.Partial()},
+        ),
+        h=strategies.multiples("tp"),
+        v=strategies.sizes(2, 5),
+    ),
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=["parts that are not equal", "terms of a sum"])
+def test_right_code_that_returns_a_dtensor_passes(gloo: Engine, check: Check) -> None:
+    result = Search(check, gloo, Options(examples=8, corpus=None)).run()
+    assert (result.verdict, result.examples) == (Verdict.PASS, 8), result
