@@ -35,6 +35,9 @@ def undecided(
         return Open(stale)
     if cases:
         return cases[0]
+    left_out = over(result.judged for result in results if not result.counts)
+    if left_out and judged and not any(own.elements for own in judged.values()):
+        return Open(reasons.nothing_judged(left_out), more=True)
     reach = reach_of(hunt, ran, judged)
     wanted = degrees_of(hunt.check, hunt.options)
     enough = hunt.options.examples >= max(len(wanted), len(listed(hunt.check)))

@@ -16,7 +16,7 @@ from tpcheck.search.options import Options
 from tpcheck.search.outcome import left_out, masks_too_small, undecided
 from tpcheck.search.reach import Open
 from tpcheck.verdict import CaseResult
-from tpcheck.vocabulary import Kind
+from tpcheck.vocabulary import Kind, Unjudged
 
 CASES = [Case({"n": n}) for n in (1, 2, 3)] + [Case({"n": 1}, mesh={"tp": 4})]
 
@@ -80,6 +80,19 @@ def test_a_case_in_which_nothing_was_judged_is_made_good_by_others() -> None:
     assert undecided(trials, hunt, results, {output: Judged(8, 4, 2, 1)}) is None
     trials.results[0] = CaseResult(CASES[0], "gloo", unknown="not checked: tf32")
     assert undecided(trials, hunt, results, {}) == Open("not checked: tf32", case=CASES[0])
+
+
+def test_where_only_empty_cases_count_what_kept_others_from_it_is_told() -> None:
+    trials, hunt, results = run_of(CASES, 4)
+    empty = {(Kind.OUTPUT, "y"): Judged(0, 0, 1, 1)}
+    blind = {(Kind.OUTPUT, "y"): Judged(4, 0, 1, 0, {Unjudged.NOT_FINITE: 4})}
+    trials.results = {"a": CaseResult(CASES[0], "gloo", judged=empty)}
+    assert undecided(trials, hunt, results, empty) == Open(reasons.all_empty(4), more=True)
+    trials.results["b"] = CaseResult(CASES[1], "gloo", unknown="nothing was judged", judged=blind)
+    assert undecided(trials, hunt, results, empty) == Open(reasons.nothing_judged(blind), more=True)
+    full = {(Kind.OUTPUT, "y"): Judged(4, 4, 1, 1)}
+    assert undecided(trials, hunt, results, full) is None
+    assert undecided(trials, hunt, results, {}) is None, "all that count failed as is known"
 
 
 def test_masks_too_small_in_every_case_to_tell_the_ranks_apart_are_told() -> None:
