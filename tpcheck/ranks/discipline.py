@@ -159,16 +159,15 @@ class Discipline:
             own = gradients_of(inputs)
             if same(gradients, own):
                 continue
-            repeated = habit is Habit.NOT_REPEATED
-            why = self._why_other(gradients, inputs, seeds) if repeated else habit
-            self._compare(why, gradients, own)
+            # without another call before it does not differ, where that has written over what the
+            # first one had kept
+            if habit is Habit.NOT_REPEATED and self._is_plain(gradients, inputs, seeds):
+                habit = Habit.REUSES_SAVED
+            self._compare(habit, gradients, own)
         return True
 
-    def _why_other(
-        self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
-    ) -> Habit:
-        """Why gradients differ: without another call before their backward they do not, where that
-        has written over what the first one had kept."""
+    def _is_plain(self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]) -> bool:
+        """Whether a call and its backward give these gradients."""
         for leaf in inputs.values():
             leaf.grad = None
         try:
@@ -176,12 +175,27 @@ class Discipline:
         except InvalidArgument:
             raise
         except Exception:
-            return Habit.NOT_REPEATED
-        alone = same(gradients, gradients_of(inputs))
-        return Habit.REUSES_SAVED if alone else Habit.NOT_REPEATED
+            return False
+        return same(gradients, gradients_of(inputs))
 
     def _shared(self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]) -> None:
-        """The call on what is not a leaf and has another consumer, which sends zeros back."""
+        """The call on what has another consumer gives these gradients, too. Where it does not, and
+        does the second time, or a call without one does not either, that is not why."""
+        first = self._of_shared(inputs, seeds)
+        if first is not None and same(gradients, first):
+            return
+        again = self._of_shared(inputs, seeds)
+        stays = again is None or not same(gradients, again)
+        why = stays and self._is_plain(gradients, inputs, seeds)
+        habit = Habit.SHARED_INPUT if why else Habit.NOT_REPEATED
+        if first is None:
+            self._tell(next(iter(gradients), "output"), Undisciplined(habit))
+        else:
+            self._compare(habit, gradients, first)
+
+    def _of_shared(self, inputs: Tensors, seeds: Callable[[], Tensors]) -> Tensors | None:
+        """The gradients of a call on what is not a leaf and has another consumer, which sends zeros
+        back; None where it raises."""
         leaves = {leaf: None for leaf in inputs.values() if leaf.requires_grad}
         for leaf in leaves:
             leaf.grad = None
@@ -196,9 +210,8 @@ class Discipline:
         except InvalidArgument:
             raise
         except Exception:
-            self._tell(next(iter(gradients), "output"), Undisciplined(Habit.SHARED_INPUT))
-            return
-        self._compare(Habit.SHARED_INPUT, gradients, gradients_of(inputs))
+            return None
+        return gradients_of(inputs)
 
     def _compare(self, habit: Habit, first: Tensors, second: Tensors) -> None:
         """What is not there the second time differs where the first is not zero."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -155,6 +156,17 @@ class IntoTheLeaf(Both):
         return None, grads[0] * x
 
 
+_calls = itertools.count(1)
+
+
+def wrong_each_fourth_time(x: Tensor, y: Tensor) -> Tensor:
+    return x * y * (1.0 if next(_calls) % 4 else 1.5)
+
+
+def wrong_from_the_fourth_time_on(x: Tensor, y: Tensor) -> Tensor:
+    return x * y * (1.0 if next(_calls) < 4 else 1.5)
+
+
 def through_all_rows(x: Tensor, y: Tensor) -> Tensor:
     return x * y + 0.0 * (x.sum() if x.numel() else 0.0)
 
@@ -165,6 +177,8 @@ def through_all_rows(x: Tensor, y: Tensor) -> Tensor:
         (OneForAll.apply, "partial-gradients"),
         (OncePerAddress.apply, "aliased-arguments"),
         (IntoTheLeaf.apply, "shared-input"),
+        (wrong_each_fourth_time, "not-repeatable"),
+        (wrong_from_the_fourth_time_on, "not-repeatable"),
         (through_all_rows, "rows-not-independent"),
         (TwiceAsMuchTheSecondTime.apply, "second-backward"),
         (IgnoresUpstream.apply, "upstream-ignored"),
@@ -179,6 +193,8 @@ def through_all_rows(x: Tensor, y: Tensor) -> Tensor:
         "partial",
         "aliased",
         "leaf",
+        "each-fourth",
+        "from-the-fourth",
         "rows",
         "second",
         "upstream",
