@@ -93,6 +93,21 @@ def overwrites(x, y):
     return out
 
 
+copies = {}
+
+
+def goes_by_address(x, y):
+    copy = copies.setdefault((y.data_ptr(), y.shape, y.stride(), y.dtype), y.detach().clone())
+    return x * y if FIXED else x * (copy + (y - y.detach()))
+
+
+def reshapes(x, y):
+    out = x * y
+    if not FIXED and not x.requires_grad:
+        x.t_()
+    return out
+
+
 def raises(x, y):
     if not FIXED and x.shape[0] > 1:
         raise ValueError("deliberate")
@@ -208,6 +223,7 @@ with_options = tpcheck.kernel_check(
     options={"scale": 0.5},
 )
 out_of_bounds = tpcheck.kernel_check(Scale.apply, reference=lambda x: 2 * x, arguments=one)
+address, reshaped = check(goes_by_address), check(reshapes, x=Argument("rows", "width", gradient=False))
 race = tpcheck.kernel_check(
     Thrice.apply,
     reference=lambda x: 3 * x,

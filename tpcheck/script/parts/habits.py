@@ -16,13 +16,18 @@ def habits(kernel: Any, inputs: Inputs, upstream: Tensors, overwrites: Sequence[
     """What a call changes, and whether it does the same again."""
     given, seeds = fresh(inputs), upstream()
     held = {**{n: t for n, t in given.items() if n not in overwrites}, **seeds}
-    before = {name: bytes_of(t).clone() for name, t in held.items()}
+    before = {name: (bytes_of(t).clone(), lies(t)) for name, t in held.items()}
     outputs = named(kernel(*given.values()))
     backward(outputs, seeds)
     found = [
         f"{name}: the call, or its backward, changes {changed} bytes of its memory"
         for name, t in held.items()
-        if (changed := int((bytes_of(t) != before[name]).sum()))
+        if lies(t) == before[name][1] and (changed := int((bytes_of(t) != before[name][0]).sum()))
+    ]
+    found += [
+        f"{name}: the call, or its backward, leaves it with another shape, strides or memory"
+        for name, t in held.items()
+        if lies(t) != before[name][1]
     ]
     gradients = gradients_of(given)
     given = fresh(inputs)
@@ -35,6 +40,7 @@ def habits(kernel: Any, inputs: Inputs, upstream: Tensors, overwrites: Sequence[
         except Exception:
             print("a call with other numbers raises, and is left out")
     found += differ("after the next call", first, outputs)
+    found += changed_in_place(kernel, inputs)
     if overwrites:
         return found
     for what in ("backward again", "a second backward of the same call"):
@@ -46,6 +52,22 @@ def habits(kernel: Any, inputs: Inputs, upstream: Tensors, overwrites: Sequence[
             return [*found, f"{what}: raises {type(error).__name__}: {error}"]
         found += differ(what, gradients, gradients_of(given))
     return found + shared(kernel, inputs, upstream(), gradients)
+
+
+def changed_in_place(kernel: Any, inputs: Inputs) -> list[str]:
+    """What a call gives of inputs that have other numbers since another one, as parameters have
+    after an optimizer's step, and does not of other tensors with these numbers."""
+    given, others = fresh(inputs), fresh(inputs)
+    try:
+        kernel(*given.values())
+        for one, other in zip(given.values(), others.values(), strict=True):
+            if one.is_floating_point():
+                one.detach().copy_(0.5 - one)
+            other.detach().copy_(one)
+        changed = named(kernel(*given.values()))
+        return differ("of changed inputs", named(kernel(*others.values())), changed)
+    except Exception:
+        return []  # other numbers may not be allowed
 
 
 def shared(
@@ -80,6 +102,10 @@ def differ(what: str, first: Mapping[str, Tensor], second: Mapping[str, Tensor])
             count > 0
         )
     return found
+
+
+def lies(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.data_ptr()
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
