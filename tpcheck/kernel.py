@@ -253,6 +253,20 @@ def _known_sizes(
         if name not in needed:
             hint = did_you_mean(str(name), needed)
             raise InvalidArgument(f"kernel_check(sizes=…) names {shown(name)}{hint}")
+    for what, drawn in {"sizes": sizes, "options": options}.items():
+        for name, how in drawn.items():
+            if not _can_be_drawn(how):
+                raise InvalidArgument(
+                    f"kernel_check({what}=…) has {name}={shown(how)}: give a Hypothesis strategy, "
+                    "a number, flag or text, a list of some of these, or a function of the sizes"
+                )
+
+
+def _can_be_drawn(how: object) -> bool:
+    """Whether it is what a dim may be drawn from. A strategy is told by what all of them have."""
+    if isinstance(how, list):
+        return bool(how) and all(isinstance(one, (int, float, str)) for one in how)
+    return isinstance(how, (int, float, str)) or callable(how) or hasattr(how, "flatmap")
 
 
 def _names(arguments: Mapping[str, Argument]) -> list[str]:

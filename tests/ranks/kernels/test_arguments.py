@@ -74,6 +74,10 @@ def test_a_constant_takes_no_gradient(gloo: Engine) -> None:
     [
         ({"options": {"rows": 3}}, "neither tensors nor sizes"),
         ({"options": {"x": 3}}, "neither tensors nor sizes"),
+        ({"options": {"bias": [None, 1.0]}}, "has bias=.None, 1.0.: give a Hypothesis"),
+        ({"options": {"bias": None}}, "has bias=None: give a Hypothesis strategy"),
+        ({"sizes": {"rows": []}}, "has rows=..: give"),
+        ({"sizes": {"rows": range(1, 5)}}, "has rows=range.1, 5.: give"),
         ({"options": 3}, "options"),
         ({"opcheck": 1}, "opcheck"),
         ({"degrees": 2}, "degrees=2"),

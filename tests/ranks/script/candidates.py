@@ -223,7 +223,8 @@ with_options = tpcheck.kernel_check(
     options={"scale": 0.5},
 )
 out_of_bounds = tpcheck.kernel_check(Scale.apply, reference=lambda x: 2 * x, arguments=one)
-address, reshaped = check(goes_by_address), check(reshapes, x=Argument("rows", "width", gradient=False))
+address = check(goes_by_address)
+reshaped = check(reshapes, x=Argument("rows", "width", gradient=False))
 race = tpcheck.kernel_check(
     Thrice.apply,
     reference=lambda x: 3 * x,
