@@ -13,7 +13,8 @@ import pytest
 
 from tests import ROOT, commands
 from tests.ranks.cli.commands import complaint, run
-from tests.ranks.script.candidates import KERNELS, MODELS
+from tests.ranks.script.candidates import KERNELS
+from tests.ranks.script.models import MODELS
 from tpcheck.search.corpus import Corpus
 
 #: Nothing of this checkout is imported.
