@@ -152,10 +152,8 @@ def _computes(call: _Call) -> bool:
 
 def _leaves(run: Any, rules: Kernel, m: int = 0) -> dict[str, Tensor]:
     """Fresh inputs of a pass."""
-    leaves = takes_gradients(run.case, run.share.leaves(run.problem.inputs[m]))
-    return {
-        n: t.requires_grad_(t.requires_grad and n not in rules.constants) for n, t in leaves.items()
-    }
+    leaves = run.share.leaves(run.problem.inputs[m])
+    return takes_gradients(run.case, leaves, rules.constants)
 
 
 def _seeds(run: Any, function: Any, m: int = 0) -> dict[str, Tensor]:

@@ -64,7 +64,7 @@ def of_kernel(saved: Saved, check: Check, rules: Kernel) -> Body:
     return Body(
         candidate=found,
         parts=parts,
-        data=_data(posed, called, gpu=gpu),
+        data=_data(posed, called, rules.constants, gpu=gpu),
         show=_show(check, kinds, posed, saved.case.seed if triton else None),
         first=["seen_from_outside()"] * (Kind.CRASH in kinds),
         environment={} if gpu else {"TRITON_INTERPRET": "1"},
@@ -84,33 +84,30 @@ _OPCHECK = ((_OPS, "Calls"), (_OPS, "failures"))
 
 
 def _with_options(check: Check, posed: Posed) -> list[str]:
-    """`subject`, as the case calls it: with its options, constants that take no gradient, and what
-    it may change as a tensor that is not a leaf."""
+    """`subject`, as the case calls it: with its options, and what it may change as a tensor that is
+    not a leaf."""
     names, rules = getattr(check.candidate, "options", ()), check.kernel or Kernel()
     options = {name: posed.case[name] for name in names}
-    places = {i for i, name in enumerate(posed.inputs) if name in rules.constants}
     changed = rules.changed(posed.inputs)
     kept = [f"subject = changing(subject, {changed})"] * bool(changed)
     modes = {Quiet.NO_GRAD: "no_grad", Quiet.INFERENCE: "inference_mode"}
     kept += [
         f"subject = torch.{mode}()(subject)" for q, mode in modes.items() if q is quiet(posed.case)
     ]
-    if not options and not places:
+    if not options:
         return kept
-    given = "*tensors"
-    if places:
-        given = f"*(t.detach() if i in {places} else t for i, t in enumerate(tensors))"
-    call = f"subject = lambda *tensors: function({given}, **{options!r})"
+    call = f"subject = lambda *tensors: function(*tensors, **{options!r})"
     return ["function = subject", call, *kept]
 
 
-def _data(posed: Posed, called: Any, *, gpu: bool) -> list[str]:
+def _data(posed: Posed, called: Any, constants: Collection[str], *, gpu: bool) -> list[str]:
     problem, placed = posed.problems[0], (posed.params, posed.inputs, posed.outputs)
     share = Share(Work(posed.case, "", *placed, {}, posed.named, suspects=""), problem, 0)
     device = "cuda" if gpu else "cpu"
     made = []
     for m, inputs in enumerate(problem.inputs):
-        given = _leaves(takes_gradients(posed.case, share.leaves(inputs)), device)
+        leaves = takes_gradients(posed.case, share.leaves(inputs), constants)
+        given = _leaves(leaves, device)
         seeds = {} if lacks_backward(called) else share.seeds(m)
         made += [
             tensors(f"inputs{_nth(m)}", given, "Tensor | str"),

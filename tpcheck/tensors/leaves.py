@@ -27,11 +27,16 @@ def quiet(case: Case) -> Quiet | None:
     return None if case.gradients != "none" else [*Quiet][case.seed % len(Quiet)]
 
 
-def takes_gradients(case: Case, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The leaves of a kernel's call: where gradients are not to be given, floats could give one."""
+def takes_gradients(
+    case: Case, given: Mapping[str, Tensor], constants: Collection[str]
+) -> dict[str, Tensor]:
+    """The leaves of a kernel's call: where gradients are not to be given, floats could give one,
+    but for constants, which never do."""
     could = quiet(case) is Quiet.NO_GRAD
     return {
-        name: leaf.requires_grad_() if could and leaf.is_floating_point() else leaf
+        name: leaf.requires_grad_(
+            name not in constants and (leaf.requires_grad or (could and leaf.is_floating_point()))
+        )
         for name, leaf in given.items()
     }
 

@@ -38,6 +38,11 @@ def test_messages_come_as_they_were_sent_however_they_are_cut() -> None:
     assert taken(whole[:-1]) == sent[:1]
 
 
+def test_a_member_of_an_enum_may_come_by_its_name() -> None:
+    """As early releases of Python 3.11 pickle it."""
+    assert taken(wire.framed([Runs(getattr, Kind, "CRASH")])) == [[Kind.CRASH]]
+
+
 @pytest.mark.parametrize(
     "stray",
     [
@@ -69,6 +74,9 @@ class Runs:
         Runs(os._exit, 0),
         Runs(eval, "1"),
         Runs(getattr, "", "join"),
+        Runs(getattr, Kind, "mro"),
+        Runs(getattr, Ended, "__init__"),
+        Runs(getattr, Kind, 0),
         Runs(Ended, 1),  # of ours, and not as it is made
         Runs(wire.framed, 1),  # of ours, and not data
         Ended(1, 1, Runs(os.getpid)),  # type: ignore[arg-type]
