@@ -139,7 +139,7 @@ def list_not_whole(of: int) -> str:
 
 
 def open_no_more(case: Case, why: str) -> str:
-    """What could not be decided is no longer a case of its check."""
+    """What could not be decided is not a case of its check any more."""
     return f"the case {case.describe()} could not be decided, and can't be any more: {why}"
 
 
