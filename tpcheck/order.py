@@ -191,8 +191,8 @@ def _names_changed(model: nn.Module, cut: Cut) -> Marks:
         wrappers = [Wrapper(part) for part in name.split(".") if part in WRAPPERS]
         if "tp" in mesh_axes(parameter):
             reached |= set(wrappers)
-        elif wrappers and "tp" in cut.get(unwrapped(name), ()):
-            missed.setdefault(wrappers[0], []).append(unwrapped(name))
+        elif wrappers and "tp" in cut.get(unwrapped(name, model), ()):
+            missed.setdefault(wrappers[0], []).append(unwrapped(name, model))
     for wrapper, names in missed.items():
         if wrapper not in reached:
             yield NamesChanged(wrapper), names
@@ -221,19 +221,21 @@ def _modules_replaced(model: nn.Module, fsdp: list[Unit]) -> Marks:
                 removed.append(f"{unit.name}: {kind}" if unit.name else kind)
             else:
                 marked = converted if is_float8(heir) else replaced
-                marked.append(f"{unwrapped(name)}.{managed.name}")
+                marked.append(f"{unwrapped(name, model)}.{managed.name}")
     yield from ((Converted(), converted), (Replaced(), replaced), (Removed(), removed))
 
 
 def _checkpointed_units(model: nn.Module) -> Marks:
     wrapped = [(name, checkpointed(module)) for name, module in model.named_modules()]
-    names = [unwrapped(name) for name, inner in wrapped if inner is not None and is_unit(inner)]
+    names = [
+        unwrapped(name, model) for name, inner in wrapped if inner is not None and is_unit(inner)
+    ]
     yield UnitInWrapper(), [name or "the model" for name in names]
 
 
 def _hooks_lost(model: nn.Module) -> Marks:
     names = [
-        unwrapped(name)
+        unwrapped(name, model)
         for name, module in model.named_modules()
         if is_float8(module)
         and "tp" in mesh_axes(module.weight)
@@ -245,7 +247,7 @@ def _hooks_lost(model: nn.Module) -> Marks:
 def _float8_all_gather(model: nn.Module) -> Marks:
     """Weights that TP shards and that bring the hook by which FSDP gathers them in float8."""
     names = [
-        unwrapped(name)
+        unwrapped(name, model)
         for name, parameter in model.named_parameters()
         if "tp" in mesh_axes(parameter)
         and any(hasattr(part, "fsdp_pre_all_gather") for part in layers(parameter))
@@ -254,8 +256,8 @@ def _float8_all_gather(model: nn.Module) -> Marks:
 
 
 def _experts_in_a_block(model: nn.Module, fsdp: list[Unit], cut: Cut) -> Marks:
-    paths = {id(module): unwrapped(name) for name, module in model.named_modules()}
-    every = [unwrapped(name) for name, _ in model.named_parameters()]
+    paths = {id(module): unwrapped(name, model) for name, module in model.named_modules()}
+    every = [unwrapped(name, model) for name, _ in model.named_parameters()]
     shared = [name for name in every if "ep" not in cut.get(name, ())]
     for unit in fsdp:
         names = [f"{paths[id(m.owner)]}.{m.name}" for m in unit.managed if id(m.owner) in paths]

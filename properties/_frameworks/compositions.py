@@ -1,6 +1,6 @@
 """Tensor parallelism composed with the other parallelisms, against the single-device reference."""
 
-from fixtures.compositions import clipping, context, fsdp, moe, pipeline, wrapped
+from fixtures.compositions import clipping, context, fsdp, moe, pipeline, replicated, wrapped
 from fixtures.frameworks.torch_findings import singleton
 from tpcheck import Check
 
@@ -13,6 +13,7 @@ tp_fsdp2 = Check(fsdp.spec, candidate=fsdp.candidate, known=_known)
 tp_fsdp2_mixed_precision = Check(
     fsdp.mixed_spec, candidate=fsdp.mixed_candidate, communication=True, known=_known
 )
+tp_ddp = Check(replicated.spec, candidate=replicated.candidate)
 tp_checkpointing = Check(
     wrapped.checkpointing, candidate=wrapped.checkpointed, known=[singleton(_SMALLEST)]
 )

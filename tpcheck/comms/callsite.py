@@ -33,7 +33,7 @@ def written(module: nn.Module) -> dict[str, str]:
     """Each of `module`'s modules by its qualified name: its class, and where the code of that is,
     as far as it is the user's: `RowLinear of my.layers, forward at linear.py:118`; of a class that
     takes its forward from another one its own first method, too."""
-    return {unwrapped(name): _code(type(inner)) for name, inner in module.named_modules()}
+    return {unwrapped(name, module): _code(type(m)) for name, m in module.named_modules()}
 
 
 def _code(kind: type) -> str:
@@ -96,9 +96,9 @@ class Origin:
     def know(self, module: nn.Module) -> None:
         """Notes the names of `module`'s modules."""
         for name, inner in module.named_modules():
-            self._names[id(inner)] = unwrapped(name)
+            self._names[id(inner)] = unwrapped(name, module)
             for parameter in inner.parameters(recurse=False):
-                self._owners[id(parameter)] = unwrapped(name)
+                self._owners[id(parameter)] = unwrapped(name, module)
 
     def follow(self, module: nn.Module) -> None:
         """Notes from now on which autograd nodes each of `module`'s modules makes."""

@@ -46,7 +46,7 @@ def units(model: nn.Module) -> Iterator[Unit]:
             for group in groups
             for p in group.fsdp_params
         ]
-        yield Unit(unwrapped(name), tuple(managed))
+        yield Unit(unwrapped(name, model), tuple(managed))
 
 
 def is_unit(module: nn.Module | None) -> bool:

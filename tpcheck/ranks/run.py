@@ -29,6 +29,7 @@ from tpcheck.protocol.problem import Problem
 from tpcheck.protocol.returned import file_of
 from tpcheck.ranks import compiled, poison
 from tpcheck.ranks.contexts import around, around_forward, noting
+from tpcheck.ranks.converting import convert
 from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.drawing import Masks
 from tpcheck.ranks.habits import Habits
@@ -42,7 +43,6 @@ from tpcheck.ranks.stepping import step_once, trained
 from tpcheck.tensors import case_mode, in_place
 from tpcheck.tensors.boundaries import Watch
 from tpcheck.tensors.draw import torch_dtype
-from tpcheck.tensors.forms import convert_freed
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import Key, Pass, Shelf, tensors_of
 from tpcheck.vocabulary import Kind, Phase
@@ -76,7 +76,7 @@ class RankRun:
         start = time.perf_counter()
         module = self._build()
         if self._in_order(module):
-            _convert(module, self.device, torch_dtype(self.case))
+            convert(module, self.device, torch_dtype(self.case))
             if self.work.saving:
                 _save(self, module)
             elif (module := _load(self, module)) is not None:
@@ -276,15 +276,6 @@ def _save(run: RankRun, module: Any) -> None:
         run.recorder.phase = Phase.SAVE
         with run.recorder:
             run.parts["save"](module, Path(run.work.checkpoint))
-
-
-def _convert(module: Any, device: torch.device | str, dtype: torch.dtype) -> None:
-    if isinstance(module, nn.Module):
-        # one without memory gets some from its own loader
-        own = tensors_of(module).values()
-        empty = any(tensor.is_meta for tensor in own)
-        convert_freed(own, dtype)
-        module.to(device=None if empty else device, dtype=dtype)
 
 
 def _saved_elements(module: Any, recorder: Recorder) -> int:

@@ -74,7 +74,8 @@ class Watch:
 
     def __enter__(self) -> Watch:
         # of a module and its wrappers, which have one name, the innermost is the module itself
-        modules = {unwrapped(name): module for name, module in self.module.named_modules()}
+        named = self.module.named_modules()
+        modules = {unwrapped(name, self.module): module for name, module in named}
         for name, module in modules.items():
             enter, leave = partial(self._enter, name), partial(self._leave, name)
             self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))

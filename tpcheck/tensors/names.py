@@ -1,7 +1,7 @@
 """Names: of parameters, whatever the candidate was wrapped in; of a tensor in one pass of a case;
 of a tensor on disk. Each has one parser, here. Imports no torch.
 
-`torch.compile`, activation checkpointing and FSDP1 each put a module of their own around the
+`torch.compile`, activation checkpointing, FSDP1 and DDP each put a module of their own around the
 user's, and its attribute into every name below. The reference knows none of them.
 """
 
@@ -34,10 +34,30 @@ class Wrapper(StrEnum):
 
 WRAPPERS = frozenset(Wrapper)
 
+#: The attribute under which classes of these names hold the user's module: torch's DDP and its
+#: relatives in Megatron-core and apex. A module of one's own may have that name, too.
+INNER = "module"
+_HOLDERS = frozenset({"DistributedDataParallel", "DataParallel", "Float16Module"})
 
-def unwrapped(name: str) -> str:
-    """`blocks.0._checkpoint_wrapped_module.mlp.up.weight` → `blocks.0.mlp.up.weight`."""
-    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+def holds_another(module: object) -> bool:
+    """Whether a module's `module` is the user's."""
+    return not _HOLDERS.isdisjoint(kind.__name__ for kind in type(module).__mro__)
+
+
+def unwrapped(name: str, model: nn.Module) -> str:
+    """A name of `model`'s without the levels that wrappers have put into it:
+    `blocks.0._checkpoint_wrapped_module.mlp.up.weight` → `blocks.0.mlp.up.weight`."""
+    parts = name.split(".")
+    if INNER not in parts:
+        return ".".join(part for part in parts if part not in WRAPPERS)
+    kept: list[str] = []
+    owner: nn.Module | None = model
+    for part in parts:
+        if part not in WRAPPERS and not (part == INNER and holds_another(owner)):
+            kept.append(part)
+        owner = getattr(owner, "_modules", {}).get(part)
+    return ".".join(kept)
 
 
 def generic(name: str) -> str:
@@ -54,26 +74,26 @@ def parameters_of(
         known: the names that there are, where others are left out.
     """
     named = module.named_parameters(remove_duplicate=False)
-    every = {unwrapped(name): parameter for name, parameter in named}
+    every = {unwrapped(name, module): parameter for name, parameter in named}
     return every if known is None else {n: p for n, p in every.items() if n in known}
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor]:
     """Buffers by the reference's names; one under several names once."""
-    return {unwrapped(name): b for name, b in module.named_buffers()}
+    return {unwrapped(name, module): b for name, b in module.named_buffers()}
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by the reference's names; tied ones under each of theirs."""
     buffers = dict(module.named_buffers(remove_duplicate=False))
-    return {**parameters_of(module), **{unwrapped(name): b for name, b in buffers.items()}}
+    return {**parameters_of(module), **{unwrapped(name, module): b for name, b in buffers.items()}}
 
 
 def computed_buffers(module: nn.Module) -> frozenset[str]:
     """Names of the buffers that no checkpoint holds (`register_buffer(…, persistent=False)`): the
     module computes them when it is built. Buffers of wrappers' own are not told apart."""
     return frozenset(
-        unwrapped(f"{prefix}.{name}" if prefix else name)
+        unwrapped(f"{prefix}.{name}" if prefix else name, module)
         for prefix, owner in module.named_modules(remove_duplicate=False)
         for name in owner._non_persistent_buffers_set
         if owner._buffers.get(name) is not None

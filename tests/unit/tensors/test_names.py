@@ -22,9 +22,50 @@ class Model(nn.Module):
 
 
 def test_wrappers_disappear_from_names() -> None:
-    assert unwrapped("_orig_mod.layers.0._checkpoint_wrapped_module.weight") == "layers.0.weight"
-    assert unwrapped("_fsdp_wrapped_module.weight") == "weight"
-    assert unwrapped("layers.original.weight") == "layers.original.weight"
+    model = Model()
+    for name, plain in {
+        "_orig_mod.layers.0._checkpoint_wrapped_module.weight": "layers.0.weight",
+        "_fsdp_wrapped_module.weight": "weight",
+        "layers.original.weight": "layers.original.weight",
+    }.items():
+        assert unwrapped(name, model) == plain
+
+
+class DistributedDataParallel(nn.Module):
+    """torch's, Megatron-core's and apex's have the user's module under this name."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+class Own(nn.Module):
+    """A module of the user's own with a `module`."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+class Replicas(DistributedDataParallel):
+    """A class of such a class."""
+
+
+def test_what_ddp_wraps_has_the_names_of_the_plain_one() -> None:
+    plain = tensors_of(Model()).keys()
+    for kind in (DistributedDataParallel, Replicas):
+        assert tensors_of(kind(Model())).keys() == plain
+        assert tensors_of(kind(kind(Model()))).keys() == plain
+        assert tensors_of(nn.Sequential(kind(Model()))).keys() == {f"0.{name}" for name in plain}
+
+
+def test_a_module_of_ones_own_by_that_name_is_a_level() -> None:
+    within = {f"module.{name}" for name in tensors_of(Model())}
+    assert tensors_of(Own(Model())).keys() == within
+    assert tensors_of(DistributedDataParallel(Own(Model()))).keys() == within
+    assert tensors_of(Own(DistributedDataParallel(Model()))).keys() == within
+    assert unwrapped("module.layers.0.weight", Own(Model())) == "module.layers.0.weight"
+    assert unwrapped("gone.module.weight", Model()) == "gone.module.weight"
 
 
 def test_a_wrapped_module_has_the_names_of_the_plain_one() -> None:

@@ -194,7 +194,7 @@ class Rank:
                         p.add_(p.grad, alpha=-rate)
                 self.note("param", {n: p.detach().clone() for n, p in params.items()})
                 self.note("output", self.forward(module, self.leaves(inputs)), "@step")
-        self.note("param", {unwrapped(n): b for n, b in module.named_buffers()})
+        self.note("param", {unwrapped(n, module): b for n, b in module.named_buffers()})
 
     def note(self, kind: str, tensors: Mapping[str, Any], at: str = "") -> None:
         for name, tensor in tensors.items():
@@ -246,10 +246,18 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by the reference's names."""
     held = [*module.named_parameters(remove_duplicate=False)]
     buffers = [*module.named_buffers(remove_duplicate=False)]
-    return {unwrapped(name): t for name, t in [*held, *buffers]}
+    return {unwrapped(name, module): t for name, t in [*held, *buffers]}
 
 
-def unwrapped(name: str) -> str:
-    """A name without what compiling, checkpointing and FSDP put around modules."""
+def unwrapped(name: str, module: nn.Module) -> str:
+    """A name without what compiling, checkpointing, FSDP and DDP put around modules."""
     wrappers = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
-    return ".".join(word for word in name.split(".") if word not in wrappers)
+    holders = {"DistributedDataParallel", "DataParallel", "Float16Module"}
+    kept: list[str] = []
+    owner: Any = module
+    for word in name.split("."):
+        held = word == "module" and holders & {kind.__name__ for kind in type(owner).__mro__}
+        if word not in wrappers and not held:
+            kept.append(word)
+        owner = getattr(owner, "_modules", {}).get(word)
+    return ".".join(kept)
