@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.case import Case
-from tpcheck.errors import InvalidArgument, shown
+from tpcheck.errors import InvalidArgument, listed, shown
 from tpcheck.given import demand, is_name, is_whole
 
 if TYPE_CHECKING:
@@ -82,6 +84,34 @@ class Argument:
                 f"argument {name!r}: integers from {low} to {high - 1} are asked of {self.dtype}, "
                 f"which holds {least} to {most}: give others, or another dtype"
             )
+
+
+def require_taken(
+    arguments: Iterable[str], options: Iterable[str], functions: Mapping[str, Callable[..., Any]]
+) -> None:
+    """That each function, where Python knows what it takes, takes the tensors by position and the
+    options by keyword, and has none of the tensors' names at another position."""
+    names, words = list(arguments), dict.fromkeys(options)
+    for what, function in functions.items():
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):  # of a function of torch's own, say
+            continue
+        given = f"kernel_check({what}=…) is given {listed(names) or 'no tensor'} by position"
+        try:
+            signature.bind(*names, **words)
+        except TypeError as error:
+            more = f", and {listed(list(words))} by keyword" if words else ""
+            raise InvalidArgument(f"{given}{more}, and takes {signature}: {error}") from None
+        own = [name for name, one in signature.parameters.items() if one.kind in _BY_POSITION]
+        if any(name in own and own.index(name) != at for at, name in enumerate(names)):
+            raise InvalidArgument(
+                f"{given}, as `arguments` has them, and takes {signature}: give `arguments` in its "
+                "order"
+            )
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _is_size(size: object) -> bool:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.argument import Argument, Size
-from tpcheck.case import FAMILIES, MEMORY_FORMATS, Case
+from tpcheck.argument import Argument, Size, require_taken
+from tpcheck.case import DTYPES, FAMILIES, MEMORY_FORMATS, Case
 from tpcheck.check import Check
 from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
@@ -46,6 +46,7 @@ def kernel_check(
     families: Sequence[str] = FAMILIES,
     opcheck: bool = True,
     options: Mapping[str, Any] | None = None,
+    dtypes: Sequence[str] | None = None,
     degrees: tuple[int, ...] = (1,),
     layout: Layout | None = None,
     rounding: Callable[..., Any] | None = None,
@@ -76,6 +77,10 @@ def kernel_check(
             `torch.library.opcheck`.
         options: keyword argument of function and reference → what it is, as in `sizes`: a strategy,
             a number, flag or text, a list of these, or a function of the sizes so far.
+        dtypes: those that it is for. A run draws those that it asks for among them, and all of them
+            where it asks for none of them. None, where it may have any: of those that the run asks
+            for float64 is left out unless it is the only one, since kernels mostly compute in
+            float32.
         degrees: on how many ranks a function may run that communicates, over the default group; a
             run asks for some of them. A size may be a function of `sizes["tp"]` then, as
             `strategies.multiples("tp")` is.
@@ -93,36 +98,35 @@ def kernel_check(
             or an upstream gradient of no output makes the check UNKNOWN.
     """
     _require_functions(fn, reference, rounding)
-    if not isinstance(name, str):
-        raise InvalidArgument(f"kernel_check(name={shown(name)}): give a text")
     for key, given_sizes in {"arguments": arguments, "sizes": sizes, "options": options}.items():
         _require_mapping(key, {} if given_sizes is None and key != "arguments" else given_sizes)
     _require_arguments(arguments, overwrites)
-    require_some("memory", memory, MEMORY_FORMATS)
-    require_some("families", families, FAMILIES)
-    _require(opcheck, options, degrees, layout)
-    # elements that are not all its own, or not its alone
-    shared: tuple[str, ...] = ("expanded", "mixed", "aliased") if overwrites else ()
-    title = name or _name_of(fn)
+    _require_known(memory, families, dtypes)
+    _require(name, opcheck, degrees, layout)
     names = list(arguments)
     constants = tuple(i for i, key in enumerate(names) if not arguments[key].gradient)
-    # one tensor can't take a gradient and take none, or have several placements
-    shared += ("aliased",) if constants or layout else ()
+    # of elements that are not all its own, or not its alone, nothing may be changed; and one tensor
+    # can't take a gradient and take none, or have several placements
+    shared = {"expanded", "mixed", "aliased"} if overwrites else set()
+    shared |= {"aliased"} if constants or layout else set()
     formats = [one for one in memory if one not in shared] or ["contiguous"]
     drawn = {**(sizes or {}), **(options or {})}  # after those by default, in their own order
     _known_sizes(arguments, sizes or {}, options or {})
+    require_taken(arguments, options or {}, {"fn": fn, "reference": reference})
 
     def given(function: Callable[..., Any]) -> Callable[[Case], Callable[..., Any]]:
         return lambda case: Subject(function, tuple(options or ()), constants)(case, None)
 
     spec = Spec(
-        name=title,
+        name=name or _name_of(fn),
         cases=lambda space: _cases(space, arguments, drawn, formats, families, degrees),
         reference=given(reference),
         inputs=lambda case, draw: {k: a.draw(k, case, draw) for k, a in arguments.items()},
         layout=lambda case: layout or Layout(),
         degrees=degrees if degrees == (1,) else (),
         dims={key: how for key, how in drawn.items() if values_of(how)},
+        dtypes=tuple(dtypes or ()),
+        only_alone=("float64",) if dtypes is None else (),
         rounding=None if rounding is None else given(rounding),
     )
     rules = Kernel(
@@ -223,7 +227,18 @@ def _require_arguments(arguments: Mapping[str, Argument], overwrites: Any) -> No
             raise InvalidArgument(f"kernel_check(overwrites=…) names {shown(key)}{hint}")
 
 
-def _require(opcheck: object, options: object, degrees: object, layout: object) -> None:
+def _require_known(
+    memory: Sequence[str], families: Sequence[str], dtypes: Sequence[str] | None
+) -> None:
+    require_some("memory", memory, MEMORY_FORMATS)
+    require_some("families", families, FAMILIES)
+    if dtypes is not None:
+        require_some("dtypes", dtypes, DTYPES)
+
+
+def _require(name: object, opcheck: object, degrees: object, layout: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"kernel_check(name={shown(name)}): give a text")
     if not isinstance(opcheck, bool):
         raise InvalidArgument(f"kernel_check(opcheck={shown(opcheck)}): give a flag")
     if not (isinstance(degrees, tuple) and degrees and all(is_whole(d, 1) for d in degrees)):

@@ -111,6 +111,7 @@ class Spec:
             `cases` are drawn by `tpcheck.strategies.cases`, as those of all ready ones are.
         dtypes: those that it has. A run draws those that it asks for among them, and all of them
             where it asks for none of them; empty for any.
+        only_alone: dtypes that a run draws where it asks for no others.
     """
 
     name: str
@@ -137,6 +138,7 @@ class Spec:
     memory: tuple[str, ...] = ()
     dims: Mapping[str, Any] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ()
+    only_alone: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         demand(self, "name", is_name(self.name), A_NAME)
@@ -158,7 +160,8 @@ class Spec:
         for name in ("overwrites", "constants"):
             names = isinstance(given := getattr(self, name), tuple) and all(map(is_name, given))
             demand(self, name, names, "a tuple of names of tensors")
-        for name, known in (("modes", MODES[1:]), ("memory", MODEL_FORMATS), ("dtypes", DTYPES)):
+        choices = {"modes": MODES[1:], "memory": MODEL_FORMATS, "dtypes": DTYPES}
+        for name, known in {**choices, "only_alone": DTYPES}.items():
             some = isinstance(given := getattr(self, name), tuple) and all(
                 one in known for one in given
             )
@@ -195,7 +198,8 @@ class Spec:
 
     def asked(self, dtypes: Sequence[str]) -> tuple[str, ...]:
         """Those of its dtypes that a run draws which asks for these."""
-        return tuple(d for d in dtypes if d in self.dtypes) or self.dtypes or tuple(dtypes)
+        own = tuple(d for d in dtypes if d in self.dtypes) or self.dtypes or tuple(dtypes)
+        return tuple(d for d in own if d not in self.only_alone) or own
 
     def lacks(self, case: Case) -> str | None:
         """What of a case is not as `dims` and `dtypes` say, or None."""

@@ -153,9 +153,9 @@ class CaseResult:
     left: list[Left] = field(default_factory=list)  # state that it left changed on a rank
     saving: Case | None = None  # that of the ranks that were to save, where it went no further
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was
-    #: What its run took, as words: of a kernel's accesses line and lanes, of its launches constants
-    #: and how many programs; of the candidate's Python which branches, where they are noted.
+    #: What its run took, as words: lines that kernels access, flags of launches, Python's branches.
     ways: set[str] = field(default_factory=set)
+    undefined: set[str] = field(default_factory=set)  # lines, `kernel:line`, with undefined lanes
     readings: list[Mapping[str, Reading]] = field(default_factory=list)  # of masks, by line
     telling: dict[str, float] = field(default_factory=dict)  # bits of masks that are split, by line
 

@@ -40,6 +40,7 @@ FOLLOWED = {
     "docs/findings/fla-second-backward.md": "released",
     "docs/findings/fla-wall-attention-float16.md": "released",
     "docs/findings/liger-cross-entropy-strided-logits.md": "released",
+    "docs/findings/liger-fused-linear-frozen-input.md": "released",
     "docs/findings/liger-group-norm-variance.md": "released",
     "docs/findings/liger-jsd-transposed-weight.md": "released",
     "docs/findings/liger-luspo-padding.md": "released",

@@ -172,12 +172,22 @@ class Operation:
         name: without its overload, and without the underscore of its in-place form.
         args, kwargs: what it was given (of an in-place one: before it ran).
         out: its result, or a list of them.
+        first: the product that its first argument is, where that is known (`bounds/products.py`).
     """
 
     name: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     out: Any
+    first: Terms | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What numbers are sums of: the squares of their terms, added up, and how many there are."""
+
+    squares: Tensor
+    count: int
 
 
 @dataclass(frozen=True)

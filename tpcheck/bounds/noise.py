@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tpcheck.bounds import times_zero
+from tpcheck.bounds import products, times_zero
 from tpcheck.bounds.arithmetic import OVERFLOW, Arithmetic, Operation, is_number, results
 from tpcheck.bounds.operations import has_order, is_exact, parts_of, variances
 from tpcheck.bounds.scales import Scaled, Scales, Sigma
@@ -80,6 +80,7 @@ class RoundingNoise(Dispatch):
         self.amplitude = amplitude
         self._apart: list[Any] = []  # the operators whose parts are running
         self._perturbations = 0  # how many results have been given errors
+        self._products = products.Products()
         self._anew = False
         self._at = 0  # how many operations that round have run
         self._begin()
@@ -129,10 +130,12 @@ class RoundingNoise(Dispatch):
         if not any(map(_rounds, outs)):
             return out
         if known is None or not _same_shapes(known, outs):
-            known = self._scaled(Operation(name, inputs, kwargs, out), func)
+            first = self._products.terms(inputs[0]) if name in products.ASKED else None
+            known = self._scaled(Operation(name, inputs, kwargs, out, first), func)
         self._at += not self._anew
         each = zip(outs, known.sigmas, known.errors, strict=True)
         noisy = [self._perturbed(*one, in_place=in_place, adds=adds) for one in each]
+        self._products.made(name, inputs, noisy[0])
         if (pair := times_zero.factors(name, inputs)) and self.arithmetic.narrow(outs[0]):
             left, right, made = map(self._runs, (*pair, noisy[0]))
             times_zero.mark(name, left, right, made)

@@ -81,8 +81,14 @@ def softmax_backward(how: Arithmetic, op: Operation) -> Found:
         return each
     # flash attention takes Σ g y from its output, which was rounded when it was stored: one error
     # for the row, in a half precision, too
-    stored = (g**2 * y).sum(dim, keepdim=True)
-    return Variance(each, (how.u(out) * y * stored.sqrt() / _ROOT,), dim)
+    of_row = how.u(out) ** 2 * (g**2 * y).sum(dim, keepdim=True)
+    if op.first is not None:
+        # g = Σ_j a_j b_j, and Σ g y is Σ_j a_j (Σ b_j y): another sum, whose errors are as large as
+        # its terms are, however small g is. (Σ b_j y)² ≤ Σ b_j² y, since Σ y = 1
+        terms = (op.first.squares * y).sum(dim, keepdim=True)
+        of_row = torch.maximum(of_row, how.u(out) ** 2 * terms)
+        of_row = of_row + how.v(out) ** 2 * op.first.count * terms
+    return Variance(each, (y * of_row.sqrt() / _ROOT,), dim)
 
 
 def log_softmax_backward(how: Arithmetic, op: Operation) -> Tensor:

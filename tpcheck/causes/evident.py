@@ -44,10 +44,16 @@ class OtherShape:
 
 @dataclass(frozen=True)
 class HoldsNaN:
-    """So many elements are NaN where the reference has numbers."""
+    """So many elements are NaN where the reference has numbers.
+
+    Args:
+        undefined: lines of kernels, as `kernel:line`, that load lanes which their mask leaves out,
+            and have no value for them.
+    """
 
     subject: Subject
     nan: int
+    undefined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,7 @@ class _Memory:
             dtype = pointers.get_element_ty()
             if self._other or kept.all():
                 return self._read(pointers, kept, np.zeros(kept.shape, self.numpy(dtype)))
+            watch.undefined()
             return self._read(pointers, kept, self._poison(dtype, kept))
 
         self.tl.semantic.TritonSemantic.load = load_with

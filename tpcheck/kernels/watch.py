@@ -153,6 +153,7 @@ class Watch:
         races: what was found; an access outside of all is raised.
         ways: as words, of each line that accesses memory whether none, some or all lanes did; of
             each launch its flags, and whether it has one program, two or many.
+        undefined: lines of kernels, as `kernel:line`, that load lanes which are undefined.
         turn: called as each program begins.
     """
 
@@ -161,6 +162,7 @@ class Watch:
         self.own = {_storage(t): View.of(name, t) for name, t in own.items() if t.numel()}
         self.races: list[Race] = []
         self.ways: set[str] = set()
+        self.undefined: set[str] = set()
         self.now: Launch | None = None
 
     # ---- what the interpreter tells
@@ -233,6 +235,12 @@ class Watch:
             values = _broadcast(values, pointers.shape)[active].reshape(-1, 1).view(np.uint8)
         stamp = launch.clocks.now(program)
         launch.accesses.append(Seen(what, program, line, addresses, size, stamp, values))
+
+
+def undefined() -> None:
+    """The load that was noted last has lanes that its mask leaves out, and gives nothing for."""
+    if _current.watches:
+        _current.watches[-1].undefined.add(f"{_kernel()}:{_line_of_the_kernel()}")
 
 
 def overflow(program: Program, operation: str, bits: int) -> Stopped:

@@ -104,6 +104,7 @@ class RankReport:
     unmodelled: str = ""  # what a kernel does that nothing here does as a GPU does
     uncompiled: Uncompiled | None = None  # why what is handed to `torch.compile` ran eagerly
     ways: set[str] = field(default_factory=set)  # that were taken, as words: `CaseResult.ways`
+    undefined: set[str] = field(default_factory=set)  # `CaseResult.undefined`
     counted: dict[tuple[Phase, str], int] = field(default_factory=dict)  # runs of witnesses
     drawn: dict[str, DrawnMask] = field(default_factory=dict)  # random masks, by their names
     #: A line and a module that draw masks → how all of these may be read.

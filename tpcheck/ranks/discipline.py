@@ -48,6 +48,7 @@ def observed(
     races = (Mismatch(race.tensor, Kind.RACE, report.rank, detail=race) for race in watch.races)
     report.mismatches += races
     report.ways |= watch.ways
+    report.undefined |= watch.undefined
     report.configurations = choice.known
 
 

@@ -79,7 +79,7 @@ def sums(hunted: Hunted) -> str:
     if hunted.lost:
         lines.append(f"turns lost: {hunted.lost} (the process ended or hung)")
     if (chance := hunted.chance) is not None:
-        lines.append(f"chance that the next case shows something new: {chance:.1%}")
+        lines.append(f"the next case may show something new: chance {chance:.1%}")
     return "\n".join(lines)
 
 

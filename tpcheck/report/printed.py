@@ -32,7 +32,7 @@ def lines(printed: Mapping[int, str], *, verbose: bool) -> list[str]:
     for own, ranks in ranks_of.items():
         shown = own if verbose else own[-LINES:]
         which = f"rank{'s' * (len(ranks) > 1)} {','.join(map(str, ranks))}"
-        more = f" ({counted(count[own] - len(shown), 'more line')}; -v shows all)"
+        more = f" ({counted(count[own] - len(shown), 'more line')}; replay -v shows all)"
         what = f"{more if len(shown) < count[own] else ''}:" if shown else f"{TORCHS}{more}"
         found.append(f"  {which} printed{what}")
         found += [f"    {line}" for line in shown]

@@ -218,7 +218,7 @@ def _evidence(mismatches: list[Mismatch], *, verbose: bool) -> list[str]:
         out += lines
     if left_out := mismatches[shown:]:
         kinds = sorted({m.kind.value for m in left_out})
-        out.append(f"and {len(left_out)} more ({', '.join(kinds)}); -v shows all")
+        out.append(f"and {len(left_out)} more ({', '.join(kinds)}); replay -v shows all")
     return out
 
 

@@ -57,6 +57,7 @@ def judge(
         result.compiles |= report.compiles
         result.configurations = max(result.configurations, report.configurations, key=len)
         result.ways |= report.ways
+        result.undefined |= report.undefined
     if loaded := [m for m in result.mismatches if isinstance(m.detail, NotAsSaved)]:
         result.mismatches = loaded  # all else follows
     elif not failed:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tpcheck import placement
 from tpcheck.bounds.compare import Comparison, compare
-from tpcheck.evidence import Absent
+from tpcheck.evidence import Absent, Values
 from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol import returned
@@ -234,7 +234,7 @@ def _looked_at(posed: Posed, report: RankReport, folder: Path) -> Found:
         if actual is None or target is None or key not in report.suspects:
             mismatches.append(first)
             continue
-        again = _again(posed, report, target, actual)
+        again = _again(posed, report, target, actual, first)
         if again.mismatch is not None:
             mismatches.append(again.mismatch)
         else:
@@ -242,7 +242,11 @@ def _looked_at(posed: Posed, report: RankReport, folder: Path) -> Found:
     return mismatches, usage
 
 
-def _again(posed: Posed, report: RankReport, target: Target, actual: Tensor) -> Comparison:
+def _again(
+    posed: Posed, report: RankReport, target: Target, actual: Tensor, first: Mismatch
+) -> Comparison:
+    # a kernel's output may have another dtype than the reference's: the first look knows
+    other = isinstance(first.detail, Values) and first.detail.dtype is not None
     entry = report.suspects[target.kind, target.name]
     expected, sigma, exact = (
         None if t is None else placement.take(t, entry, case=posed.case, rank=report.rank)
@@ -257,5 +261,5 @@ def _again(posed: Posed, report: RankReport, target: Target, actual: Tensor) -> 
         name=target.name,
         kind=target.kind,
         rank=report.rank,
-        dtype=target.dtype if target.kind.is_output else None,
+        dtype=target.dtype if other else None,
     )

@@ -47,7 +47,7 @@ def _head(saved: Saved, body: Body) -> str:
         diagnosis=saved.diagnosis,
         mismatches=saved.mismatches,
         versions={"tpcheck": __version__, "Python": python, **versions},
-        run=", or ".join(f"{by} {saved.id}.py" for by in ("python", body.launcher) if by),
+        run=", or ".join(f"{by} THIS_FILE" for by in ("python", body.launcher) if by),
         notes=body.notes,
     )
 

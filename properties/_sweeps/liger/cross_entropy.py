@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from fixtures.released.check import DTYPES, released
 from fixtures.released.liger import PACKAGE, op
 from fixtures.released.liger_references import (
+    ALL_OR_NONE,
     IGNORED,
     PROJECTED,
     SCALED_AGAIN,
@@ -91,7 +92,9 @@ def _fused_linear_cross_entropy(
     softcap: float | None = None,
     told: Any = torch.clone,
     known: Any = (SCALED_AGAIN,),
+    frozen: bool = False,
 ) -> Any:
+    """frozen: whether the hidden states take no gradient."""
     options = (None, IGNORED, square, smoothing, reduction, softcap)
 
     def fn(x: Tensor, weight: Tensor, target: Tensor, bias: Tensor) -> Tensor:
@@ -108,7 +111,7 @@ def _fused_linear_cross_entropy(
         fn,
         reference=reference,
         arguments={
-            "x": Argument("tokens", "hidden"),
+            "x": Argument("tokens", "hidden", gradient=not frozen),
             "weight": Argument("vocab", "hidden"),
             "target": Argument("tokens", integers=(0, "vocab")),
             "bias": Argument("vocab"),
@@ -116,6 +119,7 @@ def _fused_linear_cross_entropy(
         sizes=PROJECTED,
         known=known,
         dtypes=("float32", "bfloat16") if known else DTYPES,  # in float16 gradients may be zero
+        gradients=ALL_OR_NONE,
         large=False,
     )
 
@@ -123,6 +127,17 @@ def _fused_linear_cross_entropy(
 fused_linear_cross_entropy = _fused_linear_cross_entropy("mean")
 fused_linear_cross_entropy_sum = _fused_linear_cross_entropy("sum")
 fused_linear_cross_entropy_none = _fused_linear_cross_entropy("none", known=())
+fused_linear_cross_entropy_frozen = _fused_linear_cross_entropy(
+    "mean",
+    frozen=True,
+    known=[
+        replace(
+            SCALED_AGAIN,
+            code="gradient-dropped",
+            page="docs/findings/liger-fused-linear-frozen-input.md",
+        )
+    ],
+)
 fused_linear_cross_entropy_all = _fused_linear_cross_entropy(
     "mean", smoothing=0.1, square=1e-2, softcap=30.0, told=every_other
 )
@@ -167,6 +182,7 @@ def _vocab_parallel(smoothing: float, formula: str = "pytorch") -> Any:
                 page="docs/findings/liger-vocab-parallel-second-backward.md",
             )
         ],
+        gradients=ALL_OR_NONE,
         families=("normal", "shifted", "equal", "zeros", "one-hot", "subnormal", "infinite"),
         large=False,
         degrees=(1, 2),

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from fixtures.released.check import released
 from fixtures.released.liger import PACKAGE, op
 from fixtures.released.liger_references import (
+    ALL_OR_NONE,
     IGNORED,
     PROJECTED,
     SCALED_AGAIN,
@@ -84,8 +85,10 @@ tvd_none = _tvd("none")
 
 
 def _differ(case: Case) -> bool:
-    """Whether the two distributions do: rows that are all alike make both uniform."""
-    return any(format_of(case, name) != "expanded" for name in ("weight", "fixed"))
+    """Whether the two distributions do: rows that are all alike make both uniform, and one tensor
+    for both makes them one."""
+    apart = case.memory != "aliased"
+    return apart and any(format_of(case, name) != "expanded" for name in ("weight", "fixed"))
 
 
 def _fused_linear_jsd(beta: float) -> Any:
@@ -109,14 +112,16 @@ def _fused_linear_jsd(beta: float) -> Any:
             "fixed": Argument("vocab", "hidden"),
         },
         sizes=PROJECTED,
+        families=("normal", "shifted", "outlier"),  # in others gradients may be zero
         known=[
             replace(
                 SCALED_AGAIN,
                 code=("second-backward", "race"),  # and liger-jsd-transposed-weight.md
-                when=_differ,
+                when=lambda case: case.gradients == "all" and _differ(case),
             )
         ],
         dtypes=("float32", "bfloat16"),  # in float16 gradients may be zero
+        gradients=ALL_OR_NONE,
         large=False,
     )
 
@@ -164,6 +169,7 @@ def _fused_linear_kl_div(reduction: str, temperature: float = 1.0, *, ignored: b
         families=("normal", "shifted", "outlier"),  # in others gradients may be zero
         known=[replace(SCALED_AGAIN, code=("second-backward", "race"))],  # the race: as above
         dtypes=("float32", "bfloat16"),  # in float16 gradients may be zero
+        gradients=ALL_OR_NONE,
         large=False,
     )
 

@@ -138,6 +138,7 @@ def _tiled_backward(*, frozen: bool = False, strided: bool = False, **options: A
         reference=partial(_weights, frozen=frozen),
         arguments=_LAYER | {"x": fixed, "dy": fixed},
         options=_TILES,
+        gradients=("all",),  # in inference mode nothing asks for one
         **options,
     )
 

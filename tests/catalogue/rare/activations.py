@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from fixtures.kernels.rows import block_of, rows, sums_of
 from tests.catalogue.rare.drawn import around, between
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 
 @triton.jit
@@ -110,6 +111,7 @@ def narrow(gate: Tensor, up: Tensor) -> Tensor:
 
 upstream_offset_overflows = kernel_check(
     narrow,
+    dtypes=DTYPES,
     reference=lambda gate, up: F.silu(gate) * up,
     arguments={"gate": Argument("rows", "width"), "up": Argument("rows", "width")},
     sizes={"rows": between(0, 4), "width": around(4, 16, 64)},

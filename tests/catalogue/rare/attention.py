@@ -10,6 +10,7 @@ from torch import Tensor
 from fixtures.kernels.rows import held_in, sums_of
 from tests.catalogue.rare.drawn import NUMBERS, between, one_of
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 #: Queries, and keys, of a tile.
 _BLOCK = 16
@@ -119,6 +120,7 @@ _TOKENS = Argument("length", "width")
 tile_seen_in_full = kernel_check(
     window,
     families=NUMBERS,
+    dtypes=DTYPES,
     reference=_plain,
     arguments={"q": _TOKENS, "k": _TOKENS, "v": _TOKENS, "bias": Argument("window")},
     sizes={"length": between(0, 48), "width": one_of(2, 4, 8), "window": between(1, 48)},

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from tests.catalogue.rare.drawn import NUMBERS, between
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 #: Choices of a program.
 _BLOCK = 64
@@ -90,6 +91,7 @@ def combine(x: Tensor, gates: Tensor, scale: Tensor, choice: Tensor) -> Tensor:
 twins_in_two_programs = kernel_check(
     combine,
     families=NUMBERS,
+    dtypes=DTYPES,
     reference=lambda x, gates, scale, choice: (gates[..., None] * scale[choice]).sum(1) * x,
     arguments={
         "x": Argument("tokens", "width"),
@@ -119,6 +121,7 @@ def dispatch(x: Tensor, scale: Tensor, choice: Tensor) -> Tensor:
 places_counted_in_bfloat16 = kernel_check(
     dispatch,
     families=NUMBERS,
+    dtypes=DTYPES,
     reference=lambda x, scale, choice: x * scale[choice],
     arguments={
         "x": Argument("tokens", "width"),

@@ -10,6 +10,7 @@ from fixtures.kernels.rows import held_in, sums_of
 from tests.catalogue.rare.drawn import around, between
 from tests.catalogue.rare.held import ROWS_AT_ONCE, block_of, unit
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 
 @triton.jit
@@ -89,6 +90,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 swiglu_row_pitch = kernel_check(
     swiglu,
+    dtypes=DTYPES,
     reference=lambda gate, up: F.silu(gate) * up,
     arguments={"gate": Argument("rows", "width"), "up": Argument("rows", "width")},
     sizes={"width": around(4, 16, 64)},
@@ -170,6 +172,7 @@ def bias_silu(x: Tensor, bias: Tensor) -> Tensor:
 
 bias_silu_reciprocal = kernel_check(
     bias_silu,
+    dtypes=DTYPES,
     reference=lambda x, bias: F.silu(x + bias),
     arguments={"x": Argument("rows", "width"), "bias": Argument("width")},
     sizes={

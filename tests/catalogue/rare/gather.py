@@ -10,6 +10,7 @@ from torch import Tensor
 from fixtures.kernels.rows import rows
 from tests.catalogue.rare.drawn import NUMBERS, between
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 #: Tokens of a program.
 _BLOCK = 32
@@ -100,6 +101,7 @@ def sorted_runs(weight: Tensor, ids: Tensor) -> Tensor:
 run_over_three_blocks = kernel_check(
     sorted_runs,
     families=NUMBERS,
+    dtypes=DTYPES,
     reference=lambda weight, ids: weight[ids],
     arguments={
         "weight": Argument("vocab", "width"),

@@ -10,6 +10,7 @@ from torch import Tensor
 from fixtures.kernels.rows import held_in, rows, sums_of
 from tests.catalogue.rare.drawn import NUMBERS, around, between
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 #: Of a row, held at a time.
 _BLOCK = 64
@@ -98,6 +99,7 @@ def lazy(x: Tensor) -> Tensor:
 log_sum_not_rescaled = kernel_check(
     lazy,
     families=NUMBERS,
+    dtypes=DTYPES,
     reference=lambda x: torch.logsumexp(x, -1),
     arguments={"x": Argument("tokens", "vocab")},
     sizes={"tokens": between(0, 5), "vocab": around(4, 16, 64)},
@@ -153,6 +155,7 @@ def _loss(x: Tensor, weight: Tensor, y: Tensor, source: Tensor) -> Tensor:
 chunk_of_padding_ends = kernel_check(
     padded,
     families=NUMBERS,
+    dtypes=DTYPES,
     reference=_loss,
     arguments={
         "x": Argument("tokens", "inputs"),

@@ -10,6 +10,7 @@ from torch import Tensor
 from fixtures.kernels.rows import WIDEST, block_of, held_in, rows, sums_of
 from tests.catalogue.rare.drawn import NUMBERS, between
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 from tpcheck.specs import reference
 
 _EPS = 1e-5
@@ -108,6 +109,7 @@ def _plain(x: Tensor) -> Tensor:
 
 variance_in_one_pass = kernel_check(
     one_pass,
+    dtypes=DTYPES,
     reference=_plain,
     arguments={"x": Argument("rows", "width")},
     families=("normal", "shifted", "outlier", "zeros"),
@@ -191,6 +193,7 @@ def parts(x: Tensor, weight: Tensor) -> Tensor:
 dweight_part_unwritten = kernel_check(
     parts,
     families=NUMBERS,
+    dtypes=DTYPES,
     reference=lambda x, weight: reference.rms_normalise(x, weight, _EPS),
     arguments={"x": Argument("rows", "width"), "weight": Argument("width")},
     sizes={"rows": between(0, 160), "width": between(1, 200)},

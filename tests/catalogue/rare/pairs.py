@@ -8,6 +8,7 @@ from torch import Tensor
 from fixtures.kernels.rows import held_in, sums_of
 from tests.catalogue.rare.drawn import around, between
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 
 @triton.jit
@@ -76,6 +77,7 @@ def similarity(a: Tensor, b: Tensor) -> Tensor:
 
 similarity_same_tensor = kernel_check(
     similarity,
+    dtypes=DTYPES,
     reference=lambda a, b: a @ b.t(),
     arguments={"a": Argument("rows", "width"), "b": Argument("others", "width")},
     sizes={

@@ -10,6 +10,7 @@ from fixtures.kernels.rows import held_in, sums_of
 from tests.catalogue.rare.drawn import between
 from tests.catalogue.rare.held import ROWS_AT_ONCE, block_of, unit
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 
 @triton.jit
@@ -114,6 +115,7 @@ def _rms_reference(x: Tensor, weight: Tensor) -> Tensor:
 
 rms_norm_weight_alone = kernel_check(
     rms_norm,
+    dtypes=DTYPES,
     reference=_rms_reference,
     arguments={"x": Argument("rows", "width"), "weight": Argument("width")},
     sizes={"width": between(1, 300)},
@@ -192,6 +194,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 layer_norm_one_row = kernel_check(
     layer_norm,
+    dtypes=DTYPES,
     reference=lambda x, weight, bias: F.layer_norm(x, weight.shape, weight, bias),
     arguments={
         "x": Argument("rows", "width"),

@@ -9,6 +9,7 @@ from fixtures.kernels.rows import held_in, sums_of
 from tests.catalogue.rare.drawn import between, either, no_more_than
 from tests.catalogue.rare.held import ROWS_AT_ONCE, unit
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 
 @triton.jit
@@ -93,6 +94,7 @@ def _causal_reference(x: Tensor, *, causal: bool) -> Tensor:
 
 causal_softmax_last_tile = kernel_check(
     causal_softmax,
+    dtypes=DTYPES,
     reference=_causal_reference,
     arguments={"x": Argument("queries", "keys")},
     sizes={
@@ -170,6 +172,7 @@ def _masked_reference(x: Tensor, mask: Tensor) -> Tensor:
 
 masked_softmax_first_block = kernel_check(
     masked_softmax,
+    dtypes=DTYPES,
     reference=_masked_reference,
     arguments={"x": Argument("rows", "width"), "mask": Argument("rows", "width", dtype="bool")},
     sizes={"width": between(16, 128)},

@@ -10,6 +10,7 @@ from fixtures.kernels.rows import held_in, sums_of
 from tests.catalogue.rare.drawn import between
 from tests.catalogue.rare.held import ROWS_AT_ONCE, block_of, unit
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 TAPS = 4
 
@@ -94,6 +95,7 @@ def _conv_reference(x: Tensor, weight: Tensor, *, dilation: int) -> Tensor:
 
 causal_conv_pairs = kernel_check(
     causal_conv,
+    dtypes=DTYPES,
     reference=_conv_reference,
     arguments={"x": Argument("rows", "length"), "weight": Argument(TAPS)},
     sizes={"length": between(1, 300)},
@@ -133,6 +135,7 @@ def centre(x: Tensor) -> Tensor:
 
 centre_fixed_point = kernel_check(
     centre,
+    dtypes=DTYPES,
     reference=lambda x: x - x.mean(-1, keepdim=True),
     arguments={"x": Argument("rows", "width")},
     sizes={"width": between(1, 264)},

@@ -10,6 +10,7 @@ from fixtures.kernels.rows import held_in, sums_of
 from tests.catalogue.rare.drawn import between
 from tests.catalogue.rare.held import block_of, unit
 from tpcheck import Argument, kernel_check
+from tpcheck.case import DTYPES
 
 
 @triton.jit
@@ -100,6 +101,7 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 cross_entropy_padded_id = kernel_check(
     cross_entropy,
+    dtypes=DTYPES,
     reference=lambda logits, target: F.cross_entropy(logits, target, reduction="none"),
     arguments={
         "logits": Argument("tokens", "vocab"),

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import Phase, given, settings
 from torch import Tensor
 
 from tests.ranks.kernels import odd_kernels, odd_ops
 from tests.ranks.kernels.test_kernel_check import OPTIONS, SHAPES, code, product
-from tpcheck import Argument, InvalidArgument, Layout, kernel_check
+from tpcheck import Argument, Case, Check, InvalidArgument, Layout, kernel_check
 from tpcheck.engines.engine import Engine
+from tpcheck.search.of_spec import cases_of
 from tpcheck.search.search import Search
+from tpcheck.space import Space
 from tpcheck.verdict import CheckResult, Verdict
 
 
@@ -69,6 +72,37 @@ def test_a_constant_takes_no_gradient(gloo: Engine) -> None:
     assert code(dropped) == "gradient-dropped"
 
 
+def by_two(a: Tensor, b: Tensor, *, scale: float = 1.0) -> Tensor:
+    return a * b * scale
+
+
+def test_names_of_tensors_are_free_where_the_function_has_others() -> None:
+    for fn in (product, by_two, torch.mul, torch.ops.aten.mul, lambda *tensors: tensors[0]):
+        kernel_check(fn, reference=by_two, arguments=SHAPES)
+    kernel_check(by_two, reference=by_two, arguments=SHAPES, options={"scale": 2.0})
+
+
+def drawn(check: Check, *dtypes: str) -> set[str]:
+    seen = set()
+
+    @settings(max_examples=40, database=None, phases=[Phase.generate])
+    @given(cases_of(check.spec, Space((1,), dtypes, 1)))
+    def see(case: Case) -> None:
+        seen.add(case.dtype)
+
+    see()
+    return seen
+
+
+def test_float64_is_drawn_alone_or_where_the_check_says_so() -> None:
+    plain = kernel_check(product, reference=product, arguments=SHAPES)
+    assert drawn(plain, "float64", "float32", "bfloat16") == {"float32", "bfloat16"}
+    assert drawn(plain, "float64") == {"float64"}
+    own = kernel_check(product, reference=product, arguments=SHAPES, dtypes=("float64", "float16"))
+    assert drawn(own, "float64", "float32") == {"float64"}
+    assert drawn(own, "float32") == {"float64", "float16"}
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -93,6 +127,15 @@ def test_a_constant_takes_no_gradient(gloo: Engine) -> None:
         ({"fn": torch.nn.Linear(1, 1)}, "two functions of tensors"),
         ({"fn": odd_kernels._tuned}, "that launches it"),
         ({"rounding": 3}, "rounding"),
+        ({"dtypes": ("float8",)}, "dtypes"),
+        ({"dtypes": ()}, "dtypes"),
+        ({"fn": lambda x: x}, r"fn=….* is given x, y by position, and takes .x.: too many"),
+        ({"reference": lambda x, y, z: x}, r"reference=….*takes .x, y, z.: missing a required"),
+        (
+            {"fn": lambda y, x: x},
+            r"given x, y by position, .*takes .y, x.: give `arguments` in",
+        ),
+        ({"options": {"eps": 1.0}}, r"by position, and eps by keyword, and takes .*: got an une"),
     ],
 )
 def test_mistakes_of_a_check_are_one_line(given: dict[str, Any], says: str) -> None:

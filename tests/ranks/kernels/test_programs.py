@@ -111,6 +111,11 @@ def test_lanes_that_a_mask_leaves_out_are_no_zeros(
     fn = partial(programs.without_other, largest=is_largest)
     found = run(fn, largest if is_largest else rows, gloo, dtype)
     assert found.verdict is Verdict.FAIL
+    assert found.counterexample is not None
+    told = found.counterexample.diagnosis
+    loads = programs._unmasked.fn.__code__.co_firstlineno + 6
+    assert told.code != "unwritten-memory" or f"_unmasked:{loads} loads" in told.message
+    assert told.code == "unwritten-memory" or is_largest
 
 
 @pytest.mark.parametrize("what", ["assume", "multiple_of", "max_contiguous", "max_constancy"])

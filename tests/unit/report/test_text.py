@@ -252,7 +252,7 @@ def test_a_page_has_100_columns_but_for_code_and_what_is_pasted(verbose: bool) -
 
 def test_all_that_was_seen_is_shown_where_it_is_asked_for() -> None:
     brief, full = wide(verbose=False), wide(verbose=True)
-    assert "and 3 more (output); -v shows all" in brief and "more (output)" not in full
+    assert "and 3 more (output); replay -v shows all" in brief and "more (output)" not in full
     assert "y4" not in brief and "y4" in full
     assert "0.81269999999999998" in full and "expected 0.8127 " in brief
     assert "common scale error" in full and "common scale error" not in brief

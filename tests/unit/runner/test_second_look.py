@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from tpcheck import Replicate
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
-from tpcheck.evidence import Absent
+from tpcheck.evidence import Absent, Values
 from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol.messages import RankReport
@@ -143,6 +143,19 @@ def test_many_runs_are_made_only_where_fewer_clear_one(
     right = made[-1] is CONFIRM and confirm
     assert [m.tensor for m in report.mismatches] == ([] if right else ["y"])
     assert (report.usage > 0) is right
+
+
+@pytest.mark.parametrize("other", [None, "float32"])
+def test_the_first_look_says_whether_a_dtype_is_wrong(tmp_path: Path, other: str | None) -> None:
+    posed, report = suspected("bfloat16", integer=False, error=5.0, bound=1.0)
+    report.mismatches = [replace(report.mismatches[0], detail=Values(2, 2, dtype=other))]
+    save_file({str(Key(Kind.OUTPUT, "y")): NONE.float() + 5}, file_of(tmp_path, report.rank))
+    (target,) = posed.problems[0].targets
+    wide = replace(target, spread=Spread(NONE + 10.0, 100, 100))
+    posed = replace(posed, problems=[replace(posed.problems[0], targets=[wide])])
+    look_again(lambda effort, steps: replace(posed, effort=effort), [report], tmp_path)
+    wrong = [Values(0, 2, dtype="float32", expected_dtype="bfloat16")] if other else []
+    assert [m.detail for m in report.mismatches] == wrong
 
 
 @pytest.mark.parametrize("off", [math.inf, math.nan])

@@ -97,7 +97,7 @@ def test_what_was_found_on_a_gpu_is_made_there(checks: dict[str, Check]) -> None
 def test_a_models_own_forward_is_imported(checks: dict[str, Check]) -> None:
     text = script(saved("model", Kind.PARAM_GRAD, tp=2), checks["model"])
     assert "forward=candidate('written', 'forward', CARRIED, folder='.')" in text
-    assert "torchrun --nproc-per-node 2 abc123.py" in text
+    assert "torchrun --nproc-per-node 2 THIS_FILE" in text
     compile(text, "script", "exec")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from tpcheck.causes.evident import HoldsNaN
 from tpcheck.diagnosis import one_pass
@@ -155,7 +156,12 @@ def by_values(facts: Facts) -> Diagnosis | None:
         # of memory that nobody wrote; a tensor without it that is wrong, too, does not follow
         at_once = _named(facts, [m for m in first if not _has_nan(m)]) or at_once
     if at_once is not None:
-        return reruns.made_by_arithmetic(facts, at_once) or at_once
+        if (arithmetic := reruns.made_by_arithmetic(facts, at_once)) is not None:
+            return arithmetic
+        if isinstance(at_once.cause, HoldsNaN):
+            lines = tuple(sorted(facts.result.undefined))
+            return replace(at_once, cause=replace(at_once.cause, undefined=lines))
+        return at_once
     exact = reruns.right_in_float64(facts)
     if exact and (kept := _first(steps.not_given_back(facts, m) for m in first)) is not None:
         return kept

@@ -8,6 +8,7 @@ from tpcheck.causes import evident as causes
 from tpcheck.errors import counted
 from tpcheck.report.diagnoses.where import called
 from tpcheck.report.evidence import place
+from tpcheck.report.names import brief
 
 
 @singledispatch
@@ -39,9 +40,14 @@ def _(cause: causes.OtherShape) -> str:
 
 @sentence.register
 def _(cause: causes.HoldsNaN) -> str:
+    said = f"{called(cause.subject)} has NaN in {counted(cause.nan, 'element')}: tpcheck fills "
+    if not cause.undefined:
+        return f"{said}unwritten memory with that, unless arithmetic made it (an overflow, 0/0)"
+    loads = "loads lanes that its mask" if len(cause.undefined) == 1 else "load lanes that a mask"
     return (
-        f"{called(cause.subject)} has NaN in {counted(cause.nan, 'element')}: tpcheck fills "
-        "unwritten memory with that, unless arithmetic made it (an overflow, 0/0)"
+        f"{said}with that what is undefined, and {brief(cause.undefined)} {loads} leaves out, "
+        "without other=; else memory that was not written, or arithmetic (an overflow, 0/0), "
+        "made it"
     )
 
 

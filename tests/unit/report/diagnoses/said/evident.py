@@ -40,6 +40,20 @@ SAID: list[Said] = [
         {"nan": 3},
     ),
     (
+        HoldsNaN(OUT, 3, ("_bwd:31",)),
+        "output has NaN in 3 elements: tpcheck fills with that what is undefined, and _bwd:31 "
+        "loads lanes that its mask leaves out, without other=; else memory that was not written, "
+        "or arithmetic (an overflow, 0/0), made it",
+        {"nan": 3, "undefined": ["_bwd:31"]},
+    ),
+    (
+        HoldsNaN(OUT, 1, ("_bwd:31", "_fwd:7")),
+        "output has NaN in 1 element: tpcheck fills with that what is undefined, and _bwd:31, "
+        "_fwd:7 load lanes that a mask leaves out, without other=; else memory that was not "
+        "written, or arithmetic (an overflow, 0/0), made it",
+        {"nan": 1, "undefined": ["_bwd:31", "_fwd:7"]},
+    ),
+    (
         NaNOfArithmetic(OUT, 3),
         "output has NaN in 3 elements, and in none where the inputs are numbers near 1: arithmetic "
         "made it (an overflow, ∞ − ∞, 0/0)",
