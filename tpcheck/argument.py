@@ -56,6 +56,9 @@ class Argument:
         ends = isinstance(integers, tuple) and len(integers) == 2 and all(map(_is_end, integers))
         demand(self, "shape", all(map(_is_size, shape)), "sizes, or names of sizes")
         demand(self, "integers", integers is None or ends, "two numbers, or names of sizes")
+        numbers = ends and all(isinstance(end, int) for end in integers or ())
+        some = not numbers or integers[0] < integers[1]  # type: ignore[index,operator]
+        demand(self, "integers", some, "the least one, and one that is larger than the largest")
         known = dtype == "" or (str(dtype) in INTEGERS and integers is not None)
         known &= isinstance(dtype, str)
         demand(self, "dtype", known, f"one of {', '.join(INTEGERS)}, of a tensor of integers")

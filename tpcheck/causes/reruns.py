@@ -94,9 +94,14 @@ class RightWhenContiguous:
 
 @dataclass(frozen=True)
 class RightForOnes:
-    """Wrong, and right where all upstream gradients are ones."""
+    """Wrong, and right where all upstream gradients are ones.
+
+    Args:
+        rounded: whether it is off by no more than a coarser dtype rounds.
+    """
 
     subject: Subject
+    rounded: bool = False
 
 
 @dataclass(frozen=True)

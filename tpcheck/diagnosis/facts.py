@@ -137,6 +137,7 @@ class Local:
         want = self.expected[rank] if expected is None else expected
         if value.shape != want.shape:
             return False
+        value, want = value.double(), want.double()  # of bools there is no difference
         own = self.sigma[rank]
         slack = self._limit(want.numel()) * own if expected is None else self.slack(want.numel())
         near = (value - want).abs() <= slack + 1e-13 * largest(want.abs())

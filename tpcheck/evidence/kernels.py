@@ -105,11 +105,13 @@ class Undisciplined:
         habit: what.
         elements: of the tensor, how many it changes, or differ; None where none is meant.
         beside: bytes around the tensor that it changes.
+        raised: what it raises then, and where.
     """
 
     habit: Habit
     elements: int | None = None
     beside: int = 0
+    raised: str = ""
 
 
 @dataclass(frozen=True)

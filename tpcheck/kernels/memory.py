@@ -17,8 +17,9 @@ from tpcheck.vocabulary import Access
 #: One after another in lanes that are left out: sums show the first, a maximum the second and a
 #: minimum the third, since Triton's leave NaN aside.
 _FLOATS = (np.nan, np.inf, -np.inf)
-#: So small that what is computed of it, and left out of the result, does not overflow.
-_INTEGER = 3
+#: So small that what is computed of it, and left out of the result, does not overflow; of four
+#: bytes and more it is no index of what cases have.
+_INTEGER, _INDEX = 3, 2**15 + 3
 #: NaN in float8, by Triton's name; e4b15 has none, and this is its largest.
 _FLOAT8 = {"fp8e5": 0x7F, "fp8e4nv": 0x7F, "fp8e4b15": 0x7F, "fp8e4b8": 0x80, "fp8e5b16": 0x80}
 
@@ -86,7 +87,8 @@ class _Memory:
         kind = self.numpy(dtype)
         if kind.kind == "f":
             return np.array(_FLOATS, kind)[(np.cumsum(~mask).reshape(mask.shape) - 1) % 3]
-        number = 0 if dtype.is_ptr() else _FLOAT8.get(dtype.name, _INTEGER)
+        integer = _INDEX if kind.itemsize >= 4 else _INTEGER
+        number = 0 if dtype.is_ptr() else _FLOAT8.get(dtype.name, integer)
         return np.full(mask.shape, number, kind)
 
     def _load(self) -> None:

@@ -63,6 +63,7 @@ def install(module: Any) -> None:
     builder = module.InterpreterBuilder
     _refuse_precisions(builder, tl, module._ir.INPUT_PRECISION.TF32)
     _refuse_float8(builder)
+    _refuse_wrapped_sums(module)
     builder.__getattr__ = _refuse_missing
     tl.semantic.TritonSemantic.binary_op_sanitize_overflow_impl = _raise_overflow
 
@@ -136,6 +137,25 @@ def _not_float8(value: Any) -> Any:
 def _is_float8(dtype: Any) -> bool:
     scalar = dtype.scalar
     return not dtype.is_ptr() and scalar.is_floating() and scalar.primitive_bitwidth == 8
+
+
+def _refuse_wrapped_sums(module: Any) -> None:
+    """Of signed integers, as `_raise_overflow` has it."""
+
+    def watched(name: str, known: Any, of: Any) -> Any:
+        def sum_of(operation: Any, given: Any) -> Any:
+            data = given.handle.data
+            if data.dtype.kind == "i" and data.dtype.itemsize < 8 and data.size:
+                totals, held = of(data, axis=operation.axis, dtype=np.int64), np.iinfo(data.dtype)
+                if ((totals < held.min) | (totals > held.max)).any():
+                    program = module.interpreter_builder.grid_idx
+                    raise watch.overflow(program, name, 8 * data.dtype.itemsize)
+            return known(operation, given)
+
+        return sum_of
+
+    module.ReduceOps.sum = watched("sum", module.ReduceOps.sum, np.sum)
+    module.ScanOps.cumsum = watched("cumsum", module.ScanOps.cumsum, np.cumsum)
 
 
 _EXACT = {"add": np.add, "sub": np.subtract, "mul": np.multiply}

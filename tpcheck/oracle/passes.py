@@ -51,7 +51,7 @@ def forward(spec: Spec, module: Any, inputs: Mapping[str, Tensor]) -> dict[str, 
     """One forward of the reference, as the spec says."""
     inputs = in_place.given(inputs, spec.overwrites)
     result = spec.forward(module, inputs) if spec.forward else module(*inputs.values())
-    outputs = named_outputs(result)
+    outputs = named_outputs(result, f"spec {spec.name!r}: the reference's forward")
     if not outputs:
         raise InvalidArgument(
             f"spec {spec.name!r}: the reference's forward returned no tensor, so nothing could be "

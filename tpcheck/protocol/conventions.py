@@ -22,23 +22,26 @@ LEARNING_RATE = 2.0**-4
 CLIP_EPSILON = 1e-6
 
 
-def named_outputs(result: Any) -> dict[str, Tensor]:
+def named_outputs(result: Any, of: str = "forward") -> dict[str, Tensor]:
     """A module's result as name → tensor: `output`, `output.0` …, or the keys of a mapping or the
     fields of a dataclass; nested ones by path (`output.1.aux`). Numbers, and arrays of numpy, are
     tensors without a gradient. None, text and objects of other classes are left out.
+
+    Args:
+        of: what returned it.
 
     Raises:
         InvalidArgument: it is none of these, or two tensors have one name.
     """
     if _number(result) is None and _members(result) is None and not isinstance(result, Tensor):
         raise InvalidArgument(
-            f"forward returned a {type(result).__name__}; return a tensor, a tuple or a dict of "
+            f"{of} returned a {type(result).__name__}; return a tensor, a tuple or a dict of "
             "tensors"
         )
     named: dict[str, Tensor] = {}
     for name, tensor in _flattened(result, ""):
         if name in named:
-            raise InvalidArgument(f"forward returned two tensors that are both called {name!r}")
+            raise InvalidArgument(f"{of} returned two tensors that are both called {name!r}")
         named[name] = tensor
     return named
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from tpcheck.comms import frames
 from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import Undisciplined
@@ -50,6 +51,11 @@ def observed(
     report.ways |= watch.ways
     report.undefined |= watch.undefined
     report.configurations = choice.known
+
+
+#: How many more calls must give the same, where a call may be wrong whatever it is given. Fewer,
+#: and one that is wrong each fourth time is said to go by addresses.
+CALLS = 3
 
 
 class Discipline:
@@ -126,16 +132,28 @@ class Discipline:
             self._changed_in_place(inputs, fresh())
 
     def _changed_in_place(self, inputs: Tensors, others: Tensors) -> None:
-        """The same tensors with other numbers, as parameters are after an optimizer's step, against
-        others that have these numbers, too."""
+        """The same tensors with other numbers, as parameters are after an optimizer's step, and
+        then other tensors in their memory, as after they were given back; against others that have
+        these numbers, too. What comes between two calls on one memory may be forgotten for it."""
+        floats = [name for name, tensor in inputs.items() if tensor.is_floating_point()]
         with contextlib.suppress(Exception):  # other numbers may not be allowed
-            for tensor in inputs.values():
-                if tensor.is_floating_point():
-                    tensor.detach().copy_(0.5 - tensor)
-            for name, tensor in others.items():
-                tensor.detach().copy_(inputs[name])
-            given = self.call(inputs)
-            self._compare(Habit.GOES_BY_ADDRESS, self.call(others), given)
+            for name in floats:
+                inputs[name].detach().copy_(0.5 - inputs[name])
+            numbers = {name: inputs[name].detach().clone() for name in floats}
+            # copies: an output may be an input, which is about to change
+            given = {name: one.detach().clone() for name, one in self.call(inputs).items()}
+            for name in floats:
+                inputs[name].data.copy_(0.25 - numbers[name])
+            anew = self.call({name: _anew(tensor) for name, tensor in inputs.items()})
+            for found, at in ((given, 0.0), (anew, 0.25)):
+                for name, own in numbers.items():
+                    others[name].detach().copy_(at - own if at else own)
+                wanted = self.call(others)
+                if same(wanted, found):
+                    continue
+                stays = all(same(wanted, self.call(others)) for _ in range(CALLS))
+                habit = Habit.GOES_BY_ADDRESS if stays else Habit.NOT_REPEATED
+                self._compare(habit, wanted, found)
 
     def _backwards(
         self, outputs: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
@@ -152,10 +170,10 @@ class Discipline:
                 torch.autograd.backward(roots, made, retain_graph=self.retains)
             except InvalidArgument:
                 raise
-            except Exception:
+            except Exception as error:
                 if habit is Habit.NOT_REPEATED:
                     raise
-                self._tell(next(iter(gradients), "output"), Undisciplined(habit))
+                self._tell_raised(habit, gradients, error)
                 return True
             own = gradients_of(inputs)
             if same(gradients, own):
@@ -183,20 +201,20 @@ class Discipline:
         """The call on what has another consumer gives these gradients, too. Where it does not, and
         does the second time, or a call without one does not either, that is not why."""
         first = self._of_shared(inputs, seeds)
-        if first is not None and same(gradients, first):
+        if not isinstance(first, Exception) and same(gradients, first):
             return
         again = self._of_shared(inputs, seeds)
-        stays = again is None or not same(gradients, again)
+        stays = isinstance(again, Exception) or not same(gradients, again)
         why = stays and self._is_plain(gradients, inputs, seeds)
         habit = Habit.SHARED_INPUT if why else Habit.NOT_REPEATED
-        if first is None:
-            self._tell(next(iter(gradients), "output"), Undisciplined(habit))
+        if isinstance(first, Exception):
+            self._tell_raised(habit, gradients, first)
         else:
             self._compare(habit, gradients, first)
 
-    def _of_shared(self, inputs: Tensors, seeds: Callable[[], Tensors]) -> Tensors | None:
+    def _of_shared(self, inputs: Tensors, seeds: Callable[[], Tensors]) -> Tensors | Exception:
         """The gradients of a call on what is not a leaf and has another consumer, which sends zeros
-        back; None where it raises."""
+        back; or what that raises."""
         leaves = {leaf: None for leaf in inputs.values() if leaf.requires_grad}
         for leaf in leaves:
             leaf.grad = None
@@ -210,8 +228,8 @@ class Discipline:
             torch.autograd.backward([*roots, *others], [*made, *zeros])
         except InvalidArgument:
             raise
-        except Exception:
-            return None
+        except Exception as error:
+            return error
         return gradients_of(inputs)
 
     def _compare(self, habit: Habit, first: Tensors, second: Tensors) -> None:
@@ -220,8 +238,21 @@ class Discipline:
             if count := _differ(one, second.get(name)):
                 self._tell(name, Undisciplined(habit, count))
 
+    def _tell_raised(self, habit: Habit, gradients: Tensors, error: Exception) -> None:
+        self._tell(
+            next(iter(gradients), "output"), Undisciplined(habit, raised=frames.in_a_line(error))
+        )
+
     def _tell(self, name: str, found: Undisciplined) -> None:
         self._told(Mismatch(name, Kind.DISCIPLINE, self.rank, detail=found))
+
+
+def _anew(tensor: Tensor) -> Tensor:
+    """Another tensor of the same memory and of the same version."""
+    other = tensor.data
+    while other._version < tensor._version:
+        other.copy_(other.clone())
+    return other.requires_grad_(tensor.requires_grad)
 
 
 def gradients_of(inputs: Tensors) -> Tensors:

@@ -68,9 +68,11 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
     told, called = run.report.mismatches, _called(run, function, rules)
 
     def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        phase, run.recorder.phase = run.recorder.phase, Phase.FORWARD
         with _without_gradients(run.case):
             wanted = torch.is_grad_enabled()
             outputs: dict[str, Tensor] = run.forward(called, inputs)
+            run.recorder.phase = phase  # unless it raises
             if torch.is_grad_enabled() != wanted:
                 run.report.left += [Left("torch.is_grad_enabled", restored=True)]
         return outputs

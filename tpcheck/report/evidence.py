@@ -148,16 +148,18 @@ def _habit(detail: Undisciplined) -> str:
         "parameter that is frozen",
         Habit.REUSES_SAVED: f"{what} of the gradient {have} other bits where another call comes "
         "before backward: it writes over what this one has kept for it",
-        Habit.NOT_REPEATED: f"run again, {what} {have} other bits",
-        Habit.GOES_BY_ADDRESS: f"where inputs have changed in place since a call, {what} are "
-        "not what other tensors with the same numbers give",
+        Habit.NOT_REPEATED: f"run again, {what} {have} other bits"
+        if what
+        else f"run again, it {detail.raised}",
+        Habit.GOES_BY_ADDRESS: "where inputs have changed in place since a call, or others are in "
+        f"their memory, {what} are not what other tensors with the same numbers give",
         Habit.SECOND_BACKWARD: f"in a second backward {what} of the gradient {have} other bits"
         if what
-        else "a second backward through the retained graph raises",
+        else f"a second backward through the retained graph {detail.raised}",
         Habit.SHARED_INPUT: f"where inputs have another consumer, {what} of the gradient {have} "
         "other bits"
         if what
-        else "it raises where inputs have another consumer",
+        else f"where inputs have another consumer, it {detail.raised}",
     }[detail.habit]
 
 

@@ -158,6 +158,46 @@ def adding(x: Tensor, *, kept: bool) -> Tensor:
     return y[0].clone()
 
 
+@triton.jit
+def _counted(  # type: ignore[no-untyped-def]
+    x_ptr, y_ptr, width, ALONG: tl.constexpr, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * width + columns, mask=columns < width, other=0)
+    found = tl.max(tl.cumsum(x, 0), 0) if ALONG else tl.sum(x, 0)
+    tl.store(y_ptr + row, found.to(tl.int64))
+
+
+def counted(x: Tensor, *, along: bool) -> Tensor:
+    """Sums of rows of int32 that are large, as int64."""
+    large = torch.full(x.shape, 2**30, dtype=torch.int32)
+    y = torch.empty(x.shape[0], dtype=torch.int64)
+    size = triton.next_power_of_2(x.shape[1])
+    _counted[(x.shape[0],)](large, y, x.shape[1], ALONG=along, BLOCK=size)
+    return y
+
+
+@triton.jit
+def _looked_up(  # type: ignore[no-untyped-def]
+    i_ptr, table_ptr, y_ptr, count, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    lanes, columns = tl.arange(0, BLOCK), tl.arange(0, WIDTH)
+    index = tl.load(i_ptr + lanes, mask=lanes < count)
+    found = tl.load(table_ptr + index[:, None] * WIDTH + columns[None, :])
+    inside = (lanes < count)[:, None]
+    tl.store(y_ptr + lanes[:, None] * WIDTH + columns[None, :], found, mask=inside)
+
+
+def looked_up(x: Tensor) -> Tensor:
+    """A row of a table of 64 for each row of x; where there is none it is read, too."""
+    table = x.flatten()[:1].expand(64, 4).contiguous()
+    index, y = torch.arange(x.shape[0]), x.new_empty(x.shape[0], 4)
+    size = triton.next_power_of_2(x.shape[0] + 1)
+    _looked_up[(1,)](index, table, y, x.shape[0], WIDTH=4, BLOCK=size)
+    return y
+
+
 def without_other(x: Tensor, *, largest: bool) -> Tensor:
     """The sum, or the largest, of each row."""
     x = x.contiguous()

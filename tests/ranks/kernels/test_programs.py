@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import strategies
 from torch import Tensor
 
@@ -116,6 +117,24 @@ def test_lanes_that_a_mask_leaves_out_are_no_zeros(
     loads = programs._unmasked.fn.__code__.co_firstlineno + 6
     assert told.code != "unwritten-memory" or f"_unmasked:{loads} loads" in told.message
     assert told.code == "unwritten-memory" or is_largest
+
+
+@pytest.mark.parametrize("along", [False, True], ids=["sum", "cumsum"])
+def test_a_sum_of_integers_that_wraps_is_named(along: bool, gloo: Engine) -> None:
+    def exact(x: Tensor) -> Tensor:
+        return torch.full((x.shape[0],), x.shape[1] * 2**30)
+
+    found = run(partial(programs.counted, along=along), exact, gloo).counterexample
+    assert found is not None and found.diagnosis.code == "integer-overflow"
+    assert f"{'cumsum' if along else 'sum'} of int32 overflows" in found.diagnosis.message
+
+
+def test_an_index_that_a_mask_leaves_out_is_outside_of_a_table(gloo: Engine) -> None:
+    def exact(x: Tensor) -> Tensor:
+        return x.flatten()[:1].expand(x.shape[0], 4)
+
+    found = run(programs.looked_up, exact, gloo).counterexample
+    assert found is not None and found.diagnosis.code == "out-of-bounds"
 
 
 @pytest.mark.parametrize("what", ["assume", "multiple_of", "max_contiguous", "max_constancy"])

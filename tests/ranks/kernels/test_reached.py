@@ -93,6 +93,8 @@ def test_what_goes_by_the_address_of_a_tensor_is_a_fault(gloo: Engine) -> None:
     result = run(reached.by_a_cached_exponential, gloo, **wanted)
     assert result.verdict is Verdict.FAIL and result.counterexample
     assert "have changed in place since a call" in str(result.counterexample.diagnosis), result
+    result = run(reached.by_a_cached_exponential_of_its_version, gloo, **wanted)
+    assert result.counterexample and result.counterexample.diagnosis.code == "stale-buffer", result
     right = run(lambda x, weight: x * weight.exp(), gloo, **wanted)
     assert right.verdict is Verdict.PASS, right.counterexample
 

@@ -80,7 +80,17 @@ KERNELS: list[tuple[Evidence, dict[str, Any]]] = [
             "habit": "changes-input",
             "elements": 3,
             "beside": 0,
+            "raised": "",
             "reason": "the call changes 3 elements",
+        },
+    ),
+    (
+        Undisciplined(Habit.NOT_REPEATED, raised="raised RuntimeError: no"),
+        {
+            "habit": "not-repeated",
+            "beside": 0,
+            "raised": "raised RuntimeError: no",
+            "reason": "run again, it raised RuntimeError: no",
         },
     ),
     (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from tpcheck.causes.evident import (
     BitsDiffer,
     HoldsNaN,
@@ -37,8 +39,10 @@ def evident(mismatch: Mismatch) -> Diagnosis | None:
             return Diagnosis(Code.WRONG_PLACEMENT, OtherShape(subject, shape, due))
         case Values(nan=int(nan)) if nan:
             return Diagnosis(Code.UNWRITTEN_MEMORY, HoldsNaN(subject, nan))
-        case Values(dtype=str()):
-            return Diagnosis(Code.PRECISION_LOSS, OtherDtype(subject, detail))
+        case Values(dtype=str(own)):
+            floats = getattr(torch, own).is_floating_point
+            code = Code.PRECISION_LOSS if floats else Code.UNCLASSIFIED
+            return Diagnosis(code, OtherDtype(subject, detail))
     return None
 
 

@@ -127,6 +127,8 @@ def _upstream(facts: Facts, subject: Subject) -> Diagnosis | None:
         return None
     if facts.execute(ones).verdict is not Verdict.PASS:
         return None
+    if rounding.only(facts, wrong):
+        return Diagnosis(Code.PRECISION_LOSS, RightForOnes(subject, rounded=True))
     return Diagnosis(Code.UPSTREAM_IGNORED, RightForOnes(subject))
 
 

@@ -34,6 +34,8 @@ def zero(facts: Facts, local: Local) -> Diagnosis | None:
     wrong = local.wrong()
     if not wrong or any(bool(local.actual[r].any()) for r in wrong):
         return None
+    if local.kind.is_output and local.target.exact is not None:
+        return None  # of integers and bools zero is a number like another
     inputs = facts.posed.problems[0].inputs[0].values()
     ids = any(not t.is_floating_point() for t in inputs)
     looked_up = ids and len(wrong) < len(local.ranks)

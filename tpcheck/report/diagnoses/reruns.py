@@ -88,10 +88,12 @@ def _(cause: causes.RightWhenContiguous) -> str:
 
 @sentence.register
 def _(cause: causes.RightForOnes) -> str:
-    return (
-        f"{called(cause.subject)} is right where all upstream gradients are ones, and wrong for "
-        "others: they are not used, or not all of them"
-    )
+    right = f"{called(cause.subject)} is right where all upstream gradients are ones, and"
+    if cause.rounded:
+        return (
+            f"{right} off by no more than a coarser dtype rounds for others: that is done to them"
+        )
+    return f"{right} wrong for others: they are not used, not all of them, or not as they are"
 
 
 @sentence.register

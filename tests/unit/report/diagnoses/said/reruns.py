@@ -89,8 +89,14 @@ SAID: list[Said] = [
     (
         RightForOnes(OUT),
         "output is right where all upstream gradients are ones, and wrong for others: they are not "
-        "used, or not all of them",
+        "used, not all of them, or not as they are",
         {},
+    ),
+    (
+        RightForOnes(OUT, rounded=True),
+        "output is right where all upstream gradients are ones, and off by no more than a coarser "
+        "dtype rounds for others: that is done to them",
+        {"rounded": True},
     ),
     (
         RightForAllGradients(OUT, none=True),

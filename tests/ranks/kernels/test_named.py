@@ -1,0 +1,90 @@
+"""What a wrong function is said to do: not more than is known, and not something else."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.ranks.kernels.test_kernel_check import code, run
+from tpcheck.engines.engine import Engine
+
+_calls = itertools.count(1)
+
+
+def raises_each_seventh_time(x: Tensor, y: Tensor) -> Tensor:
+    if next(_calls) % 7 == 0:
+        raise RuntimeError("no workspace is left")
+    return x * y
+
+
+class UpstreamInBfloat16(torch.autograd.Function):
+    """x · y, where backward rounds what it is given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        dz = dz.bfloat16().to(x.dtype)
+        return dz * y, dz * x
+
+
+class UpstreamClamped(UpstreamInBfloat16):
+    """The same, where it is at most one."""
+
+    @staticmethod
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        dz = dz.clamp(-1, 1)
+        return dz * y, dz * x
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [(UpstreamClamped, "upstream-ignored"), (UpstreamInBfloat16, "precision-loss")],
+)
+def test_upstream_gradients_that_are_rounded_are_used(
+    wrong: type[UpstreamInBfloat16], named: str, gloo: Engine
+) -> None:
+    assert code(run(wrong.apply, gloo)) == named
+
+
+def test_what_raises_in_some_calls_is_shown(gloo: Engine) -> None:
+    found = run(raises_each_seventh_time, gloo).counterexample
+    assert found is not None and "no workspace is left" in found.diagnosis.message, found
+    assert "(in backward)" not in found.diagnosis.message
+
+
+FLAGS: list[tuple[Any, Any]] = [
+    (lambda x, y: x > y + 1, lambda x, y: x > y),
+    (lambda x, y: torch.zeros_like(x, dtype=torch.int32), lambda x, y: 1 + (x > y).int()),
+    (lambda x, y: (x > y).long(), lambda x, y: (x > y).int()),
+]
+
+
+@pytest.mark.parametrize(("wrong", "reference"), FLAGS, ids=["bool", "zero", "wider"])
+def test_integers_and_flags_are_not_memory_that_nobody_wrote(
+    wrong: Any, reference: Any, gloo: Engine
+) -> None:
+    found = run(wrong, gloo, reference=reference).counterexample
+    assert found is not None and found.diagnosis.code != "unwritten-memory", found
+    assert found.diagnosis.code != "precision-loss"
+    assert "the diagnosis itself failed" not in found.diagnosis.message
+
+
+def unwritten_flags(x: Tensor, y: Tensor) -> Tensor:
+    flags = torch.empty(x.shape, dtype=torch.bool)
+    flags[x > y] = True
+    return flags
+
+
+def test_a_flag_that_is_wrong_in_several_calls_is_explained(gloo: Engine) -> None:
+    found = run(unwritten_flags, gloo, reference=lambda x, y: x > y).counterexample
+    assert found is not None and "the diagnosis itself failed" not in found.diagnosis.message
