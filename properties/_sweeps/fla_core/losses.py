@@ -1,14 +1,16 @@
 """Losses of the installed fla-core."""
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from fixtures.released.check import released
+from fixtures.released.check import ALL_OR_NONE, released
 from fixtures.released.fla import PACKAGE, take
 from fixtures.released.sequences import strategies
 from tpcheck import Argument, Case, KnownFinding
+from tpcheck.case import MEMORY_FORMATS
 
 _TOKENS = {"tokens": lambda sizes: strategies().integers(1, 5)}
 
@@ -43,7 +45,7 @@ _scaled_again = KnownFinding(
     releases="==0.6.0",
     code="second-backward",
     case=Case(dims={"tokens": 1, "vocab": 2, "hidden": 1}),
-    when=lambda case: True,
+    when=lambda case: case.gradients == "all",
     page="docs/findings/fla-second-backward.md",
 )
 fused_linear_cross_entropy = released(
@@ -60,9 +62,12 @@ fused_linear_cross_entropy = released(
     },
     sizes=_PROJECTED,
     known=[_scaled_again],
+    gradients=ALL_OR_NONE,
     dtypes=("float32", "bfloat16"),  # in float16 gradients may be zero
     large=False,
 )
+#: Formats in which teacher and student differ, so that there are gradients.
+_APART = tuple(one for one in MEMORY_FORMATS if one not in ("expanded", "mixed", "aliased"))
 fused_kl_div = released(
     PACKAGE,
     lambda x, teacher, weight, fixed: take("modules.fused_kl_div.fused_kl_div_loss")(
@@ -81,7 +86,12 @@ fused_kl_div = released(
         "fixed": Argument("vocab", "hidden", gradient=False),
     },
     sizes=_PROJECTED,
-    known=[_scaled_again],
+    known=[
+        replace(_scaled_again, when=lambda case: case.gradients == "all" and case.memory in _APART)
+    ],
+    memory=_APART,
+    families=("normal",),  # in others gradients may be zero
+    gradients=ALL_OR_NONE,
     dtypes=("float32", "bfloat16"),
     large=False,
 )

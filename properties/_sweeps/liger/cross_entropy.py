@@ -8,10 +8,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
-from fixtures.released.check import DTYPES, released
+from fixtures.released.check import ALL_OR_NONE, DTYPES, released
 from fixtures.released.liger import PACKAGE, op
 from fixtures.released.liger_references import (
-    ALL_OR_NONE,
     IGNORED,
     PROJECTED,
     SCALED_AGAIN,

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fixtures.released.check import released
+from fixtures.released.check import ALL_OR_NONE, released
 from fixtures.released.liger import PACKAGE, op, take
-from fixtures.released.liger_references import ALL_OR_NONE, IGNORED, PROJECTED, every_other
-from fixtures.released.sequences import strategies
+from fixtures.released.liger_references import IGNORED, PROJECTED, every_other, strategies
 from tpcheck import Argument, Case, KnownFinding
 from tpcheck.case import GRADIENTS
 

@@ -127,7 +127,7 @@ def _upstream(facts: Facts, subject: Subject) -> Diagnosis | None:
         return None
     if facts.execute(ones).verdict is not Verdict.PASS:
         return None
-    if rounding.only(facts, wrong):
+    if rounding.of_values(facts, wrong):
         return Diagnosis(Code.PRECISION_LOSS, RightForOnes(subject, rounded=True))
     return Diagnosis(Code.UPSTREAM_IGNORED, RightForOnes(subject))
 

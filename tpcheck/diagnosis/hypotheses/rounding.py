@@ -32,6 +32,15 @@ def only(facts: Facts, first: list[Mismatch]) -> bool:
     return not any(_by_a_factor(facts, m) for m in first) and all(small)
 
 
+def of_values(facts: Facts, wrong: list[Mismatch]) -> bool:
+    """Whether every error is a share of `ROUNDINGS` of the tensor's largest number, whatever terms
+    are behind that."""
+    targets = [(m, facts.target(m)) for m in wrong]
+    return all(
+        t is not None and _error(facts, m) <= ROUNDINGS * largest(t.value.abs()) for m, t in targets
+    )
+
+
 def _by_a_factor(facts: Facts, mismatch: Mismatch) -> bool:
     """Whether no element is outside of its bound, and all have a factor in common that is more than
     its own rounding to the case's dtype: roundings of each point anywhere."""
