@@ -8,16 +8,7 @@ from tpcheck import Case, Check, specs
 
 def _mlp(*, sequence_parallel: bool) -> Any:
     def build(case: Case, mesh: Any) -> MLP:
-        return MLP(
-            case["hidden"],
-            case["intermediate"],
-            activation=case["activation"],
-            norm=case["norm"],
-            residual=case["residual"],
-            bias=case["bias"],
-            group=mesh["tp"].get_group(),
-            sequence_parallel=sequence_parallel,
-        )
+        return MLP.of(case, mesh, sequence_parallel=sequence_parallel)
 
     return build
 

@@ -17,16 +17,7 @@ from tpcheck.specs.block import block_dims
 
 def _mlp(*, sequence_parallel: bool) -> Any:
     def build(case: Case, mesh: Any) -> KernelMLP:
-        return KernelMLP(
-            case["hidden"],
-            case["intermediate"],
-            activation=case["activation"],
-            norm=case["norm"],
-            residual=case["residual"],
-            bias=case["bias"],
-            group=mesh["tp"].get_group(),
-            sequence_parallel=sequence_parallel,
-        )
+        return KernelMLP.of(case, mesh, sequence_parallel=sequence_parallel)
 
     return build
 

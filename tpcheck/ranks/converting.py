@@ -13,7 +13,7 @@ from tpcheck.tensors.names import tensors_of
 
 
 def convert(module: Any, device: torch.device | str, dtype: torch.dtype) -> None:
-    """Converts what `module` registers; what is no module stays.
+    """Converts what `module` registers; what is not a module stays.
 
     Raises:
         InvalidArgument: a hook on how a parameter's gradient is accumulated, which is gone with the
