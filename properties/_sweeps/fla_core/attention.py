@@ -136,6 +136,28 @@ parallel_wall_attn = op(
     _GROUPED | {"gate": _QUERIES},
     _wall,
     prepare=lambda q, k, v, gate: (_flat(q), k, v, F.logsigmoid(_flat(gate))),
+    # of others, gates may be stronger than the kernel takes: `parallel_wall_attn_decay`
+    families=("normal", "equal", "zeros", "one-hot"),
+)
+_DECAYING = {"batch": 1, "heads": 1, "length": 2, "keys": 16, "values": 16}
+parallel_wall_attn_decay = op(
+    "ops.wall_attn.parallel_wall_attn",
+    _GROUPED,
+    _wall,
+    prepare=lambda q, k, v: (_flat(q), k, v, torch.full_like(_flat(q), 0.5).log() * 120),
+    sizes={name: (size,) for name, size in _DECAYING.items()},
+    dtypes=("float32", "bfloat16"),
+    families=("normal",),
+    known=[
+        KnownFinding(
+            package="fla-core",
+            releases="==0.6.0",
+            code="unclassified",
+            case=Case(dims=_DECAYING, dtype="float32"),
+            when=lambda case: True,
+            page="docs/findings/fla-wall-attention-decay.md",
+        )
+    ],
 )
 _WALLS = {"batch": 1, "heads": 1, "length": 64, "keys": 16, "values": 16}
 parallel_wall_attn_float16 = op(
