@@ -61,7 +61,7 @@ def test_a_file_is_doubted_once_and_every_name_is_looked_for(folder: Path) -> No
     ]
 
 
-@pytest.mark.parametrize("text", [b"def f(:", b"\xff", b"x = 1\0", b"# coding: nothing-like-it"])
+@pytest.mark.parametrize("text", [b"def f(:", b"\xff", b"# coding: nothing-like-it"])
 def test_what_does_not_parse_is_said_as_its_import_would(folder: Path, text: bytes) -> None:
     from tpcheck.search.collect import load
 
@@ -73,6 +73,16 @@ def test_what_does_not_parse_is_said_as_its_import_would(folder: Path, text: byt
     assert str(before.value) == str(imported.value)
     assert "broken.py does not import: SyntaxError" in str(before.value)
     assert str(before.value).count("broken.py") == 1 and str(before.value).count("(line") <= 1
+
+
+def test_a_nul_byte_is_said_once_whichever_error_python_has_for_it(folder: Path) -> None:
+    from tpcheck.search.collect import load
+
+    (folder / "broken.py").write_bytes(b"x = 1\0")
+    with pytest.raises(InvalidArgument, match=r"does not import: .* null bytes") as caught:
+        look(["broken.py"])  # says nothing where it is a ValueError: before Python 3.11.4
+        load(Path("broken.py"))
+    assert str(caught.value).count("broken.py") == 1
 
 
 def test_a_file_that_imports_one_that_does_not_parse_names_both(folder: Path) -> None:
