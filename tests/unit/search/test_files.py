@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -61,10 +62,21 @@ def test_a_file_is_doubted_once_and_every_name_is_looked_for(folder: Path) -> No
     ]
 
 
-@pytest.mark.parametrize("text", [b"def f(:", b"\xff", b"# coding: nothing-like-it"])
+def _is_a_value_error(text: bytes) -> bool:
+    """To this Python's parser."""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        return isinstance(error, ValueError)
+    return False
+
+
+@pytest.mark.parametrize("text", [b"def f(:", b"\xff", b"x = 1\0", b"# coding: nothing-like-it"])
 def test_what_does_not_parse_is_said_as_its_import_would(folder: Path, text: bytes) -> None:
     from tpcheck.search.collect import load
 
+    if _is_a_value_error(text):
+        pytest.skip("left to the import on this Python: the test below")
     (folder / "broken.py").write_bytes(text)
     with pytest.raises(InvalidArgument) as before:
         look(["broken.py"])
@@ -80,7 +92,7 @@ def test_a_nul_byte_is_said_once_whichever_error_python_has_for_it(folder: Path)
 
     (folder / "broken.py").write_bytes(b"x = 1\0")
     with pytest.raises(InvalidArgument, match=r"does not import: .* null bytes") as caught:
-        look(["broken.py"])  # says nothing where it is a ValueError: before Python 3.11.4
+        look(["broken.py"])  # says nothing where it is a ValueError, as on Python 3.11.2
         load(Path("broken.py"))
     assert str(caught.value).count("broken.py") == 1
 
