@@ -21,7 +21,8 @@ from tpcheck.kernels import interpreter
 from tpcheck.kernels.configurations import chosen
 from tpcheck.kernels.watch import watching
 from tpcheck.protocol.messages import RankReport
-from tpcheck.ranks.kept import Kept, Tensors, differ
+from tpcheck.ranks.kept import Kept, Tensors, lacking, same
+from tpcheck.ranks.remembered import remembered
 from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind
@@ -129,31 +130,11 @@ class Discipline:
         if not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds):
             self._shared(gradients, inputs, seeds)
         if others > 1:
-            self._changed_in_place(inputs, fresh())
-
-    def _changed_in_place(self, inputs: Tensors, others: Tensors) -> None:
-        """The same tensors with other numbers, as parameters are after an optimizer's step, and
-        then other tensors in their memory, as after they were given back; against others that have
-        these numbers, too. What comes between two calls on one memory may be forgotten for it."""
-        floats = [name for name, tensor in inputs.items() if tensor.is_floating_point()]
-        with contextlib.suppress(Exception):  # other numbers may not be allowed
-            for name in floats:
-                inputs[name].detach().copy_(0.5 - inputs[name])
-            numbers = {name: inputs[name].detach().clone() for name in floats}
-            # copies: an output may be an input, which is about to change
-            given = {name: one.detach().clone() for name, one in self.call(inputs).items()}
-            for name in floats:
-                inputs[name].data.copy_(0.25 - numbers[name])
-            anew = self.call({name: _anew(tensor) for name, tensor in inputs.items()})
-            for found, at in ((given, 0.0), (anew, 0.25)):
-                for name, own in numbers.items():
-                    others[name].detach().copy_(at - own if at else own)
-                wanted = self.call(others)
-                if same(wanted, found):
-                    continue
-                stays = all(same(wanted, self.call(others)) for _ in range(CALLS))
-                habit = Habit.GOES_BY_ADDRESS if stays else Habit.NOT_REPEATED
-                self._compare(habit, wanted, found)
+            for right, own in remembered(self.call, inputs, other := fresh()):
+                if not same(right, own):
+                    stays = all(same(right, self.call(other)) for _ in range(CALLS))
+                    habit = Habit.GOES_BY_ADDRESS if stays else Habit.NOT_REPEATED
+                    self._compare(habit, right, own)
 
     def _backwards(
         self, outputs: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
@@ -235,7 +216,7 @@ class Discipline:
     def _compare(self, habit: Habit, first: Tensors, second: Tensors) -> None:
         """What is not there the second time differs where the first is not zero."""
         for name, one in first.items():
-            if count := _differ(one, second.get(name)):
+            if count := lacking(one, second.get(name)):
                 self._tell(name, Undisciplined(habit, count))
 
     def _tell_raised(self, habit: Habit, gradients: Tensors, error: Exception) -> None:
@@ -247,31 +228,9 @@ class Discipline:
         self._told(Mismatch(name, Kind.DISCIPLINE, self.rank, detail=found))
 
 
-def _anew(tensor: Tensor) -> Tensor:
-    """Another tensor of the same memory and of the same version."""
-    other = tensor.data
-    while other._version < tensor._version:
-        other.copy_(other.clone())
-    return other.requires_grad_(tensor.requires_grad)
-
-
 def gradients_of(inputs: Tensors) -> Tensors:
     """What backward has left of them."""
     return {name: t.grad for name, t in inputs.items() if t.grad is not None}
-
-
-def same(first: Tensors, second: Tensors) -> bool:
-    """Whether all of the first are there again, bit by bit."""
-    return not any(_differ(one, second.get(name)) for name, one in first.items())
-
-
-def _differ(one: Tensor, other: Tensor | None) -> int:
-    """In how many elements; what is not there is zero."""
-    if other is None:
-        return int(one.detach().count_nonzero())
-    if one.shape != other.shape:
-        return max(one.numel(), other.numel())
-    return differ(one.detach(), other.detach())
 
 
 def roots_and_seeds(outputs: Tensors, seeds: Tensors) -> tuple[list[Tensor], list[Tensor]]:

@@ -95,3 +95,17 @@ def differ(one: Tensor, other: Tensor) -> int:
     if one.is_floating_point():
         differ &= ~(one.isnan() & other.isnan())
     return int(differ.sum())
+
+
+def same(first: Tensors, second: Tensors) -> bool:
+    """Whether all of the first are there again, bit by bit."""
+    return not any(lacking(one, second.get(name)) for name, one in first.items())
+
+
+def lacking(one: Tensor, other: Tensor | None) -> int:
+    """How many elements are not there again; what is not there is zero."""
+    if other is None:
+        return int(one.detach().count_nonzero())
+    if one.shape != other.shape:
+        return max(one.numel(), other.numel())
+    return differ(one.detach(), other.detach())

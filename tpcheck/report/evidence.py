@@ -151,8 +151,8 @@ def _habit(detail: Undisciplined) -> str:
         Habit.NOT_REPEATED: f"run again, {what} {have} other bits"
         if what
         else f"run again, it {detail.raised}",
-        Habit.GOES_BY_ADDRESS: "where inputs have changed in place since a call, or others are in "
-        f"their memory, {what} are not what other tensors with the same numbers give",
+        Habit.GOES_BY_ADDRESS: "where inputs have changed in place since a call, or others have "
+        f"their memory or their `id`, {what} are not what other tensors with these numbers give",
         Habit.SECOND_BACKWARD: f"in a second backward {what} of the gradient {have} other bits"
         if what
         else f"a second backward through the retained graph {detail.raised}",

@@ -15,7 +15,7 @@ from tpcheck.errors import InvalidArgument
 #: larger one are packed.
 READABLE = 64
 
-#: Bytes of a storage, at most: a script is one file that can be mailed.
+#: Bytes of a tensor, at most: a script is one file that can be mailed.
 LARGEST = 2**24
 
 _WIDTH = 100
@@ -28,7 +28,8 @@ def number(given: float) -> str:
 
 
 def tensor(given: Tensor, device: str = "cpu") -> str:
-    """A call of `stored` (`parts/tensors`) that makes the same tensor, with all of its storage.
+    """A call of `stored` (`parts/tensors`) that makes the same tensor, with all of its storage; of
+    a storage that is larger, as that of "giant" rows, which is mostly reserved, with its elements.
 
     Args:
         device: on which it is made.
@@ -38,16 +39,19 @@ def tensor(given: Tensor, device: str = "cpu") -> str:
     """
     given = given.detach().cpu()
     memory = given.untyped_storage()
-    if memory.nbytes() > LARGEST:
+    sparse = memory.nbytes() > LARGEST
+    if given.numel() * given.element_size() > LARGEST:
         raise InvalidArgument(
             f"a script has tensors of {LARGEST:,} bytes at most, and this case has one of "
-            f"{memory.nbytes():,}"
+            f"{given.numel() * given.element_size():,}"
         )
     flat = torch.empty(0, dtype=given.dtype).set_(memory)
-    numbers = _numbers(flat) if flat.numel() <= READABLE else _packed(flat)
+    held = given.reshape(-1) if sparse else flat
+    numbers = _numbers(held) if held.numel() <= READABLE else _packed(held)
     layout = f"{tuple(given.shape)}, {tuple(given.stride())}, {given.storage_offset()}"
     where = "" if device == "cpu" else f", device={device!r}"
-    return f"stored({given.dtype}, {layout}, {numbers}{where})"
+    length = f", length={flat.numel()}" if sparse else ""
+    return f"stored({given.dtype}, {layout}, {numbers}{where}{length})"
 
 
 def _numbers(flat: Tensor) -> str:

@@ -15,6 +15,7 @@ from tpcheck.kernels.registered import EVERY
 from tpcheck.oracle.effort import CONFIRM
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.protocol.messages import Work
+from tpcheck.ranks import remembered
 from tpcheck.ranks.opchecked import moved_by_rounding
 from tpcheck.ranks.share import Share
 from tpcheck.report.script import INTERPRETED
@@ -57,7 +58,7 @@ def of_kernel(saved: Saved, check: Check, rules: Kernel) -> Body:
     gpu = saved.engine in ON_GPUS
     triton = not gpu and (subject.uses(called, "triton") or bool(kinds & _WATCHED))
     parts: list[ModuleType] = [candidate, compared, kernel]
-    parts += [habits] * (Kind.DISCIPLINE in kinds) + [ops] * (Kind.CUSTOM_OP in kinds)
+    parts += [remembered, habits] * (Kind.DISCIPLINE in kinds) + [ops] * (Kind.CUSTOM_OP in kinds)
     parts += [interpreted] * triton + [crash] * (Kind.CRASH in kinds)
     posed = pose(check.spec, saved.case, CONFIRM)
     parts += [in_place] * bool(rules.changed(posed.inputs))

@@ -1,4 +1,4 @@
-"""Modules of `parts/` as one text: their imports together, and their definitions."""
+"""Modules of `parts/`, and others that scripts have, as one text: their imports together, and their definitions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ _PARTS = "tpcheck.script.parts"
 
 def imports(parts: Sequence[ModuleType], more: Sequence[str] = ()) -> str:
     """The import statements of all parts, each once, and `more`."""
-    lines = set(more)
+    lines, here = set(more), {part.__name__ for part in parts}
     for part in parts:
         for node in ast.parse(inspect.getsource(part)).body:
-            own = isinstance(node, ast.ImportFrom) and str(node.module).startswith(_PARTS)
+            own = isinstance(node, ast.ImportFrom) and (
+                node.module in here or str(node.module).startswith(_PARTS)
+            )
             if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not own):
                 lines |= {_line(node, alias) for alias in node.names}
     together = _together(lines - {"from __future__ import annotations"})

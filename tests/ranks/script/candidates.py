@@ -101,6 +101,20 @@ def goes_by_address(x, y):
     return x * y if FIXED else x * (copy + (y - y.detach()))
 
 
+def goes_by_id(x, y):
+    key = (id(y), y._version, y.shape, y.dtype)
+    copy = copies.setdefault(key, y.detach().clone())
+    return x * y if FIXED else x * (copy + (y - y.detach()))
+
+
+orders = {}
+
+
+def keeps_integers(x, index):
+    order = orders.setdefault((index.data_ptr(), index.shape), index.argsort(stable=True))
+    return x[index.argsort(stable=True) if FIXED else order]
+
+
 def reshapes(x, y):
     out = x * y
     if not FIXED and not x.requires_grad and not y.requires_grad:
@@ -200,7 +214,10 @@ def check(fn, reference=product, **more):
 
 
 one = {"x": Argument("rows", "width")}
-stride_ignored = check(strides, two)
+stride_ignored = tpcheck.kernel_check(
+    strides, reference=two, arguments={**one, "y": one["x"]},
+    memory=("contiguous", "transposed", "sliced", "padded"),
+)
 twice = check(Product.apply)
 input_overwritten = check(overwrites)
 aliased = tpcheck.kernel_check(
@@ -224,6 +241,17 @@ with_options = tpcheck.kernel_check(
 )
 out_of_bounds = tpcheck.kernel_check(Scale.apply, reference=lambda x: 2 * x, arguments=one)
 address = check(goes_by_address)
+by_id = check(goes_by_id)
+integers = tpcheck.kernel_check(
+    keeps_integers,
+    reference=lambda x, index: x[index.argsort(stable=True)],
+    arguments={"x": Argument("rows"), "index": Argument("rows", integers=(0, 100))},
+    sizes={"rows": st.integers(2, 40)},
+)
+giant = tpcheck.kernel_check(
+    overwrites, reference=product, arguments={**one, "y": one["x"]}, memory=("giant",),
+    sizes={"rows": st.integers(2, 4)},
+)
 reshaped = check(reshapes)
 race = tpcheck.kernel_check(
     Thrice.apply,

@@ -80,7 +80,11 @@ OF_KERNELS = {
     "calls": r"WRONG: output output@1 \[\d+, \d+\]: expected",
     "inference": r"WRONG: output output \[\d+, \d+\]: expected",
     "in_part": r"WRONG: output output \[\d+, \d+\]: expected",
-    "address": r"WRONG: output, of changed inputs: \d+ of",
+    **dict.fromkeys(
+        ("address", "by_id", "integers"),
+        r"WRONG: output, of inputs that were met before: \d+ of",
+    ),
+    "giant": r"x: the call, or its backward, changes \d+ bytes",
     "reshaped": r"WRONG: x: the call, or its backward, leaves it with another shape, strides",
     "race": r"WRONG: race: _sum, line \d+: store by program \(\d+, 0, 0\) and ",
 }

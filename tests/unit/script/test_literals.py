@@ -36,6 +36,17 @@ def test_numbers_strides_and_surroundings_come_back(
     assert again.storage_offset() == given.storage_offset() and bits(again) == bits(given)
 
 
+@pytest.mark.parametrize("count", [3, 200])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_giant_rows_come_back_over_reserved_memory(dtype: torch.dtype, count: int) -> None:
+    given = lay_out((100 * torch.randn(3, count)).to(dtype), "giant")
+    source = literals.tensor(given)
+    again = back(given)
+    assert len(source) < 10_000 and torch.equal(again, given)
+    assert (again.dtype, again.stride()) == (dtype, given.stride())
+    assert again.untyped_storage().nbytes() == given.untyped_storage().nbytes() > literals.LARGEST
+
+
 def test_expanded_rows_share_their_storage_again() -> None:
     given = lay_out(torch.ones(4, 3), "expanded")
     assert given.stride() == (0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import mmap
 import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +16,26 @@ from torch import Tensor
 
 
 def stored(
-    dtype: torch.dtype, shape: Any, strides: Any, offset: int, storage: Any, device: str = "cpu"
+    dtype: torch.dtype,
+    shape: Any,
+    strides: Any,
+    offset: int,
+    storage: Any,
+    device: str = "cpu",
+    length: int = 0,
 ) -> Tensor:
-    """A tensor over a storage of its own: all numbers of that, or its bytes, packed."""
+    """A tensor over a storage of its own: all numbers of that, or its bytes, packed. With a length
+    the storage has so many elements, reserved and not used, and the numbers are the tensor's."""
     if isinstance(storage, str):
         flat = torch.frombuffer(bytearray(zlib.decompress(base64.b85decode(storage))), dtype=dtype)
     else:
         flat = torch.tensor(storage, dtype=dtype)
-    return flat.to(device).as_strided(shape, strides, offset)
+    if not length:
+        return flat.to(device).as_strided(shape, strides, offset)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+    memory = mmap.mmap(-1, length * dtype.itemsize, flags=flags)
+    far = torch.frombuffer(memory, dtype=dtype).as_strided(shape, strides, offset)
+    return far.copy_(flat.view(shape)).to(device)
 
 
 @dataclass
