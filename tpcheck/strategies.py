@@ -96,6 +96,11 @@ def cases(
     )
 
 
+#: From here on a dim is wide: sums that are rounded at each addition are far off where numbers are
+#: equal, and hide among others. In half precisions such rows are as frequent as all others.
+WIDE, ALIKE, HALVES = 512, "equal", ("bfloat16", "float16")
+
+
 @st.composite
 def kernel_cases(
     draw: Any,
@@ -121,14 +126,19 @@ def kernel_cases(
     drawn: Dims = {"tp": degree}
     _draw_dims(draw, _with(space.dims, sizes), drawn)
     _require(valid(drawn))
+    dims = {name: value for name, value in drawn.items() if name != "tp"}
+    dtype = draw(st.sampled_from([d for d in DTYPES if d in space.dtypes]))
+    several_of = [*[families[0]] * (len(families) - 1), *families]
+    if dtype in HALVES and any(is_whole(size, WIDE) for size in dims.values()):
+        several_of += [family for family in families if family == ALIKE] * len(several_of)
     return Case(
-        dims={name: value for name, value in drawn.items() if name != "tp"},
-        dtype=draw(st.sampled_from([d for d in DTYPES if d in space.dtypes])),
+        dims=dims,
+        dtype=dtype,
         mesh={"tp": degree},
         seed=draw(st.integers(0, 2**20)),
         memory=draw(st.sampled_from(list(formats))),
         magnitude=draw(st.sampled_from([0, 0, -6, 4])),
-        family=draw(st.sampled_from([*[families[0]] * (len(families) - 1), *families])),
+        family=draw(st.sampled_from(several_of)),
         gradients=draw(st.sampled_from(["all", "all", "all", "some", "none"])),
         microbatches=draw(st.sampled_from([1, 1, 1, 2])),
     )

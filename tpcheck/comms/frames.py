@@ -1,4 +1,4 @@
-"""Whose frame is it? The one place that tells a user's code from torch's and tpcheck's.
+"""Whose frame is it? The one place that tells a user's code from torch's, Triton's and tpcheck's.
 
 Imports no torch, so that reports can ask without it.
 """
@@ -21,14 +21,16 @@ from typing import Any
 SHOWN = 300
 
 
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
 @cache
 def _library() -> tuple[str, ...]:
     """Beginnings of file names that are not a user's. Folders end with a separator: torchtitan,
     torchao and torchrec are installed beside torch, and `tpcheck_checks.py` may be beside tpcheck.
     """
-    torch = importlib.util.find_spec("torch")
-    folders = [str(Path(__file__).parent.parent)]
-    folders += list(torch.submodule_search_locations or ()) if torch else []
+    specs = map(importlib.util.find_spec, ("torch", "triton"))
+    folders = [_PACKAGE, *(f for s in specs if s for f in s.submodule_search_locations or ())]
     standard = Path(threading.__file__).parent
     files = [str(standard / name) for name in ("contextlib.py", "threading.py")]
     wraps = importlib.util.find_spec("typing_extensions")  # what torch says is deprecated
@@ -37,14 +39,19 @@ def _library() -> tuple[str, ...]:
 
 
 def is_users(path: str) -> bool:
-    """Whether a frame of the file `path` is the user's: neither torch's, nor tpcheck's, nor
-    generated code's."""
+    """Whether a frame of the file `path` is the user's: neither torch's, nor Triton's, nor
+    tpcheck's, nor generated code's."""
     return not path.startswith(_library())
 
 
 def users(error: BaseException) -> list[traceback.FrameSummary]:
-    """The frames of `error`'s traceback that are the user's, the outermost first."""
-    return [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
+    """The frames of `error`'s traceback that are the user's, the outermost first; and those of what
+    a library has raised it for, as Triton's interpreter does for whatever a kernel raises."""
+    every = traceback.extract_tb(error.__traceback__)
+    own, last = [f for f in every if is_users(f.filename)], every[-1].filename if every else ""
+    if error.__cause__ is None or is_users(last) or last.startswith(_PACKAGE + os.sep):
+        return own
+    return own + [f for f in users(error.__cause__) if f not in own]
 
 
 def of_stack(stack: str) -> Iterator[tuple[str, int]]:

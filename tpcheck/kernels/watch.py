@@ -133,6 +133,11 @@ def changes() -> list[Held] | None:
     return None if now is None else now.changes
 
 
+def last() -> Launch | None:
+    """The launch that has ended last; None where nothing is watched."""
+    return _current.watches[-1].last if _current.watches else None
+
+
 def atomic(
     program: Program, pointers: NDArray[Any], mask: Any, *, acquires: bool, releases: bool
 ) -> Callable[[], None] | None:
@@ -164,6 +169,7 @@ class Watch:
         self.ways: set[str] = set()
         self.undefined: set[str] = set()
         self.now: Launch | None = None
+        self.last: Launch | None = None  # that has ended
 
     # ---- what the interpreter tells
 
@@ -190,6 +196,7 @@ class Watch:
     def end(self) -> None:
         """A launch has ended."""
         assert self.now is not None
+        self.last = self.now
         self.now.races = races(self.now.kernel, self.now.views, self.now.accesses)
         self.races += self.now.races
         self.ways.add(f"launch {self.now.kernel} programs={min(self.now.programs, MANY)}")

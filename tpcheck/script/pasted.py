@@ -1,4 +1,4 @@
-"""Modules of `parts/`, and others that scripts have, as one text: their imports together, and their definitions."""
+"""Modules of `parts/`, and others, as one text: their imports together, and their definitions."""
 
 from __future__ import annotations
 

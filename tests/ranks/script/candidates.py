@@ -150,6 +150,22 @@ def _scale(x_ptr, y_ptr, width, MASKED: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(y_ptr + row * width + columns, x + x, mask=inside)
 
 
+@triton.autotune([triton.Config({"BLOCK": n}) for n in (64, 4)], key=["count"])
+@triton.jit
+def _tuned(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, 2 * tl.load(x_ptr + at, mask=at < count), mask=at < count)
+
+
+def tuned(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    grid = (lambda meta: (-(-x.numel() // meta["BLOCK"]),)) if FIXED else (-(-x.numel() // 64),)
+    if x.numel():
+        _tuned[grid](x, y, x.numel())
+    return y
+
+
 class Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -240,6 +256,10 @@ with_options = tpcheck.kernel_check(
     options={"scale": 0.5},
 )
 out_of_bounds = tpcheck.kernel_check(Scale.apply, reference=lambda x: 2 * x, arguments=one)
+configured = tpcheck.kernel_check(
+    tuned, reference=lambda x: 2 * x,
+    arguments={"x": Argument("rows", "width", gradient=False)},
+)
 address = check(goes_by_address)
 by_id = check(goes_by_id)
 integers = tpcheck.kernel_check(

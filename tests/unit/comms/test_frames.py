@@ -28,7 +28,9 @@ BESIDE = [
     str(OURS.parent / "tpcheck_checks.py"),
     str(OURS.parent / "tpcheckers" / "linear.py"),
 ]
+TRITON = str(SITE / "triton" / "runtime" / "interpreter.py")
 LIBRARY = [
+    TRITON,
     str(SITE / "torch" / "nn" / "functional.py"),
     str(OURS / "ranks" / "run.py"),
     str(typing_extensions.__file__),  # wraps what torch calls deprecated: all_gather_into_tensor
@@ -50,14 +52,35 @@ def test_the_line_of_a_call_is_in_the_package_beside_torch(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", LIBRARY)
-def test_frames_of_torch_and_of_tpcheck_are_passed_over(file: str) -> None:
+def test_frames_of_libraries_are_passed_over(file: str) -> None:
     assert not frames.is_users(file)
     assert function_in(file, "return f()")(callsite.line).startswith("test_frames.py:")
 
 
+def raised_anew(file: str) -> BaseException:
+    """What is raised in a file for what a kernel of this one raises."""
+    body = (
+        "try:\n        f()\n    except ValueError as error:\n        raise KeyError(1) from error"
+    )
+    with pytest.raises(KeyError) as caught:
+        function_in(file, body)(a_kernel)
+    return caught.value
+
+
+def a_kernel() -> None:
+    raise ValueError("two shapes")
+
+
+def test_what_a_library_raises_anew_has_the_line_of_its_cause() -> None:
+    names = [f.name for f in frames.users(raised_anew(TRITON))]
+    assert names == ["raised_anew", "a_kernel"]
+    assert [f.name for f in frames.users(raised_anew(BESIDE[0]))] == ["raised_anew", "call"]
+    assert [f.name for f in frames.users(raised_anew(LIBRARY[2]))] == ["raised_anew"]
+
+
 @pytest.mark.parametrize("file", BESIDE)
 def test_a_raising_package_beside_torch_keeps_its_traceback(file: str) -> None:
-    raises = function_in(LIBRARY[0], "return f()")
+    raises = function_in(LIBRARY[1], "return f()")
     with pytest.raises(ZeroDivisionError) as caught:
         function_in(file, "return f(lambda: 1 / 0)")(raises)
     assert f'File "{file}", line 2, in call' in frames.stack(caught.value)
