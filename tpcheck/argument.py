@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument, listed, shown
 from tpcheck.given import demand, is_name, is_whole
+from tpcheck.process import memory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +23,11 @@ INTEGERS |= {"int64": "long"}
 #: → the least and the largest number that it holds.
 HELD = {"bool": (0, 1), "uint8": (0, 2**8 - 1)}
 HELD |= {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}
+
+
+#: So many tensors of float64 of its size, at least, has a case of an argument: its numbers, its
+#: gradient, and an output with its own upstream gradient.
+COPIES = 4
 
 
 @dataclass(frozen=True, init=False)
@@ -54,8 +61,10 @@ class Argument:
         for name, value in given.items():
             object.__setattr__(self, name, value)
         ends = isinstance(integers, tuple) and len(integers) == 2 and all(map(_is_end, integers))
-        demand(self, "shape", all(map(_is_size, shape)), "sizes, or names of sizes")
-        demand(self, "integers", integers is None or ends, "two numbers, or names of sizes")
+        demand(self, "shape", all(map(_is_size, shape)), "sizes, or names of sizes in a word")
+        demand(
+            self, "integers", integers is None or ends, "two numbers, or names of sizes in a word"
+        )
         numbers = ends and all(isinstance(end, int) for end in integers or ())
         some = not numbers or integers[0] < integers[1]  # type: ignore[index,operator]
         demand(self, "integers", some, "the least one, and one that is larger than the largest")
@@ -72,6 +81,7 @@ class Argument:
     def draw(self, name: str, case: Case, draw: Any) -> Tensor:
         """Its numbers in a case."""
         shape = [_of(case, size) for size in self.shape]
+        _require_room(name, shape)
         if self.integers is None:
             return draw(name, *shape)
         low, high = (end if isinstance(end, int) else _of(case, end) for end in self.integers)
@@ -114,6 +124,26 @@ def require_taken(
             )
 
 
+def can_be_drawn(how: object) -> bool:
+    """Whether it is what a dim may be drawn from. A strategy is told by what all of them have."""
+    if isinstance(how, list):
+        return bool(how) and all(isinstance(one, (int, float, str)) for one in how)
+    if callable(how) and not hasattr(how, "flatmap"):
+        return _takes(how, {})
+    return isinstance(how, (int, float, str)) or hasattr(how, "flatmap")
+
+
+def _takes(function: Callable[..., Any], *given: object) -> bool:
+    """Whether it can be called with these, as far as Python knows what it takes."""
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError:
+        return False
+    except ValueError:  # of a function of torch's own, say
+        return True
+    return True
+
+
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -122,8 +152,20 @@ def _is_size(size: object) -> bool:
 
 
 def _is_end(end: object) -> bool:
-    """Of a range of integers."""
-    return (isinstance(end, int) and not isinstance(end, bool)) or is_name(end)
+    """Of a range of integers. Names stand in the line of a case, as `rows=3`."""
+    if isinstance(end, str):
+        return is_name(end) and len(end.split()) == 1 and "=" not in end
+    return isinstance(end, int) and not isinstance(end, bool)
+
+
+def _require_room(name: str, shape: list[int]) -> None:
+    """That it fits into what memory there is: the system would end the process."""
+    needed, left = COPIES * 8 * math.prod(shape), memory.available()
+    if left is not None and needed > left:
+        raise InvalidArgument(
+            f"argument {name!r} is {' × '.join(map(str, shape))}: a case takes {needed / 1e9:.1f} "
+            f"GB of memory for it, and {left / 1e9:.1f} GB are left: give smaller sizes"
+        )
 
 
 def _of(case: Case, size: Size) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.argument import Argument, Size, require_taken
+from tpcheck.argument import Argument, Size, can_be_drawn, require_taken
 from tpcheck.case import DTYPES, FAMILIES, MEMORY_FORMATS, Case
 from tpcheck.check import Check
 from tpcheck.discipline import Kernel
@@ -102,7 +102,7 @@ def kernel_check(
         _require_mapping(key, {} if given_sizes is None and key != "arguments" else given_sizes)
     _require_arguments(arguments, overwrites)
     _require_known(memory, families, dtypes)
-    _require(name, opcheck, degrees, layout)
+    _require(name, opcheck, degrees, layout, witness)
     names = list(arguments)
     constants = tuple(i for i, key in enumerate(names) if not arguments[key].gradient)
     # of elements that are not all its own, or not its alone, nothing may be changed; and one tensor
@@ -236,7 +236,13 @@ def _require_known(
         require_some("dtypes", dtypes, DTYPES)
 
 
-def _require(name: object, opcheck: object, degrees: object, layout: object) -> None:
+def _require(
+    name: object, opcheck: object, degrees: object, layout: object, witness: object
+) -> None:
+    if not (witness is None or callable(witness)):
+        raise InvalidArgument(
+            f"kernel_check(witness={shown(witness)}): give a function of the case, or None"
+        )
     if not isinstance(name, str):
         raise InvalidArgument(f"kernel_check(name={shown(name)}): give a text")
     if not isinstance(opcheck, bool):
@@ -270,18 +276,11 @@ def _known_sizes(
             raise InvalidArgument(f"kernel_check(sizes=…) names {shown(name)}{hint}")
     for what, drawn in {"sizes": sizes, "options": options}.items():
         for name, how in drawn.items():
-            if not _can_be_drawn(how):
+            if not can_be_drawn(how):
                 raise InvalidArgument(
                     f"kernel_check({what}=…) has {name}={shown(how)}: give a Hypothesis strategy, "
-                    "a number, flag or text, a list of some of these, or a function of the sizes"
+                    "a number, flag or text, a list of these, or a function of the sizes so far"
                 )
-
-
-def _can_be_drawn(how: object) -> bool:
-    """Whether it is what a dim may be drawn from. A strategy is told by what all of them have."""
-    if isinstance(how, list):
-        return bool(how) and all(isinstance(one, (int, float, str)) for one in how)
-    return isinstance(how, (int, float, str)) or callable(how) or hasattr(how, "flatmap")
 
 
 def _names(arguments: Mapping[str, Argument]) -> list[str]:

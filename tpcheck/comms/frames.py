@@ -1,4 +1,5 @@
-"""Whose frame is it? The one place that tells a user's code from torch's, Triton's and tpcheck's.
+"""Whose frame is it? The one place that tells a user's code from tpcheck's, and that of what it
+stands on.
 
 Imports no torch, so that reports can ask without it.
 """
@@ -29,7 +30,7 @@ def _library() -> tuple[str, ...]:
     """Beginnings of file names that are not a user's. Folders end with a separator: torchtitan,
     torchao and torchrec are installed beside torch, and `tpcheck_checks.py` may be beside tpcheck.
     """
-    specs = map(importlib.util.find_spec, ("torch", "triton"))
+    specs = map(importlib.util.find_spec, ("torch", "triton", "hypothesis"))
     folders = [_PACKAGE, *(f for s in specs if s for f in s.submodule_search_locations or ())]
     standard = Path(threading.__file__).parent
     files = [str(standard / name) for name in ("contextlib.py", "threading.py")]
