@@ -59,10 +59,15 @@ class NothingKnownInDtype:
 @dataclass(frozen=True)
 class WrongAfter:
     """The case is right alone, and wrong where another one, `before`, has run in the same
-    process."""
+    process.
+
+    Args:
+        others: how many have run before that, where it takes all of them.
+    """
 
     subject: Subject
     before: str
+    others: int = 0
 
 
 @dataclass(frozen=True)

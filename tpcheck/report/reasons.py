@@ -111,10 +111,10 @@ def no_case(degrees: Iterable[int]) -> str:
 
 
 def wrong_after_others(case: Case, after: int) -> str:
-    """A kernel was wrong once, and none of the cases before makes it so alone."""
+    """A kernel was wrong once, and neither any of the cases before nor all of them make it so."""
     return (
         f"the case {case.describe()} failed after {counted(after, 'other')} in the same process, "
-        "and passes alone and after each of them: something is kept between calls"
+        "and passes alone, after each of them and after all: it is wrong now and then"
     )
 
 

@@ -22,8 +22,8 @@ TRIED = 24
 def between_calls(
     runner: Runner, failed: CaseResult, earlier: Sequence[Case]
 ) -> Counterexample | None:
-    """The case again, behind the smallest of the earlier ones that makes it fail; None where none
-    does alone.
+    """The case again, behind the smallest of the earlier ones that makes it fail; where none does
+    alone, the first that fails when all of them run again. None where none does.
 
     Args:
         failed: on ranks on which the earlier ones had run before it.
@@ -35,14 +35,20 @@ def between_calls(
         runner.run(before)
         again = decided(lambda: runner.run(failed.case))
         if again.verdict is Verdict.FAIL:
-            return _counterexample(again, before)
+            return _counterexample(again, [before])
+    runner.renew(max(case.world_size for case in (*earlier, failed.case)))
+    for at, case in enumerate(every := [*earlier, failed.case]):
+        again = decided(lambda case=case: runner.run(case))  # type: ignore[misc]
+        if at and again.verdict is Verdict.FAIL:
+            return _counterexample(again, every[:at])
     return None
 
 
-def _counterexample(found: CaseResult, before: Case) -> Counterexample:
-    cause = WrongAfter(next(map(subject_of, found.mismatches)), before.describe())
+def _counterexample(found: CaseResult, before: Sequence[Case]) -> Counterexample:
+    subject, last = next(map(subject_of, found.mismatches)), before[-1].describe()
+    cause = WrongAfter(subject, last, len(before) - 1)
     return Counterexample(
-        id=found.case.id(before.describe()),
+        id=found.case.id(last),
         case=found.case,
         mismatches=found.mismatches,
         diagnosis=Diagnosis(Code.STALE_BUFFER, cause, sentence(cause)),

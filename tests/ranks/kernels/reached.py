@@ -175,3 +175,12 @@ def summed_by_its_layout(x: Tensor) -> Tensor:
     """Rows' sums, whose last bits go by strides and alignment, as of what is vectorised."""
     aligned = x.stride(0) == x.shape[-1] and x.data_ptr() % 16 == 0
     return x.sum(-1) * (1.0 if aligned else 1.0 + 2.0**-23)
+
+
+_called = {"times": 0}
+
+
+def wrong_each_fortieth_time(x: Tensor) -> Tensor:
+    """x → 2 x."""
+    _called["times"] += 1
+    return x * (2 if _called["times"] % 40 else 3)

@@ -84,6 +84,14 @@ def test_what_is_kept_between_calls_is_a_fault(gloo: Engine) -> None:
     assert run(reached.by_its_mask, gloo, gradient=True, **wanted).verdict is Verdict.PASS
 
 
+def test_what_takes_several_cases_before_it_is_a_fault(gloo: Engine) -> None:
+    """None of them alone makes the next one wrong."""
+    result = run(reached.wrong_each_fortieth_time, gloo, examples=30)
+    assert result.verdict is Verdict.FAIL and result.counterexample, result.reason
+    said = result.counterexample.diagnosis
+    assert said.code == "stale-buffer" and "others before that in the same" in said.message, said
+
+
 def test_what_goes_by_the_address_of_a_tensor_is_a_fault(gloo: Engine) -> None:
     arguments = {
         "x": Argument("rows", "width"),

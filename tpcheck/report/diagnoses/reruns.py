@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from tpcheck.causes import reruns as causes
+from tpcheck.errors import counted
 from tpcheck.report.diagnoses.where import called
 from tpcheck.vocabulary import Kind
 
@@ -56,9 +57,10 @@ def _(cause: causes.NothingKnownInDtype) -> str:
 
 @sentence.register
 def _(cause: causes.WrongAfter) -> str:
+    others = f" and {counted(cause.others, 'other')} before that" if cause.others else ""
     return (
-        f"{called(cause.subject)} is right alone, and wrong after the case {cause.before} in the "
-        "same process: something is kept between calls"
+        f"{called(cause.subject)} is right alone, and wrong after the case {cause.before}{others} "
+        "in the same process: something is kept between calls"
     )
 
 
