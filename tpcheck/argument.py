@@ -154,7 +154,7 @@ def _is_size(size: object) -> bool:
 def _is_end(end: object) -> bool:
     """Of a range of integers. Names stand in the line of a case, as `rows=3`."""
     if isinstance(end, str):
-        return is_name(end) and len(end.split()) == 1 and "=" not in end
+        return is_name(end) and end.split() == [end] and "=" not in end
     return isinstance(end, int) and not isinstance(end, bool)
 
 

@@ -23,6 +23,9 @@ SHOWN = 300
 
 
 _PACKAGE = str(Path(__file__).parent.parent)
+#: Where Python's own modules are, and the folders in it of what is installed.
+_STANDARD = str(Path(threading.__file__).parent) + os.sep
+_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
 @cache
@@ -32,17 +35,17 @@ def _library() -> tuple[str, ...]:
     """
     specs = map(importlib.util.find_spec, ("torch", "triton", "hypothesis"))
     folders = [_PACKAGE, *(f for s in specs if s for f in s.submodule_search_locations or ())]
-    standard = Path(threading.__file__).parent
-    files = [str(standard / name) for name in ("contextlib.py", "threading.py")]
     wraps = importlib.util.find_spec("typing_extensions")  # what torch says is deprecated
-    files += [str(wraps.origin)] if wraps is not None else []
+    files = [str(wraps.origin)] if wraps is not None else []
     return (*(folder + os.sep for folder in folders), *files, "<")
 
 
 def is_users(path: str) -> bool:
-    """Whether a frame of the file `path` is the user's: neither torch's, nor Triton's, nor
-    tpcheck's, nor generated code's."""
-    return not path.startswith(_library())
+    """Whether a frame of the file `path` is the user's: neither that of torch, Triton, tpcheck or
+    Python itself, nor generated code's."""
+    if path.startswith(_library()):
+        return False
+    return not path.startswith(_STANDARD) or any(folder in path for folder in _INSTALLED)
 
 
 def users(error: BaseException) -> list[traceback.FrameSummary]:

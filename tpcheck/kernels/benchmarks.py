@@ -5,6 +5,9 @@ it again: where it does not, a later one, which no benchmark comes before, leave
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +19,28 @@ from tpcheck.vocabulary import Access
 _POISON = 0xFF  # in every byte: NaN in floats of all sizes
 
 
-def spoil() -> None:
-    """Poison in the place of what the last launch has stored and read nothing of. What it also
-    reads, or changes by atomics, is left: a benchmark that adds to it makes the kernel wrong."""
-    launch = watch.last()
-    if launch is None:
-        return
+@contextmanager
+def spoiled(tuner: Any) -> Iterator[None]:
+    """What a benchmark of this kernel's, in the block, leaves is spoiled before its hook puts back
+    what is to be as it was."""
+    known, before = tuner.post_hook, watch.last()
+
+    def hook(*arguments: Any, **named: Any) -> Any:
+        launch = watch.last()
+        if launch is not None and launch is not before:  # a launch may be refused
+            spoil(launch)
+        return known(*arguments, **named)
+
+    tuner.post_hook = hook
+    try:
+        yield
+    finally:
+        tuner.post_hook = known
+
+
+def spoil(launch: watch.Launch) -> None:
+    """Poison in the place of what a launch has stored and read nothing of. What it also reads, or
+    changes by atomics, is left: a benchmark that adds to it makes the kernel wrong."""
     stored: list[Addresses] = []
     read = [np.zeros(0, np.int64)]
     for access in launch.accesses:

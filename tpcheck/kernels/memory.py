@@ -12,6 +12,7 @@ import numpy as np
 
 from tpcheck.kernels import bfloat16, refusals, watch
 from tpcheck.kernels.held import Held
+from tpcheck.kernels.stopped import NotModelled
 from tpcheck.vocabulary import Access
 
 #: One after another in lanes that are left out: sums show the first, a maximum the second and a
@@ -132,7 +133,7 @@ class _Memory:
     # ---- atomics
 
     def _atomics(self) -> None:
-        update, swap = self.builder.create_atomic_rmw, self.builder.create_atomic_cas
+        change, swap = _changing(self.module), self.builder.create_atomic_cas
 
         def create_atomic_rmw(
             builder: Any, op: Any, pointers: Any, value: Any, mask: Any, sem: Any, scope: Any
@@ -140,7 +141,7 @@ class _Memory:
             refusals.refuse_atomics(self.tl, pointers)
             kept = np.broadcast_to(mask.data.astype(bool), pointers.data.shape)
             self._access(_kind(scope == self.block, Access.STORE), builder, pointers, kept)
-            found = update(builder, op, pointers, value, mask, sem, scope)
+            found = change(builder, op, pointers, value, mask, sem, scope)
             if not kept.all():
                 found.data = np.where(kept, found.data, self._poison(found.dtype, kept))
             return self._ordering(builder, pointers, kept, sem, scope, found)
@@ -236,6 +237,23 @@ class _Memory:
             self._tells += tells
         else:
             found.__class__, found.tell = self._looked_at, partial(_call_all, tells)
+
+
+def _changing(module: Any) -> Callable[..., Any]:
+    """The interpreter's atomics, which swap integers alone: floats as those of their bits."""
+    handle, update = module.TensorHandle, module.InterpreterBuilder.create_atomic_rmw
+
+    def change(builder: Any, op: Any, pointers: Any, value: Any, *more: Any) -> Any:
+        kind = value.data.dtype
+        if op != module._ir.ATOMIC_OP.XCHG or kind.kind != "f":
+            return update(builder, op, pointers, value, *more)
+        if kind.itemsize < 4:
+            raise NotModelled(f"tl.atomic_xchg of {value.dtype}")
+        bits = handle(value.data.view(f"i{kind.itemsize}"), value.dtype)
+        found = update(builder, op, pointers, bits, *more)
+        return handle(found.data.view(kind), value.dtype.scalar)
+
+    return change
 
 
 def _kind(own_block: bool, alone: Access) -> Access:

@@ -46,6 +46,13 @@ def unmodelled(error: BaseException) -> str:
     return ""
 
 
+def is_asserted(error: BaseException) -> bool:
+    """Whether a kernel's `tl.static_assert` raised it: of a configuration for which that does not
+    hold a tuner makes nothing."""
+    each = (_raised_in(one, _INTERPRETER) for one in causes(error) if type(one) is AssertionError)
+    return any(found is not None and {"cond", "msg"} <= found.keys() for found in each)
+
+
 def _raised_in(error: BaseException, file: str) -> Mapping[str, Any] | None:
     """The variables of the function whose own line raised it, where that is in this file."""
     at = error.__traceback__

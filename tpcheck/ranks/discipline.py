@@ -57,6 +57,8 @@ def observed(
 #: How many more calls must give the same, where a call may be wrong whatever it is given. Fewer,
 #: and one that is wrong each fourth time is said to go by addresses.
 CALLS = 3
+#: Before the name of an input, of its gradient among outputs.
+_GRADIENT = "gradient of "
 
 
 class Discipline:
@@ -130,11 +132,34 @@ class Discipline:
         if not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds):
             self._shared(gradients, inputs, seeds)
         if others > 1:
-            for right, own in remembered(self.call, inputs, other := fresh()):
-                if not same(right, own):
-                    stays = all(same(right, self.call(other)) for _ in range(CALLS))
-                    habit = Habit.GOES_BY_ADDRESS if stays else Habit.NOT_REPEATED
-                    self._compare(habit, right, own)
+            self._met_again(inputs, fresh(), seeds)
+
+    def _met_again(
+        self, inputs: dict[str, Tensor], others: dict[str, Tensor], seeds: Callable[[], Tensors]
+    ) -> None:
+        """What is kept of inputs and upstream gradients, from a call and its backward to others."""
+        mine, theirs = ({UPSTREAM + n: seed for n, seed in seeds().items()} for _ in range(2))
+
+        def call(given: Tensors) -> Tensors:
+            leaves = {name: given[name] for name in inputs}
+            outputs = dict(self.call(leaves))
+            if self.rules.overwrites:
+                return outputs
+            for leaf in leaves.values():
+                leaf.grad = None
+            roots, made = roots_and_seeds(
+                outputs, {name.removeprefix(UPSTREAM): given[name] for name in mine}
+            )
+            if roots:
+                torch.autograd.backward(roots, made)
+            left = {_GRADIENT + name: one for name, one in gradients_of(leaves).items()}
+            return {**outputs, **left}
+
+        for right, own in remembered(call, {**inputs, **mine}, other := {**others, **theirs}):
+            if not same(right, own):
+                stays = all(same(right, call(other)) for _ in range(CALLS))
+                habit = Habit.GOES_BY_ADDRESS if stays else Habit.NOT_REPEATED
+                self._compare(habit, right, own)
 
     def _backwards(
         self, outputs: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
@@ -217,7 +242,7 @@ class Discipline:
         """What is not there the second time differs where the first is not zero."""
         for name, one in first.items():
             if count := lacking(one, second.get(name)):
-                self._tell(name, Undisciplined(habit, count))
+                self._tell(name.removeprefix(_GRADIENT), Undisciplined(habit, count))
 
     def _tell_raised(self, habit: Habit, gradients: Tensors, error: Exception) -> None:
         self._tell(

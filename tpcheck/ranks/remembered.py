@@ -24,25 +24,26 @@ def remembered(
     Ends where other numbers are not allowed.
 
     Args:
-        call: inputs → outputs.
+        call: inputs → outputs, and what else comes of them.
         inputs: on which it has been called.
         others: of which none is an input.
     """
     with contextlib.suppress(Exception):
-        for tensor in inputs.values():
+        each = {id(tensor): tensor for tensor in inputs.values()}  # two may be one
+        for tensor in each.values():
             tensor.detach().copy_(_other(tensor, 0.5))
         numbers = [_copies(inputs)]
         for at in (0.25, 0.75):
             numbers += [{name: _other(one, at) for name, one in numbers[-1].items()}]
         found = [_copies(call(inputs))]
-        objects = {name: _anew(one) for name, one in inputs.items()}
+        objects = {key: _anew(one) for key, one in each.items()}
         for own in numbers[1:]:
             for name, one in own.items():
                 inputs[name].data.copy_(one)
-            found += [_copies(call(objects))]
-            for name, one in inputs.items():
-                del objects[name]
-                objects[name] = _anew(one)  # at once: an object that is made next gets its `id`
+            found += [_copies(call({name: objects[id(one)] for name, one in inputs.items()}))]
+            for key, one in each.items():
+                del objects[key]
+                objects[key] = _anew(one)  # at once: an object that is made next gets its `id`
         for own, given in zip(numbers, found, strict=True):
             for name, one in own.items():
                 others[name].detach().copy_(one)

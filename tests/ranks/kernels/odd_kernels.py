@@ -85,6 +85,34 @@ def _tuned(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped
     tl.store(y_ptr + at, 2 * tl.load(x_ptr + at, mask=at < count), mask=at < count)
 
 
+@triton.autotune(
+    [triton.Config({"BLOCK": n}) for n in (16, 64)], key=["count"], restore_value=["part_ptr"]
+)
+@triton.jit
+def _summed(x_ptr, part_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    part = tl.sum(tl.load(x_ptr + at, mask=at < count, other=0.0).to(tl.float32))
+    tl.store(part_ptr + tl.program_id(0), part)
+
+
+@triton.autotune([triton.Config({"BLOCK": n}) for n in (64, 4)], key=["count"])
+@triton.jit
+def _small(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.static_assert(BLOCK < 64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, 2 * tl.load(x_ptr + at, mask=at < count), mask=at < count)
+
+
+@triton.jit
+def _taken(x_ptr, y_ptr, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count)
+    tl.store(y_ptr + at, 3 * x, mask=at < count)
+    tl.debug_barrier()
+    old = tl.atomic_xchg(y_ptr + at, 2 * x, mask=at < count)
+    tl.store(y_ptr + at, tl.where(old == 3 * x, 2 * x, 0.0), mask=at < count)
+
+
 @triton.jit
 def _doubled(x):
     return x + x
@@ -171,6 +199,28 @@ def autotuned(x: Tensor) -> Tensor:
         _tuned[lambda meta: (triton.cdiv(count, meta["BLOCK"]),)](x, y, count)
 
     return _Twice.apply(x, launch)
+
+
+def autotuned_in_parts(x: Tensor) -> Tensor:
+    """Parts that a configuration leaves out are what they were before its benchmark."""
+
+    def launch(x: Tensor, y: Tensor, count: int) -> None:
+        parts = torch.zeros(triton.cdiv(count, 16))
+        _summed[lambda meta: (triton.cdiv(count, meta["BLOCK"]),)](x, parts, count)
+        torch.add(2 * x, 0 * parts.sum(), out=y)
+
+    return _Twice.apply(x, launch)
+
+
+def autotuned_where_it_compiles(x: Tensor) -> Tensor:
+    def launch(x: Tensor, y: Tensor, count: int) -> None:
+        _small[lambda meta: (triton.cdiv(count, meta["BLOCK"]),)](x, y, count)
+
+    return _Twice.apply(x, launch)
+
+
+def with_an_exchange(x: Tensor) -> Tensor:
+    return _Twice.apply(x, lambda x, y, n: _taken[(1,)](x, y, n, BLOCK=256))
 
 
 def autotuned_for_one_grid(x: Tensor) -> Tensor:

@@ -184,3 +184,36 @@ def wrong_each_fortieth_time(x: Tensor) -> Tensor:
     """x → 2 x."""
     _called["times"] += 1
     return x * (2 if _called["times"] % 40 else 3)
+
+
+_copies: dict[tuple[object, ...], Tensor] = {}
+
+
+class KeepsItsWeight(torch.autograd.Function):
+    """x · weight, with the weight that backward has had first for an address and a version."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        key = weight.data_ptr(), weight._version, weight.shape, weight.dtype
+        return dy * _copies.setdefault(key, weight.detach().clone()), (dy * x).sum(0)
+
+
+class KeepsItsUpstream(torch.autograd.Function):
+    """x · weight, with the upstream gradient that an address has had first."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        dy = _copies.setdefault((dy.data_ptr(), dy.shape, dy.stride()), dy.clone())
+        return dy * weight, (dy * x).sum(0)

@@ -64,6 +64,9 @@ def test_what_is_not_modelled_is_not_checked(
         (odd_kernels.with_libdevice, "bfloat16"),
         (odd_kernels.with_libdevice, "float32"),
         (odd_kernels.autotuned, "float32"),
+        (odd_kernels.autotuned_in_parts, "float32"),
+        (odd_kernels.autotuned_where_it_compiles, "float32"),
+        (odd_kernels.with_an_exchange, "float32"),
     ],
 )
 def test_what_is_modelled_passes(fn: Callable[[Tensor], Tensor], dtype: str, gloo: Engine) -> None:

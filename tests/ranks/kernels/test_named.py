@@ -88,3 +88,12 @@ def unwritten_flags(x: Tensor, y: Tensor) -> Tensor:
 def test_a_flag_that_is_wrong_in_several_calls_is_explained(gloo: Engine) -> None:
     found = run(unwritten_flags, gloo, reference=lambda x, y: x > y).counterexample
     assert found is not None and "the diagnosis itself failed" not in found.diagnosis.message
+
+
+def test_a_wrong_flag_has_a_diagnosis(gloo: Engine) -> None:
+    """Flags have no difference."""
+    flags = {"reference": lambda x, y: x * y > 0, "families": ("zeros",)}
+    found = run(lambda x, y: x * y >= 0, gloo, **flags).counterexample
+    assert found is not None and found.diagnosis.message == (
+        "output is wrong; none of the known causes fits"
+    )

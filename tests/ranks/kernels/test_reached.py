@@ -84,6 +84,14 @@ def test_what_is_kept_between_calls_is_a_fault(gloo: Engine) -> None:
     assert run(reached.by_its_mask, gloo, gradient=True, **wanted).verdict is Verdict.PASS
 
 
+@pytest.mark.parametrize("kept", [reached.KeepsItsWeight, reached.KeepsItsUpstream])
+def test_what_backward_keeps_is_met_again(gloo: Engine, kept: Any) -> None:
+    arguments = {"x": Argument("rows", "width"), "weight": Argument("width")}
+    wanted = {"reference": lambda x, weight: x * weight, "arguments": arguments}
+    result = run(kept.apply, gloo, examples=30, **wanted)
+    assert result.counterexample and result.counterexample.diagnosis.code == "stale-buffer", result
+
+
 def test_what_takes_several_cases_before_it_is_a_fault(gloo: Engine) -> None:
     """None of them alone makes the next one wrong."""
     result = run(reached.wrong_each_fortieth_time, gloo, examples=30)

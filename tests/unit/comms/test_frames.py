@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ BESIDE = [
     str(SITE / "torchao" / "linear.py"),
     str(SITE / "torchrec" / "linear.py"),
     str(SITE / "torchvision.py"),
+    str(Path(inspect.__file__).parent / "site-packages" / "torchtitan.py"),
     str(OURS.parent / "tpcheck_checks.py"),
     str(OURS.parent / "tpcheckers" / "linear.py"),
 ]
@@ -33,6 +35,7 @@ LIBRARY = [
     TRITON,
     str(SITE / "torch" / "nn" / "functional.py"),
     str(OURS / "ranks" / "run.py"),
+    inspect.__file__,  # where a launch lacks an argument
     str(typing_extensions.__file__),  # wraps what torch calls deprecated: all_gather_into_tensor
     "<frozen importlib._bootstrap>",
 ]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -19,35 +20,57 @@ def touch(what: Access, tensor: Tensor, at: Sequence[int]) -> None:
     watch.access(what, (0, 0, 0), pointers, size, mask, values)
 
 
-def test_what_it_stores_is_poison_and_nothing_beside() -> None:
-    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        y = torch.ones(8, dtype=dtype)
-        with watch.watching({"y": y}):
-            with watch.launch("tuned", [("y", y)]):
-                touch(Access.STORE, y, [1, 2])
-                touch(Access.STORE, y, [5])
-            benchmarks.spoil()
-        assert y.isnan().tolist() == [i in (1, 2, 5) for i in range(8)]
+class Tuner:
+    """What of Triton's is asked, with a hook that puts back the first number."""
+
+    def __init__(self, y: Tensor) -> None:
+        self.y, self.hooked = y, 0
+
+    def post_hook(self, arguments: object, exception: object) -> None:
+        self.hooked += 1
+        self.y[0] = 5.0
+
+
+def benchmark(y: Tensor, *accesses: tuple[Access, list[int]]) -> None:
+    """One of a kernel, where others were launched before."""
+    tuner = Tuner(y)
+    with watch.watching({"y": y}):
+        with watch.launch("before", [("y", y)]):
+            touch(Access.STORE, y, [7])
+        with benchmarks.spoiled(tuner):
+            if accesses:
+                with watch.launch("tuned", [("y", y)]):
+                    for what, at in accesses:
+                        touch(what, y, at)
+            tuner.post_hook({}, exception=None)
+        tuner.post_hook({}, exception=None)
+    assert tuner.hooked == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_what_it_stores_is_poison_and_nothing_beside(dtype: torch.dtype) -> None:
+    y = torch.ones(8, dtype=dtype)
+    benchmark(y, (Access.STORE, [1, 2]), (Access.STORE, [5]))
+    assert y.isnan().tolist() == [i in (1, 2, 5) for i in range(8)]
 
 
 def test_what_it_reads_or_adds_to_is_left() -> None:
     y = torch.ones(8)
-    with watch.watching({"y": y}):
-        with watch.launch("tuned", [("y", y)]):
-            touch(Access.LOAD, y, [0, 1])
-            touch(Access.STORE, y, [1, 2])
-            touch(Access.ATOMIC, y, [3])
-            touch(Access.STORE, y, [3, 4])
-        benchmarks.spoil()
+    reads, adds = (Access.LOAD, [0, 1]), (Access.ATOMIC, [3])
+    benchmark(y, reads, (Access.STORE, [1, 2]), adds, (Access.STORE, [3, 4]))
     assert y.isnan().tolist() == [i in (2, 4) for i in range(8)]
 
 
-def test_a_launch_that_stores_nothing_leaves_all() -> None:
-    y = torch.ones(3)
-    with watch.watching({"y": y}):
-        benchmarks.spoil()
-        with watch.launch("tuned", [("y", y)]):
-            touch(Access.LOAD, y, [0, 1])
-        benchmarks.spoil()
-    benchmarks.spoil()
-    assert y.tolist() == [1, 1, 1]
+def test_what_its_hook_puts_back_stays() -> None:
+    y = torch.ones(8)
+    benchmark(y, (Access.STORE, [0, 1]))
+    assert y.isnan().tolist() == [i == 1 for i in range(8)] and y[0] == 5.0
+
+
+def test_a_launch_that_stores_nothing_or_is_refused_leaves_all() -> None:
+    y = torch.ones(8)
+    benchmark(y, (Access.LOAD, [0, 1]))
+    benchmark(y)
+    with benchmarks.spoiled(Tuner(y)):
+        pass  # nothing is watched
+    assert y[1:].tolist() == [1.0] * 7

@@ -129,3 +129,18 @@ def test_what_refuses_other_numbers_is_not_told() -> None:
         return anew(inputs)
 
     assert found(call, INTEGERS) == []
+
+
+def test_two_that_are_one_tensor_stay_one_and_change() -> None:
+    seen: list[bool] = []
+
+    def call(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        seen.append(inputs["x"] is inputs["own"])
+        return kept(inputs)
+
+    one, other = FLOATS.clone(), FLOATS.clone()
+    kept = keeps(KEYS["address and version"])
+    both = {"x": one, "own": one}
+    call(both)
+    pairs = list(remembered(call, both, {"x": other, "own": other}))
+    assert all(seen) and any(not same(right, own) for right, own in pairs)

@@ -44,7 +44,7 @@ def habits(kernel: Any, inputs: Inputs, upstream: Tensors, overwrites: Sequence[
         except Exception:
             print("a call with other numbers raises, and is left out")
     found += differ("after the next call", first, outputs)
-    found += met_again(kernel, inputs)
+    found += met_again(kernel, inputs, upstream, overwrites)
     if overwrites:
         return found
     for what in ("backward again", "a second backward of the same call"):
@@ -58,18 +58,29 @@ def habits(kernel: Any, inputs: Inputs, upstream: Tensors, overwrites: Sequence[
     return found + shared(kernel, inputs, upstream(), gradients)
 
 
-def met_again(kernel: Any, inputs: Inputs) -> list[str]:
-    """What a call gives of inputs that have other numbers since another one, as parameters have
-    after an optimizer's step, or of others with their memory or their `id`, and does not of other
-    tensors with these numbers."""
+def met_again(
+    kernel: Any, inputs: Inputs, upstream: Tensors, overwrites: Sequence[str]
+) -> list[str]:
+    """What a call and its backward give of inputs and upstream gradients that have other numbers
+    since another one, as parameters have after an optimizer's step, or of others with their memory
+    or their `id`, and do not of other tensors with these numbers."""
+    own, seeds = fresh(inputs), {f"d {name}": seed for name, seed in upstream().items()}
 
     def call(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return named(kernel(*given.values()))
+        leaves = {name: given[name] for name in own}
+        outputs = named(kernel(*leaves.values()))
+        if overwrites:
+            return outputs
+        for leaf in leaves.values():
+            leaf.grad = None
+        backward(outputs, {name.removeprefix("d "): given[name] for name in seeds})
+        return {**outputs, **gradients_of(leaves)}
 
-    given, others, found = fresh(inputs), fresh(inputs), []
-    call(given)
-    for right, own in remembered(call, given, others):
-        found += differ("of inputs that were met before", right, own)
+    others = {**fresh(inputs), **{f"d {name}": seed for name, seed in upstream().items()}}
+    found: list[str] = []
+    call({**own, **seeds})
+    for right, wrong in remembered(call, {**own, **seeds}, others):
+        found += differ("of inputs that were met before", right, wrong)
     return found
 
 
