@@ -16,7 +16,9 @@ _ROWS, _WIDTH = Argument("rows", "width"), Argument("width")
 _MANY = {"rows": lambda sizes: strategies().sampled_from([1, 2, 3, 5, 33])}
 
 
-def _of_rows(place: str, *names: str, reference: Any, options: Any = ()) -> Any:
+def _of_rows(
+    place: str, *names: str, reference: Any, options: Any = (), rounding: Any = None
+) -> Any:
     """An operation of tensors [rows, width]."""
     return released(
         PACKAGE,
@@ -24,13 +26,29 @@ def _of_rows(place: str, *names: str, reference: Any, options: Any = ()) -> Any:
         reference=reference,
         arguments=dict.fromkeys(names, _ROWS),
         sizes=_MANY,
+        rounding=rounding,
     )
+
+
+class _LogOfASum(torch.autograd.Function):
+    """log σ(x) as the kernel has it: without log1p, and its slope as 1 − σ(x)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clamp(max=0) - torch.log(1 + torch.exp(-x.abs()))
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
+        return upstream[0] * (1 - torch.sigmoid(*ctx.saved_tensors))
 
 
 # ---- activations
 
 sigmoid = _of_rows("modules.activations.sigmoid", "x", reference=torch.sigmoid)
-logsigmoid = _of_rows("modules.activations.logsigmoid", "x", reference=F.logsigmoid)
+logsigmoid = _of_rows(
+    "modules.activations.logsigmoid", "x", reference=F.logsigmoid, rounding=_LogOfASum.apply
+)
 swish = _of_rows("modules.activations.swish", "x", reference=F.silu)
 sqrelu = _of_rows("modules.activations.sqrelu", "x", reference=lambda x: x.relu().square())
 swiglu = _of_rows(
