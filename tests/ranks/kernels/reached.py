@@ -204,13 +204,8 @@ class KeepsItsWeight(torch.autograd.Function):
         return dy * _copies.setdefault(key, weight.detach().clone()), (dy * x).sum(0)
 
 
-class KeepsItsUpstream(torch.autograd.Function):
-    """x · weight, with the upstream gradient that an address has had first."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return x * weight
+class KeepsItsUpstream(KeepsItsWeight):
+    """The same, with the upstream gradient that an address has had first."""
 
     @staticmethod
     def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor]:
