@@ -28,6 +28,9 @@ HELD |= {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8,
 #: So many tensors of float64 of its size, at least, has a case of an argument: its numbers, its
 #: gradient, and an output with its own upstream gradient.
 COPIES = 4
+#: Bytes that there are: of fewer it is not asked how many are left, which takes as long as to draw
+#: a small argument does.
+SMALL = 2**26
 
 
 @dataclass(frozen=True, init=False)
@@ -160,7 +163,9 @@ def _is_end(end: object) -> bool:
 
 def _require_room(name: str, shape: list[int]) -> None:
     """That it fits into what memory there is: the system would end the process."""
-    needed, left = COPIES * 8 * math.prod(shape), memory.available()
+    if (needed := COPIES * 8 * math.prod(shape)) < SMALL:
+        return
+    left = memory.available()
     if left is not None and needed > left:
         raise InvalidArgument(
             f"argument {name!r} is {' × '.join(map(str, shape))}: a case takes {needed / 1e9:.1f} "

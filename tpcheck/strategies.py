@@ -183,10 +183,14 @@ def counts(least: int = 0) -> SearchStrategy[int]:
 
 def widths(*blocks: int) -> SearchStrategy[int]:
     """Sizes around those of blocks, by default around 4, 16, 64 and 1024: each, one less, one
-    more, two and one more, primes among them. In a third of the draws any up to 160, or a multiple
-    of 8 up to 768: most of those are no power of two, and some divide by a vector's width."""
-    around = {size for b in blocks or (4, 16, 64, 1024) for size in (b - 1, b, b + 1, 2 * b + 1)}
-    edges = st.sampled_from(sorted({1, 2, *around}))
+    more, two and one more, primes among them; those that take several blocks of the largest twice
+    as often, since a kernel's block is as large as a row up to there. In a third of the draws any
+    up to 160, or a multiple of 8 up to 768: most of those are no power of two, and some divide by a
+    vector's width."""
+    known = blocks or (4, 16, 64, 1024)
+    around = {size for b in known for size in (b - 1, b, b + 1, 2 * b + 1)}
+    several = (max(known) + 1, 2 * max(known) + 1)
+    edges = st.sampled_from([*sorted({1, 2, *around}), *several])
     return _mostly(edges, st.integers(1, 160), st.integers(1, 96).map(lambda n: 8 * n))
 
 

@@ -125,6 +125,14 @@ class RightWhenApart:
 
 
 @dataclass(frozen=True)
+class RoundedOnTheWay:
+    """Off by no more than a coarser dtype rounds, and by something else for inputs that are nearly
+    the same."""
+
+    subject: Subject
+
+
+@dataclass(frozen=True)
 class RightWhenFinite:
     """A finite row is wrong where another row has an infinite number, and right where none has."""
 
@@ -152,6 +160,7 @@ OfReruns = (
     | RightForOnes
     | RightForAllGradients
     | RightWhenApart
+    | RoundedOnTheWay
     | RightWhenFinite
     | RightInAnotherConfiguration
 )

@@ -11,6 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tpcheck.causes.structure import DiagnosisFailed, NothingKnown
 from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled, Subject
 from tpcheck.diagnosis import diagnose, pictures
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, values
+from tpcheck.diagnosis.hypotheses.coarse import rounded_on_the_way
 from tpcheck.diagnosis.hypotheses.kernels import of_kernels
 from tpcheck.diagnosis.hypotheses.reruns import changed
 from tpcheck.diagnosis.localise import Borders, Place, locate, watched_pass
@@ -147,11 +149,11 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
             seen = _only_compiled(runner, posed, failed)
     if runner.check.kernel is not None and same and again.compiles:
         seen = _only_compiled(runner, posed, failed)
-    asked = (_rerun_once(runner), _spec(runner, failed.case), inside, runner.execute)
+    runs = runner.execute, partial(_kept, runner)
+    asked = (_rerun_once(runner), _spec(runner, failed.case), inside, *runs)
     ran: dict[str, Any] = {"resumes": runner.check.resumes, "alone": alone, "plain": plain}
     facts = Facts(posed, shown, again, dumps, *asked, **ran)
-    own = of_kernels(facts) if runner.check.kernel is not None else None
-    diagnosis = own or diagnose.diagnose(facts)
+    diagnosis = _of_kernel(facts) if runner.check.kernel else diagnose.diagnose(facts)
     seen = seen or outside(facts, place, diagnosis.cause, loads=runner.check.load is not None)
     seen = seen or _at_module(place) or diagnose.first_divergence(shown)
     told = _told(diagnosis, seen, shown.mismatches, again.verdict)
@@ -170,6 +172,14 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
         source = sources(runner.check, said, lines, code.values(), evidence)
         told = replace(told, pictures=replace(drawn, source=source))
     return told
+
+
+def _of_kernel(facts: Facts) -> Diagnosis:
+    """What has to do with how it is called first, and last what a formula of its own may look
+    like."""
+    found = of_kernels(facts) or diagnose.diagnose(facts)
+    unknown = found.code is Code.UNCLASSIFIED
+    return (rounded_on_the_way(facts) if unknown else None) or found
 
 
 def _at_fault(diagnosis: Diagnosis, again: CaseResult, code: Mapping[str, str]) -> str:

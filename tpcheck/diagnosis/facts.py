@@ -38,6 +38,7 @@ class Facts:
             then the one before it, where that is a sum that is still to be taken.
         execute: runs the candidate on a case that was posed otherwise, or in another way
             (`Runner.execute`).
+        keep: does so, and keeps every rank's tensors.
         resumes: whether ranks went on with training that others had saved.
         alone: what the case came to on one rank of its tp axis, where that was asked.
         plain: whether that run was as the first: not one whose boundaries were watched, which may
@@ -53,6 +54,7 @@ class Facts:
     spec: Spec | None = None
     inside: Sequence[Local] = ()
     execute: Callable[..., CaseResult] | None = None
+    keep: Callable[[Posed], tuple[CaseResult, Dumps]] | None = None
     resumes: bool = False
     alone: CaseResult | None = None
     plain: bool = True

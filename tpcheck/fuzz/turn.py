@@ -65,6 +65,7 @@ class Turn:
         seen: the words of what was seen of the check until now → in how many cases.
         degree, parents: of `NEAR`.
         saved: of `AGAIN` and `SHRINK`, and the id in the corpus.
+        sparing: whether most cases of a kernel are judged by their first calls alone.
     """
 
     check: int
@@ -77,6 +78,7 @@ class Turn:
     parents: tuple[Parent, ...] = ()
     saved: Case | None = None
     id: str = ""
+    sparing: bool = False
 
 
 @dataclass
@@ -183,6 +185,7 @@ class Turns:
             few_ranks=alone,
             replay=False,
             branches=turn.how in (How.LOOK, How.NEAR),
+            sparing=turn.sparing,
         )
 
     def _hunt(

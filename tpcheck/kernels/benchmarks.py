@@ -7,12 +7,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import gcd
 from typing import Any
 
 import numpy as np
 
 from tpcheck.kernels import watch
-from tpcheck.kernels.races import Seen
 from tpcheck.kernels.view import Addresses
 from tpcheck.vocabulary import Access
 
@@ -41,18 +41,18 @@ def spoiled(tuner: Any) -> Iterator[None]:
 def spoil(launch: watch.Launch) -> None:
     """Poison in the place of what a launch has stored and read nothing of. What it also reads, or
     changes by atomics, is left: a benchmark that adds to it makes the kernel wrong."""
-    stored: list[Addresses] = []
-    read = [np.zeros(0, np.int64)]
-    for access in launch.accesses:
-        (stored if access.what is Access.STORE else read).append(_bytes(access))
-    if not stored:
+    size = gcd(*(access.size for access in launch.accesses))
+    stored, read = (_places(launch, size, stores=stores) for stores in (True, False))
+    if not stored.size:
         return
-    written = np.setdiff1d(np.concatenate(stored), np.concatenate(read))
-    for run in np.split(written, np.flatnonzero(np.diff(written) != 1) + 1):
+    near = read[(read >= stored.min()) & (read <= stored.max())]
+    written = np.unique(stored[~np.isin(stored, near)])
+    for run in np.split(written, np.flatnonzero(np.diff(written) != size) + 1):
         if len(run):
-            ctypes.memset(int(run[0]), _POISON, len(run))
+            ctypes.memset(int(run[0]), _POISON, size * len(run))
 
 
-def _bytes(access: Seen) -> Addresses:
-    """Of its lanes."""
-    return access.in_pieces(1).addresses
+def _places(launch: watch.Launch, size: int, *, stores: bool) -> Addresses:
+    """The addresses of what it stores, or touches otherwise, in pieces of so many bytes."""
+    own = [access for access in launch.accesses if (access.what is Access.STORE) == stores]
+    return np.concatenate([np.zeros(0, np.int64), *(a.in_pieces(size).addresses for a in own)])

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tpcheck.evidence import Misregistered
 from tpcheck.kernels.interpreter import interprets
 from tpcheck.tensors.ops import is_op, name_of, overload_of, shows_its_kernels
+from tpcheck.tensors.reserved import is_sparse
 from tpcheck.vocabulary import OpTest
 
 #: Tests that take a millisecond, of every case; that of a compiled op takes fifty.
@@ -29,9 +30,6 @@ EVERY = 4
 #: By how much more than a result of the case one of a compiled op may be off: its upstream
 #: gradients are ones. A backward that is not compiled as it is written is off by all of itself.
 SLACK = 64.0
-
-#: Bytes of a storage that an op is given as it is: opcheck copies all of it.
-SPARSE = 2**30
 
 #: The libraries of torch's own ops.
 _TORCHS = {
@@ -123,7 +121,7 @@ def _own(tensor: Tensor) -> Tensor:
     """A leaf of the same numbers, as it is laid out in memory unless that is out of reach; it takes
     a gradient where the op was to give it one."""
     wanted = tensor.requires_grad and torch.is_grad_enabled() and tensor.is_floating_point()
-    if tensor.untyped_storage().nbytes() > SPARSE:
+    if is_sparse(tensor):  # opcheck copies all of it
         made = tensor.detach().clone(memory_format=torch.contiguous_format)
     else:
         memory = tensor.detach().untyped_storage().clone()

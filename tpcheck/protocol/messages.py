@@ -43,6 +43,7 @@ class Work:
     eager: bool = False  # whether what the candidate compiles is to run eagerly
     rules: bool = False  # whether to hold other rules against the tensors, too
     branches: bool = False  # whether to note which the candidate's Python takes
+    again: bool = True  # whether a kernel's calls are made again
     configuration: int | None = None  # of autotuned kernels, their index; by default the seed's
     witnesses: frozenset[str] = frozenset()  # kernels and operators whose runs are counted
     readings: Mapping[str, Reading] = field(default_factory=dict)  # of masks

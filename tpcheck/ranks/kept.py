@@ -11,13 +11,10 @@ from torch import Tensor
 from tpcheck.evidence import Undisciplined
 from tpcheck.ranks.memory import all_bytes
 from tpcheck.tensors.forms import OF_BITS, is_freed, odd
+from tpcheck.tensors.reserved import is_sparse
 from tpcheck.vocabulary import Habit
 
 Tensors = Mapping[str, Tensor]
-
-#: Bytes of a storage that are looked at, at most: those of "giant" rows are gigabytes, mostly not
-#: there.
-SPARSE = 2**30
 
 
 class Kept:
@@ -39,7 +36,7 @@ class Kept:
     def _changed(self, name: str, tensor: Tensor) -> tuple[int, int]:
         """Elements that have other bits, and, where none has, bytes around them."""
         before, own = self._before[name], self._given[name].detach()
-        if _is_sparse(tensor):
+        if is_sparse(tensor):
             return _other_bits(tensor, before), 0
         now = all_bytes(tensor)
         if _place(own) == _place(tensor) and torch.equal(now, before):
@@ -72,14 +69,9 @@ def _other_bits(one: Tensor, other: Tensor) -> int:
     return int((one.view(integers) != other.view(integers)).sum())
 
 
-def _is_sparse(tensor: Tensor) -> bool:
-    """Whether its elements are so far apart that nobody can look at all between them."""
-    return tensor.untyped_storage().nbytes() > SPARSE
-
-
 def _kept(tensor: Tensor) -> Tensor:
     """A copy of all of its storage, or of its elements where they are far apart."""
-    return tensor.clone() if _is_sparse(tensor) else all_bytes(tensor).clone()
+    return tensor.clone() if is_sparse(tensor) else all_bytes(tensor).clone()
 
 
 def _same_place(tensor: Tensor, memory: Tensor) -> Tensor:

@@ -110,7 +110,8 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         fresh, upstream = partial(_leaves, run, rules), partial(_seeds, run, function)
         others = 1 if run.case.seed % RINGS else OTHERS
         first = calls[0]
-        discipline.repeated(first.outputs, first.gradients, fresh, upstream, others=others)
+        if run.work.again:
+            discipline.repeated(first.outputs, first.gradients, fresh, upstream, others=others)
         if rules.opcheck and not told and eager and run.case.world_size == 1:
             told += _opchecked(run, function, called, rules)
     if eager and run.report.compiles and not run.work.eager and not told:

@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 class Runner:
     """One check on one engine; keeps what the ranks need to know of it. `branches`: whether it is
-    noted which the candidate's Python takes."""
+    noted which the candidate's Python takes; `again`: whether a kernel's calls are made again."""
 
     def __init__(self, check: Check, engine: Engine, *, branches: bool = False) -> None:
-        self.check, self.engine, self.branches = check, engine, branches
+        self.check, self.engine, self.branches, self.again = check, engine, branches, True
         try:
             blob = sent(parts_of(check), check)
         except Exception as error:
@@ -197,7 +197,7 @@ class Runner:
                 configuration=configuration,
                 readings=dict(readings),
                 epoch=self.engine.next_epoch(),
-                **noted(allowed, self.branches),
+                **noted(allowed, branches=self.branches, again=self.again),
             )
             meanwhile = None if then is None else partial(self._posing.prepare, then)
             outcomes = self.engine.run(self._key, work, meanwhile)

@@ -30,16 +30,11 @@ def of_case(posed: Posed, files: CaseFiles) -> dict[str, Any]:
     }
 
 
-def noted(allowed: Budget | None, branches: bool) -> dict[str, Any]:
-    """What ranks must note for a budget to be held against it, and whether which branches they
-    take."""
+def noted(allowed: Budget | None, **asked: bool) -> dict[str, Any]:
+    """What ranks must note for a budget to be held against it, and what else is `asked` of them."""
     if allowed is None:
-        return {"branches": branches}
-    return {
-        "branches": branches,
-        "saved": allowed.saved is not None,
-        "witnesses": allowed.witnesses,
-    }
+        return asked
+    return {**asked, "saved": allowed.saved is not None, "witnesses": allowed.witnesses}
 
 
 def taught(key: str, blob: bytes, *, trains: bool) -> Teach:

@@ -25,7 +25,7 @@ from tpcheck.script.carried import carried
 from tpcheck.script.parts import candidate, crash, habits, interpreted, kernel, ops
 from tpcheck.script.parts import tensors as compared
 from tpcheck.search.corpus import Saved
-from tpcheck.tensors import in_place
+from tpcheck.tensors import in_place, reserved
 from tpcheck.tensors.leaves import Quiet, quiet, takes_gradients
 from tpcheck.tensors.ops import lacks_backward, within
 from tpcheck.vocabulary import ON_GPUS, Kind
@@ -57,7 +57,7 @@ def of_kernel(saved: Saved, check: Check, rules: Kernel) -> Body:
         )
     gpu = saved.engine in ON_GPUS
     triton = not gpu and (subject.uses(called, "triton") or bool(kinds & _WATCHED))
-    parts: list[ModuleType] = [candidate, compared, kernel]
+    parts: list[ModuleType] = [candidate, reserved, compared, kernel]
     parts += [remembered, habits] * (Kind.DISCIPLINE in kinds) + [ops] * (Kind.CUSTOM_OP in kinds)
     parts += [interpreted] * triton + [crash] * (Kind.CRASH in kinds)
     posed = pose(check.spec, saved.case, CONFIRM)

@@ -26,7 +26,7 @@ from tpcheck.script.parts import candidate, launch, model
 from tpcheck.script.parts import tensors as compared
 from tpcheck.script.subject import Subject
 from tpcheck.search.corpus import Saved
-from tpcheck.tensors import strides
+from tpcheck.tensors import reserved, strides
 from tpcheck.vocabulary import ON_GPUS, Kind
 
 #: What a script shows of a model.
@@ -57,7 +57,7 @@ def of_model(saved: Saved, check: Check) -> Body:
         raise _no_script(saved, "random masks")
     return Body(
         candidate=found,
-        parts=[candidate, compared, launch, model],
+        parts=[candidate, reserved, compared, launch, model],
         data=[*_data(posed), _formats(posed)],
         show=_show(saved.case, functions),
         first=[f"ranks({saved.case.world_size})"],

@@ -82,10 +82,10 @@ class Search:
         anew = Anew.EACH if apart else Anew.FIRST if self.options.few_ranks else Anew.NONE
         if anew is Anew.NONE:
             self.runner.renew()
-        self.trials = Trials(self.runner, self.check.known, self.real, anew, self.onlooker)
-        about = self.engine.ranks, self.options, self.trials, self._keep
-        self.hunt = self.hunter(self.check, *about)
-        self.tally = Tally(self.trials)
+        runs = self.runner, self.check.known, self.real, anew, self.onlooker
+        self.trials = trials = Trials(*runs, self.options.sparing)
+        self.hunt = self.hunter(self.check, self.engine.ranks, self.options, trials, self._keep)
+        self.tally = Tally(trials)
         self._saved = False  # whether a case of an earlier run still fails
         self._aside: list[str] = []  # why saved cases are not replayed
         self.confirmation = Confirmation(self.trials, fresh=self.options.fresh)

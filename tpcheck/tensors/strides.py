@@ -6,21 +6,19 @@ reads strides as contiguous, a collective that fills a contiguous copy and loses
 
 from __future__ import annotations
 
-import mmap
 import zlib
 
 import torch
 from torch import Tensor
 
 from tpcheck.case import MEMORY_FORMATS, Case
+from tpcheck.tensors.reserved import reserved
 
 #: Elements between giant rows. The offset of the third does not fit into 32 bits; with a power of
 #: two, an offset that wraps would be that of another row.
 FAR = 2**30 + 64
 #: Giant rows at most: each reserves 8 GB of addresses in float64, of which there are 128 TB.
 MOST_FAR = 128
-#: Linux's number, which Python has a name for from 3.12 on.
-_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 def format_of(case: Case, name: str) -> str:
@@ -85,14 +83,11 @@ def _giant(tensor: Tensor) -> Tensor | None:
     if tensor.device.type != "cpu":
         return None
     row = tensor[0].numel()
-    elements = (tensor.shape[0] - 1) * FAR + row
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     try:
-        memory = mmap.mmap(-1, elements * tensor.element_size(), flags=flags)
+        flat = reserved(tensor.dtype, (tensor.shape[0] - 1) * FAR + row)
     except OSError:
         return None
     strides = (FAR, *tensor[0].contiguous().stride())
-    flat = torch.frombuffer(memory, dtype=tensor.dtype)
     return flat.as_strided(tensor.shape, strides).copy_(tensor)
 
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tpcheck import Argument, InvalidArgument, kernel_check
+from tpcheck import Argument, Case, InvalidArgument, kernel_check
 from tpcheck.engines.engine import Engine
+from tpcheck.runner.runner import Runner
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import CheckResult, Verdict
@@ -55,6 +56,15 @@ class TwiceAsMuchTheSecondTime(Backwards):
         x, y = ctx.saved_tensors
         ctx.backwards += 1
         return grads[0] * y * ctx.backwards, grads[0] * x * ctx.backwards
+
+
+def test_what_its_first_calls_do_not_show_is_met_where_calls_are_made_again(gloo: Engine) -> None:
+    check = kernel_check(TwiceAsMuchTheSecondTime.apply, reference=product, arguments=SHAPES)
+    runner = Runner(check, gloo)
+    case = Case(dims={"rows": 2, "width": 3}, mesh={"tp": 1})
+    for again, verdict in ((True, Verdict.FAIL), (False, Verdict.PASS), (True, Verdict.FAIL)):
+        runner.again = again
+        assert runner.run(case).verdict is verdict
 
 
 class IgnoresUpstream(Backwards):

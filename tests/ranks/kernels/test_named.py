@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.ranks.kernels.test_kernel_check import code, run
+from tpcheck import Argument
 from tpcheck.engines.engine import Engine
 
 _calls = itertools.count(1)
@@ -54,6 +55,62 @@ def test_upstream_gradients_that_are_rounded_are_used(
     wrong: type[UpstreamInBfloat16], named: str, gloo: Engine
 ) -> None:
     assert code(run(wrong.apply, gloo)) == named
+
+
+def normalised(x: Tensor, mean: Tensor, eps: float = 1e-5) -> Tensor:
+    apart = x - mean
+    return apart * torch.rsqrt((apart * apart).mean(-1, keepdim=True) + eps)
+
+
+def layer_norm(x: Tensor) -> Tensor:
+    return normalised(x, x.mean(-1, keepdim=True))
+
+
+def with_a_mean_in_bfloat16(x: Tensor) -> Tensor:
+    return normalised(x, x.mean(-1, keepdim=True).bfloat16().to(x.dtype))
+
+
+def with_a_root_in_float16(x: Tensor) -> Tensor:
+    apart = x - x.mean(-1, keepdim=True)
+    root = torch.rsqrt((apart * apart).mean(-1, keepdim=True) + 1e-5)
+    return apart * root.half().to(x.dtype)
+
+
+def with_another_epsilon(x: Tensor) -> Tensor:
+    return normalised(x, x.mean(-1, keepdim=True), 2e-4)
+
+
+def with_a_mean_that_is_a_little_off(x: Tensor) -> Tensor:
+    return normalised(x, 0.999 * x.mean(-1, keepdim=True))
+
+
+def with_a_factor(x: Tensor) -> Tensor:
+    return layer_norm(x) * 1.001
+
+
+def with_the_square_of_a_thousandth(x: Tensor) -> Tensor:
+    y = layer_norm(x)
+    return y + 0.001 * y * y
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (with_a_mean_in_bfloat16, {"precision-loss"}),
+        (with_a_root_in_float16, {"precision-loss"}),
+        (with_another_epsilon, {"unclassified"}),
+        (with_a_mean_that_is_a_little_off, {"unclassified"}),
+        (with_a_factor, {"unclassified", "scaled"}),
+        (with_the_square_of_a_thousandth, {"unclassified"}),
+    ],
+)
+def test_what_is_rounded_on_the_way_is_told_from_another_formula(
+    wrong: Any, named: set[str], dtype: str, gloo: Engine
+) -> None:
+    about = {"reference": layer_norm, "arguments": {"x": Argument("rows", "width")}}
+    found = run(wrong, gloo, **about, dtypes=(dtype,), families=("normal", "shifted"))
+    assert code(found) in named, found.counterexample
 
 
 def test_what_raises_in_some_calls_is_shown(gloo: Engine) -> None:

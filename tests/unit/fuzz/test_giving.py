@@ -73,16 +73,39 @@ def test_what_shows_much_has_more_turns() -> None:
     assert often[0] > 2 * often[1] > 0
 
 
-def test_what_had_the_least_time_has_every_second_turn() -> None:
-    """Of one that is slow and shows little, next to a hundred that show more."""
+def test_what_was_looked_through_least_has_every_second_turn() -> None:
+    """Of one that is slow and shows little, next to twenty that show more."""
     checks = standings(*(f"n{number}" for number in range(20)), "slow")
     of = giving(checks)
     taken(of, 21)
     for standing in checks[:20]:
         standing.arms[How.LOOK].news = 300.0
-        standing.known.seconds = 50.0
+        standing.known.seconds = 5000.0
     turns = taken(of, 20)
     assert sum(turn.check == 20 for turn in turns) == 10
+
+
+def test_what_takes_long_has_more_time_and_fewer_cases() -> None:
+    """By cases alone it would have all of the time, by time alone next to none of the cases."""
+    checks = standings("quick", "slow")
+    of = giving(checks)
+    for _ in range(400):
+        turn = of.next()
+        assert turn is not None
+        ended(of, turn, *((3.0, 50), (5.0, 5))[turn.check])
+    quick, slow = (standing.known for standing in checks)
+    assert 2 * quick.seconds < slow.seconds and 2 * slow.cases < quick.cases
+
+
+def test_all_is_looked_at_in_the_first_turn_of_a_run_and_cases_are_spared_then() -> None:
+    checks = standings("a", "b")
+    checks[1].known.add(1, [{"x"}] * 10, 1.0, 0.0)  # by an earlier run, perhaps of other code
+    checks[1].again = deque([Saved("1", Case(mesh={"tp": 1}))])
+    turns = taken(giving(checks), 8)
+    assert turns[0].how is How.AGAIN and not turns[0].sparing
+    for number in range(2):
+        sparing = [turn.sparing for turn in turns[1:] if turn.check == number]
+        assert sparing[0] is False and len(sparing) > 1 and all(sparing[1:])
 
 
 def test_two_workers_are_not_given_the_same_check() -> None:

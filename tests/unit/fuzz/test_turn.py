@@ -39,6 +39,12 @@ def test_branches_are_noted_where_it_looks_for_something_new(tmp_path: Path, how
     assert bool(options.shrink_cases) is (how is How.SHRINK)
 
 
+def test_a_turn_says_whether_its_cases_are_spared(tmp_path: Path) -> None:
+    for sparing in (False, True):
+        turn = Turn(0, How.LOOK, 5, 1, sparing=sparing)
+        assert turns(tmp_path)._options(turn).sparing is sparing
+
+
 def test_one_of_so_many_turns_near_others_climbs(tmp_path: Path) -> None:
     of, shelf = turns(tmp_path), Shelf(tmp_path / "choices")
     hunts: list[Any] = [

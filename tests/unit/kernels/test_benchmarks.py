@@ -61,6 +61,18 @@ def test_what_it_reads_or_adds_to_is_left() -> None:
     assert y.isnan().tolist() == [i in (2, 4) for i in range(8)]
 
 
+def test_of_what_is_read_in_part_the_other_part_is_poison() -> None:
+    y = torch.ones(8)
+    halves = y.view(torch.bfloat16)
+    tuner = Tuner(y)
+    with watch.watching({"y": y}), benchmarks.spoiled(tuner):
+        with watch.launch("tuned", [("y", y)]):
+            touch(Access.STORE, y, [1, 2, 3])
+            touch(Access.LOAD, halves, [2, 7])
+        tuner.post_hook({}, exception=None)
+    assert halves.isnan().tolist() == [at in (3, 4, 5, 6) for at in range(16)]
+
+
 def test_what_its_hook_puts_back_stays() -> None:
     y = torch.ones(8)
     benchmark(y, (Access.STORE, [0, 1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 
 from tpcheck import Case
 from tpcheck.errors import InvalidArgument
-from tpcheck.search.trials import Trials
-from tpcheck.verdict import CaseResult
+from tpcheck.search.trials import SPARED, Trials
+from tpcheck.verdict import CaseResult, Mismatch
+from tpcheck.vocabulary import Kind
 
 RIGHT, RAISES = Case(seed=1), Case(seed=2)
 
@@ -23,8 +25,12 @@ def trials() -> Trials:
             raise InvalidArgument("reference raised ValueError")
         return CaseResult(case, "gloo")
 
-    runner: Any = SimpleNamespace(engine=SimpleNamespace(ran=0, starts=0), branches=False, run=run)
-    return Trials(runner, [])
+    return Trials(_runner(run), [])
+
+
+def _runner(run: Callable[..., CaseResult], *, branches: bool = False) -> Any:
+    engine = SimpleNamespace(ran=0, starts=0)
+    return SimpleNamespace(engine=engine, branches=branches, again=True, run=run)
 
 
 def test_a_case_that_can_not_run_is_known() -> None:
@@ -34,3 +40,33 @@ def test_a_case_that_can_not_run_is_known() -> None:
     with pytest.raises(InvalidArgument):
         of.run(RAISES)
     assert of.at == RAISES and of.result(RAISES) is None
+
+
+@pytest.mark.parametrize("sparing", [False, True])
+def test_a_kernel_is_called_again_in_all_cases_or_in_one_of_so_many(sparing: bool) -> None:
+    again: list[bool] = []
+
+    def run(case: Case, **_: object) -> CaseResult:
+        again.append(runner.again)
+        return CaseResult(case, "gloo")
+
+    of = Trials(runner := _runner(run), [], sparing=sparing)
+    for seed in range(3 * SPARED):
+        of.run(Case(seed=seed))
+        assert runner.again, "whoever asks next asks for all of it"
+    assert again == [not sparing or n % SPARED == SPARED - 1 for n in range(3 * SPARED)]
+
+
+@pytest.mark.parametrize("branches", [False, True])
+def test_what_fails_where_it_was_spared_is_what_it_comes_to_where_it_is_not(branches: bool) -> None:
+    looks: list[tuple[bool, bool]] = []
+
+    def run(case: Case, **_: object) -> CaseResult:
+        looks.append((runner.again, runner.branches))
+        wrong = [Mismatch("output", Kind.OUTPUT, 0), Mismatch("x", Kind.DISCIPLINE, 0)]
+        return CaseResult(case, "gloo", wrong[: 1 + runner.again])
+
+    of = Trials(runner := _runner(run, branches=branches), [], sparing=True)
+    assert len(of.run(Case()).mismatches) == 2
+    assert looks == [(False, branches), (True, False)]
+    assert runner.branches is branches

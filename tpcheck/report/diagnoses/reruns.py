@@ -48,6 +48,15 @@ def _(cause: causes.RoundingOnly) -> str:
 
 
 @sentence.register
+def _(cause: causes.RoundedOnTheWay) -> str:
+    return (
+        f"{called(cause.subject)} is off by no more than a coarser dtype rounds, and by something "
+        "else where inputs are a little larger or smaller: it is rounded on the way, whatever the "
+        "case's dtype is"
+    )
+
+
+@sentence.register
 def _(cause: causes.NothingKnownInDtype) -> str:
     return (
         f"{called(cause.subject)} is wrong in {cause.only_in} and right in float64, by more than a "

@@ -11,9 +11,7 @@ from torch import Tensor
 from tpcheck.ranks.remembered import remembered
 from tpcheck.script.parts.kernel import Inputs, Tensors, backward, fresh
 from tpcheck.script.parts.tensors import named
-
-#: Bytes of a storage that are looked at, at most.
-SPARSE = 2**30
+from tpcheck.tensors.reserved import is_sparse
 
 
 def habits(kernel: Any, inputs: Inputs, upstream: Tensors, overwrites: Sequence[str]) -> list[str]:
@@ -124,7 +122,7 @@ def lies(tensor: Tensor) -> tuple[Any, ...]:
 
 def bytes_of(tensor: Tensor) -> Tensor:
     """All of its storage; the elements alone where that is reserved and not used."""
-    if tensor.untyped_storage().nbytes() > SPARSE:
+    if is_sparse(tensor):
         dense = tensor.detach().clone(memory_format=torch.contiguous_format)
         return dense.reshape(-1).view(torch.uint8)
     memory = torch.empty(0, dtype=torch.uint8, device=tensor.device)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-import mmap
 import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from tpcheck.tensors.reserved import reserved
 
 
 def stored(
@@ -32,9 +33,7 @@ def stored(
         flat = torch.tensor(storage, dtype=dtype)
     if not length:
         return flat.to(device).as_strided(shape, strides, offset)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-    memory = mmap.mmap(-1, length * dtype.itemsize, flags=flags)
-    far = torch.frombuffer(memory, dtype=dtype).as_strided(shape, strides, offset)
+    far = reserved(dtype, length).as_strided(shape, strides, offset)
     return far.copy_(flat.view(shape)).to(device)
 
 

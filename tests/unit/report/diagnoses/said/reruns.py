@@ -14,6 +14,7 @@ from tpcheck.causes.reruns import (
     RightWhenFinite,
     RightWithEqualHeads,
     RightWithoutData,
+    RoundedOnTheWay,
     RoundingOnly,
     WrongAfter,
     WrongOnOneRank,
@@ -63,6 +64,12 @@ SAID: list[Said] = [
         "output is wrong in float32 and right in float64, by more than a coarser dtype rounds; "
         "none of the known causes fits",
         {"only_in": "float32"},
+    ),
+    (
+        RoundedOnTheWay(OUT),
+        "output is off by no more than a coarser dtype rounds, and by something else where inputs "
+        "are a little larger or smaller: it is rounded on the way, whatever the case's dtype is",
+        {},
     ),
     (
         WrongAfter(OUT, "tp=1 float32 rows=2"),
