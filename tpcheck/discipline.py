@@ -14,12 +14,14 @@ class Kernel:
         overwrites: inputs that it may change.
         constants: inputs that take no gradient.
         opcheck: whether ops of `torch.library` go through `torch.library.opcheck`.
+        free: sizes that may be any, within what there is room for.
         memory, families, degrees: what its cases may have of these; empty for any.
     """
 
     overwrites: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
     opcheck: bool = True
+    free: tuple[str, ...] = ()
     memory: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     degrees: tuple[int, ...] = ()

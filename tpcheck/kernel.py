@@ -133,6 +133,7 @@ def kernel_check(
         tuple(overwrites),
         tuple(names[i] for i in constants),
         opcheck,
+        tuple(name for name in _names(arguments) if name not in drawn),
         memory=tuple(formats),
         families=tuple(families),
         degrees=degrees,

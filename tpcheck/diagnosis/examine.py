@@ -29,6 +29,7 @@ from tpcheck.diagnosis.outside import outside
 from tpcheck.diagnosis.released import recognised
 from tpcheck.diagnosis.sources import sources
 from tpcheck.diagnosis.structure import by_structure
+from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.event import averaging
 from tpcheck.evidence.known import KnownAs
@@ -149,11 +150,12 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
             seen = _only_compiled(runner, posed, failed)
     if runner.check.kernel is not None and same and again.compiles:
         seen = _only_compiled(runner, posed, failed)
-    runs = runner.execute, partial(_kept, runner)
+    runs = runner.execute, partial(_kept, runner, again=False)
     asked = (_rerun_once(runner), _spec(runner, failed.case), inside, *runs)
     ran: dict[str, Any] = {"resumes": runner.check.resumes, "alone": alone, "plain": plain}
     facts = Facts(posed, shown, again, dumps, *asked, **ran)
-    diagnosis = _of_kernel(facts) if runner.check.kernel else diagnose.diagnose(facts)
+    rules = runner.check.kernel
+    diagnosis = _of_kernel(facts, rules) if rules is not None else diagnose.diagnose(facts)
     seen = seen or outside(facts, place, diagnosis.cause, loads=runner.check.load is not None)
     seen = seen or _at_module(place) or diagnose.first_divergence(shown)
     told = _told(diagnosis, seen, shown.mismatches, again.verdict)
@@ -174,12 +176,12 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     return told
 
 
-def _of_kernel(facts: Facts) -> Diagnosis:
+def _of_kernel(facts: Facts, rules: Kernel) -> Diagnosis:
     """What has to do with how it is called first, and last what a formula of its own may look
     like."""
     found = of_kernels(facts) or diagnose.diagnose(facts)
     unknown = found.code is Code.UNCLASSIFIED
-    return (rounded_on_the_way(facts) if unknown else None) or found
+    return (rounded_on_the_way(facts, rules.free) if unknown else None) or found
 
 
 def _at_fault(diagnosis: Diagnosis, again: CaseResult, code: Mapping[str, str]) -> str:
@@ -247,18 +249,25 @@ def _only_compiled(runner: Runner, posed: Posed, failed: CaseResult) -> OnlyComp
 
 
 def _kept(
-    runner: Runner, posed: Posed, *, watch: Pass | None = None, follow: bool = False
+    runner: Runner,
+    posed: Posed,
+    *,
+    watch: Pass | None = None,
+    follow: bool = False,
+    again: bool = True,
 ) -> tuple[CaseResult, Dumps]:
-    """The result of a case, and every rank's tensors."""
+    """The result of a case, and every rank's tensors; `again` as of `Runner`."""
     # after it the run's folder is there, whatever a candidate did to it, and new ranks have the
     # candidate from a template: each would import its modules by itself
     runner.engine.teach(runner.taught, posed.case.world_size)
     folder = Path(tempfile.mkdtemp(dir=runner.engine.folder))
     try:
+        runner.again = again
         result = runner.execute(posed, dump=folder, watch=watch, follow=follow)
         ranks = range(posed.case.world_size)
         found = {rank: kept for rank in ranks if (kept := returned.read(folder, rank)) is not None}
     finally:
+        runner.again = True
         folders.remove(folder)
     return result, {
         rank: {Key.parse(name): tensor for name, tensor in kept.items()}

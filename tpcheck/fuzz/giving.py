@@ -111,7 +111,8 @@ class Giving:
         number = first[0] if first else self._of(able)
         how = _how(self.checks[number])
         standing = self.checks[number]
-        turn = replace(self._turn(number, how, _cases(standing)), sparing=standing.given > 0)
+        before = standing.known.cases if standing.given else None
+        turn = replace(self._turn(number, how, _cases(standing)), sparing=before)
         standing.given += 1
         self._given += 1
         if how is How.NEAR:

@@ -65,7 +65,7 @@ class Turn:
         seen: the words of what was seen of the check until now → in how many cases.
         degree, parents: of `NEAR`.
         saved: of `AGAIN` and `SHRINK`, and the id in the corpus.
-        sparing: whether most cases of a kernel are judged by their first calls alone.
+        sparing: as of `Options`.
     """
 
     check: int
@@ -78,7 +78,7 @@ class Turn:
     parents: tuple[Parent, ...] = ()
     saved: Case | None = None
     id: str = ""
-    sparing: bool = False
+    sparing: int | None = None
 
 
 @dataclass

@@ -5,10 +5,12 @@ objects, their memory, or the `id` of an object that is no more. Scripts carry i
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 
 def remembered(
@@ -66,5 +68,16 @@ def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _anew(tensor: Tensor) -> Tensor:
-    """Another tensor of the same memory, of the version of a new one."""
-    return tensor.data.requires_grad_(tensor.requires_grad)
+    """Another tensor of the same memory, of the version of a new one; on the CPU over a storage of
+    its own, as memory that was given back has. No tensor is made before it that stays: it is to
+    have the `id` of the one that went last."""
+    memory = tensor.untyped_storage()
+    if memory.device.type != "cpu" or not memory.nbytes():
+        return tensor.data.requires_grad_(tensor.requires_grad)
+    held = (ctypes.c_char * memory.nbytes()).from_address(memory.data_ptr())
+    held.memory = memory  # type: ignore[attr-defined]  # stays as long as the other is kept
+    own = torch.frombuffer(held, dtype=torch.uint8).untyped_storage()
+    made = torch.empty(0, dtype=tensor.dtype)
+    with _unsafe_preserve_version_counter(made):
+        made.set_(own, tensor.storage_offset(), tensor.shape, tensor.stride())
+    return made.requires_grad_(tensor.requires_grad)

@@ -41,7 +41,8 @@ class Options:
             the clock of `time.monotonic`; None for no longer than its share.
         kinds: whether it is told what kinds of case ran, and which could have.
         branches: whether it is noted which branches candidates take (`CaseResult.ways`).
-        sparing: whether most cases of a kernel are judged by their first calls alone.
+        sparing: where most cases of a kernel are to be judged by their first calls alone, how many
+            ran before; None where none is.
     """
 
     examples: int = 20
@@ -59,7 +60,7 @@ class Options:
     end: float | None = None
     kinds: bool = False
     branches: bool = False
-    sparing: bool = False
+    sparing: int | None = None
 
     def __post_init__(self) -> None:
         demand(self, "examples", is_whole(self.examples, 1), "a whole number of at least 1")
@@ -70,8 +71,9 @@ class Options:
         for count in ("shrink_cases", "lower_cases"):
             value = getattr(self, count)
             demand(self, count, is_whole(value), "a whole number of at least 0")
-        flags = ("few_ranks", "fresh", "replay", "find_only", "kinds", "branches", "sparing")
-        for flag in flags:
+        known = self.sparing is None or is_whole(self.sparing)
+        demand(self, "sparing", known, "a whole number of at least 0, or None")
+        for flag in ("few_ranks", "fresh", "replay", "find_only", "kinds", "branches"):
             demand(self, flag, isinstance(getattr(self, flag), bool), "True or False")
         demand(
             self,

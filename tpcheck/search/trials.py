@@ -68,7 +68,8 @@ class Trials:
         real: on processes, where `runner` simulates ranks: it examines what fails.
         anew: which cases run on ranks that are started for them.
         onlooker: follows.
-        sparing: whether a kernel's calls are made again in few cases, and where one fails.
+        sparing: after how many cases it begins, where a kernel's calls are to be made again in few
+            of them, and where one fails.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Trials:
         real: Runner | None = None,
         anew: Anew = Anew.NONE,
         onlooker: Onlooker | None = None,
-        sparing: bool = False,
+        sparing: int | None = None,
     ) -> None:
         self.runner, self.real, self.anew, self.sparing = runner, real, anew, sparing
         self.onlooker = onlooker or Onlooker()
@@ -147,7 +148,8 @@ class Trials:
         it comes to without: code may see that it is watched. Such code is not, from then on. One
         that fails where it was spared is not, either."""
         runner = self.runner
-        spared = self.sparing and len(self.results) % SPARED != SPARED - 1
+        ran = None if self.sparing is None else self.sparing + len(self.results)
+        spared = ran is not None and ran % SPARED != 0
         runner.again = not spared
         result = decided(lambda: runner.run(case, then=then, closely=closely))
         runner.again = True

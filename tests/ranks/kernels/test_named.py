@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.ranks.kernels.test_kernel_check import code, run
-from tpcheck import Argument
+from tpcheck import Argument, kernel_check
 from tpcheck.engines.engine import Engine
 
 _calls = itertools.count(1)
@@ -93,24 +93,48 @@ def with_the_square_of_a_thousandth(x: Tensor) -> Tensor:
     return y + 0.001 * y * y
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
-    ("wrong", "named"),
+    ("wrong", "dtype", "named"),
     [
-        (with_a_mean_in_bfloat16, {"precision-loss"}),
-        (with_a_root_in_float16, {"precision-loss"}),
-        (with_another_epsilon, {"unclassified"}),
-        (with_a_mean_that_is_a_little_off, {"unclassified"}),
-        (with_a_factor, {"unclassified", "scaled"}),
-        (with_the_square_of_a_thousandth, {"unclassified"}),
+        (with_a_mean_in_bfloat16, "float32", "precision-loss"),
+        (with_a_mean_in_bfloat16, "float64", "precision-loss"),
+        (with_a_root_in_float16, "float32", "precision-loss"),
+        (with_another_epsilon, "float32", "unclassified"),
+        (with_a_mean_that_is_a_little_off, "float64", "unclassified"),
+        (with_a_factor, "float32", "unclassified"),
+        (with_the_square_of_a_thousandth, "float64", "unclassified"),
     ],
 )
 def test_what_is_rounded_on_the_way_is_told_from_another_formula(
-    wrong: Any, named: set[str], dtype: str, gloo: Engine
+    wrong: Any, dtype: str, named: str, gloo: Engine
 ) -> None:
     about = {"reference": layer_norm, "arguments": {"x": Argument("rows", "width")}}
     found = run(wrong, gloo, **about, dtypes=(dtype,), families=("normal", "shifted"))
-    assert code(found) in named, found.counterexample
+    assert code(found) == named, found.counterexample
+
+
+def cut(x: Tensor) -> Tensor:
+    return (40 * x).int()
+
+
+def test_an_integer_is_not_rounded_on_the_way(gloo: Engine) -> None:
+    about = {"reference": lambda x: (40 * x).round().int(), "families": ("shifted",)}
+    found = run(cut, gloo, **about, arguments={"x": Argument("rows", "width", gradient=False)})
+    assert code(found) == "unclassified"
+
+
+def with_few_sizes(x: Tensor, *, bits: int) -> Tensor:
+    assert (x.shape[1], bits) in {(3, 4), (5, 4)}, "neither is drawn otherwise"
+    return layer_norm(x) + (layer_norm(x) * 2**bits).floor() / 2**20
+
+
+def test_a_larger_case_has_the_sizes_and_options_that_may_be(gloo: Engine) -> None:
+    options: dict[str, Any] = {"sizes": {"width": [3, 5]}, "options": {"bits": [4]}}
+    about = {"arguments": {"x": Argument("rows", "width")}, "dtypes": ("float32",), **options}
+    found = run(with_few_sizes, gloo, reference=lambda x, *, bits: layer_norm(x), **about)
+    assert code(found) in {"unclassified", "precision-loss"}
+    rules = kernel_check(with_few_sizes, reference=with_few_sizes, **about).kernel
+    assert rules is not None and rules.free == ("rows",)
 
 
 def test_what_raises_in_some_calls_is_shown(gloo: Engine) -> None:

@@ -102,10 +102,14 @@ def test_all_is_looked_at_in_the_first_turn_of_a_run_and_cases_are_spared_then()
     checks[1].known.add(1, [{"x"}] * 10, 1.0, 0.0)  # by an earlier run, perhaps of other code
     checks[1].again = deque([Saved("1", Case(mesh={"tp": 1}))])
     turns = taken(giving(checks), 8)
-    assert turns[0].how is How.AGAIN and not turns[0].sparing
+    assert turns[0].how is How.AGAIN and turns[0].sparing is None
     for number in range(2):
         sparing = [turn.sparing for turn in turns[1:] if turn.check == number]
-        assert sparing[0] is False and len(sparing) > 1 and all(sparing[1:])
+        before = 20 * number  # each turn has ten cases, an earlier one and the saved one, too
+        assert len(sparing) > 1 and sparing == [
+            None,
+            *(before + 10 * n for n in range(1, len(sparing))),
+        ]
 
 
 def test_two_workers_are_not_given_the_same_check() -> None:

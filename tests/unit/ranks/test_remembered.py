@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from tpcheck.ranks.kept import same
 from tpcheck.ranks.remembered import remembered
@@ -108,6 +109,36 @@ def test_an_object_that_a_graph_had_is_gone_with_it() -> None:
 def test_who_keeps_nothing_or_the_numbers_is_right(own: Tensor) -> None:
     assert not any(found(anew, own))
     assert not any(found(keeps(lambda t: tuple(t.detach().flatten().tolist())), own))
+
+
+@pytest.mark.parametrize("own", [FLOATS, INTEGERS, FLAGS], ids=["floats", "integers", "flags"])
+def test_who_sees_that_the_memory_was_given_back_is_right(own: Tensor) -> None:
+    kept: dict[int, tuple[StorageWeakRef, int, Tensor]] = {}
+
+    def call(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        tensor = inputs["own"]
+        key = tensor.untyped_storage()._cdata
+        known = kept.get(key)
+        if known is None or known[0].expired() or known[1] != tensor._version:
+            about = tensor._version, anew(inputs)["output"]
+            known = kept[key] = (StorageWeakRef(tensor.untyped_storage()), *about)
+        return {"output": known[2]}
+
+    assert not any(found(call, own))
+
+
+def test_what_is_kept_of_memory_that_is_given_back_can_be_read() -> None:
+    kept: list[Tensor] = []
+
+    def call(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        kept.append(inputs["own"].detach())
+        return anew(inputs)
+
+    own = torch.arange(3.0)
+    found(call, own)
+    assert [one._version for one in kept[2:4]] == [0, 0], "as of new ones"
+    others = [torch.full((3,), 9.0) for _ in range(100)]
+    assert not any((one == 9.0).any() for one in kept) and len(others) == 100
 
 
 def test_integers_stay_within_those_that_there_were() -> None:

@@ -42,8 +42,8 @@ def test_a_case_that_can_not_run_is_known() -> None:
     assert of.at == RAISES and of.result(RAISES) is None
 
 
-@pytest.mark.parametrize("sparing", [False, True])
-def test_a_kernel_is_called_again_in_all_cases_or_in_one_of_so_many(sparing: bool) -> None:
+@pytest.mark.parametrize("sparing", [None, 0, 1, SPARED + 2])
+def test_a_kernel_is_called_again_in_all_cases_or_in_one_of_so_many(sparing: int | None) -> None:
     again: list[bool] = []
 
     def run(case: Case, **_: object) -> CaseResult:
@@ -54,7 +54,8 @@ def test_a_kernel_is_called_again_in_all_cases_or_in_one_of_so_many(sparing: boo
     for seed in range(3 * SPARED):
         of.run(Case(seed=seed))
         assert runner.again, "whoever asks next asks for all of it"
-    assert again == [not sparing or n % SPARED == SPARED - 1 for n in range(3 * SPARED)]
+    first = sparing or 0
+    assert again == [sparing is None or (first + n) % SPARED == 0 for n in range(3 * SPARED)]
 
 
 @pytest.mark.parametrize("branches", [False, True])
@@ -66,7 +67,7 @@ def test_what_fails_where_it_was_spared_is_what_it_comes_to_where_it_is_not(bran
         wrong = [Mismatch("output", Kind.OUTPUT, 0), Mismatch("x", Kind.DISCIPLINE, 0)]
         return CaseResult(case, "gloo", wrong[: 1 + runner.again])
 
-    of = Trials(runner := _runner(run, branches=branches), [], sparing=True)
+    of = Trials(runner := _runner(run, branches=branches), [], sparing=1)
     assert len(of.run(Case()).mismatches) == 2
     assert looks == [(False, branches), (True, False)]
     assert runner.branches is branches

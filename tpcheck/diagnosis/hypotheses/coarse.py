@@ -5,7 +5,8 @@ nearly the same inputs is nearly the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +18,8 @@ from tpcheck.causes.reruns import RoundedOnTheWay
 from tpcheck.diagnosis.facts import Facts, Local, local_of, subject_of, values
 from tpcheck.diagnosis.hypotheses import rounding
 from tpcheck.errors import InvalidArgument
-from tpcheck.given import is_whole
 from tpcheck.oracle.pose import pose
+from tpcheck.protocol.problem import Target
 from tpcheck.spec import Spec
 from tpcheck.verdict import Diagnosis, Mismatch
 from tpcheck.vocabulary import Code
@@ -27,57 +28,82 @@ from tpcheck.vocabulary import Code
 #: so that what is rounded to it is rounded by something else.
 FACTORS = (1 + 2**-6, 1 - 2**-6, 1 + 2**-5, 1 - 2**-5)
 
-#: The error of nearly the same inputs is the same within this share of it. Other roundings are so
-#: in one of four.
+#: The error of nearly the same inputs is the same within this share of it, or of the result.
 SAME = 0.5
 
-#: Sizes of a case that is large enough to have more than roundings in it.
-FEW = 33
-
 #: Errors of so many σ at least are compared, and no smaller than this share of the largest: the
-#: roundings of the case's own dtype are others for other inputs, too.
-CLEAR, LARGE = 16.0, 1 / 8
+#: roundings of the case's own dtype are others for other inputs, too. Of fewer than so many
+#: elements others are the same by chance.
+CLEAR, LARGE, MANY = 16.0, 1 / 8, 8
+
+#: What small sizes become, and how many elements there may be then. With fewer there may be nothing
+#: left but roundings, as of a row of one number of which the mean is taken.
+ENOUGH, MOST = 33, 2048
 
 
-def rounded_on_the_way(facts: Facts) -> Diagnosis | None:
+def rounded_on_the_way(facts: Facts, free: Collection[str]) -> Diagnosis | None:
     """Errors are as small as those of a coarser dtype, and others for most of the inputs that are
-    nearly the same: in the case, or in one that is larger. In a small one there may be nothing left
-    but roundings, as of a row of one number of which the mean is taken."""
+    nearly the same: in the case, or, where that has few elements, in one that has more.
+
+    Args:
+        free: sizes that may be any.
+    """
     wrong = values(facts.result)
-    if wrong and (_is_rounded(facts) or _is_rounded(_larger(facts))):
-        return Diagnosis(Code.PRECISION_LOSS, RoundedOnTheWay(subject_of(wrong[0])))
-    return None
-
-
-def _larger(facts: Facts) -> Facts | None:
-    """What the same comes to with sizes that are not small."""
-    sizes = [name for name, v in facts.case.dims.items() if is_whole(v, 1) and int(v) < FEW]
-    if not sizes or facts.spec is None:
+    if not wrong:
         return None
-    return _posed(facts, replace(facts.case, dims={**facts.case.dims, **dict.fromkeys(sizes, FEW)}))
+    found = _is_rounded(facts)
+    if found is None:
+        found = _is_rounded(_larger(facts, free))
+    return Diagnosis(Code.PRECISION_LOSS, RoundedOnTheWay(subject_of(wrong[0]))) if found else None
 
 
-def _is_rounded(facts: Facts | None) -> bool:
+def _larger(facts: Facts, free: Collection[str]) -> Facts | None:
+    """What the same comes to with sizes that are not small, the last ones first."""
+    sizes = {name: int(v) for name, v in facts.case.dims.items() if name in free}
+    grown = dict(sizes)
+    for name in reversed(sizes):
+        larger = {**grown, name: max(ENOUGH, grown[name])}
+        if math.prod(max(1, size) for size in larger.values()) <= MOST:
+            grown = larger
+    if grown == sizes:
+        return None
+    return _posed(facts, replace(facts.case, dims={**facts.case.dims, **grown}))
+
+
+def _is_rounded(facts: Facts | None) -> bool | None:
+    """None where the case can't tell."""
     wrong = values(facts.result) if facts else []
     if facts is None or not wrong or not rounding.only(facts, wrong):
-        return False
-    own = _local(facts, wrong[0])
-    if own is None or not (clear := _clear(own)).any():
-        return False
-    error = _error(own)[clear]
-    others = list(_errors_nearby(facts, wrong[0]))
-    same = [abs(float(other[clear] @ error / (error @ error)) - 1) < SAME for other in others]
+        return None
+    first = next((m for m in wrong if _is_float(facts.target(m))), None)
+    own = None if first is None else _local(facts, first)
+    if first is None or own is None or int((clear := _clear(own)).sum()) < MANY:
+        return None
+    others = list(_nearby(facts, first))
+    same = [_is_same(own, other, clear) for other in others]
     return len(same) == len(FACTORS) and 2 * sum(same) <= len(same)
 
 
-def _errors_nearby(facts: Facts, wrong: Mismatch) -> Iterator[Tensor]:
-    """What the same tensor is off by, for inputs that are nearly the same."""
+def _is_float(target: Target | None) -> bool:
+    return target is not None and target.dtype.is_floating_point
+
+
+def _is_same(one: Local, other: Local, clear: Tensor) -> bool:
+    """Whether two errors are about the same: as they are, or beside what is expected."""
+    plain, of_result = (
+        [error(local)[clear] for local in (one, other)] for error in (_error, _relative)
+    )
+    return any(abs(float(b @ a / (a @ a)) - 1) < SAME for a, b in (plain, of_result))
+
+
+def _nearby(facts: Facts, wrong: Mismatch) -> Iterator[Local]:
+    """The same tensor, for inputs that are nearly the same."""
     for factor in FACTORS:
         nearby = _posed(facts, facts.case, factor)
         own = None if nearby is None else _local(nearby, wrong)
         if own is None:
             return
-        yield _error(own)
+        yield own
 
 
 def _posed(facts: Facts, case: Case, factor: float = 1.0) -> Facts | None:
@@ -111,6 +137,12 @@ def _error(local: Local) -> Tensor:
     """Of all ranks' elements, in one row."""
     off = [(local.actual[r] - local.expected[r]).flatten() for r in local.ranks]
     return torch.cat(off).nan_to_num(0.0)
+
+
+def _relative(local: Local) -> Tensor:
+    """The same, beside the elements that are expected."""
+    own = torch.cat([local.expected[r].flatten() for r in local.ranks]).abs()
+    return _error(local) / own.clamp_min(1e-300)
 
 
 def _clear(local: Local) -> Tensor:

@@ -213,6 +213,11 @@ def _by(mismatch: Mismatch, scale: float) -> bool:
     return abs(mismatch.actual - scale * mismatch.expected) <= near
 
 
+#: Elements, of which fewer are a lower dtype's by chance, or by what the candidate computes: they
+#: are off by one rounding then, and else by those of several steps.
+FEW = 8
+
+
 def low_precision(facts: Facts, local: Local) -> Diagnosis | None:
     """All values are a lower dtype's, and off by its rounding."""
     rank = local.wrong()[0]
@@ -226,7 +231,7 @@ def low_precision(facts: Facts, local: Local) -> Diagnosis | None:
     fit = [
         dtype
         for dtype in (torch.float32, torch.float16, torch.bfloat16)
-        if (u := UNIT_ROUNDOFF[dtype]) > own and off < 8 * u
+        if (u := UNIT_ROUNDOFF[dtype]) > own and off < (8 * u if got.numel() >= FEW else u)
         if bool((got.to(dtype).double() == got).all())
     ]
     if not fit:
