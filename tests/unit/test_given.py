@@ -118,6 +118,7 @@ FINE: dict[tuple[type, str], set[str]] = {
     (Options, "dtypes"): set(ODD),
     (Options, "shrink_cases"): {"long"},
     (Options, "lower_cases"): {"long"},
+    (Options, "sparing"): {"long"},
     (Shard, "dim"): {"negative", "long"},
     (Shard, "even"): set(ODD),
     (Heads, "dim"): {"negative", "long"},
