@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from tpcheck.case import Case
 from tpcheck.causes.loaded import is_the_loaders
 from tpcheck.causes.structure import DiagnosisFailed, NothingKnown
 from tpcheck.causes.where import AtModule, FirstSeen, OnlyCompiled, Subject
-from tpcheck.diagnosis import diagnose, pictures
+from tpcheck.diagnosis import diagnose, pictures, runs
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, values
 from tpcheck.diagnosis.hypotheses.coarse import rounded_on_the_way
 from tpcheck.diagnosis.hypotheses.kernels import of_kernels
@@ -29,20 +28,18 @@ from tpcheck.diagnosis.outside import outside
 from tpcheck.diagnosis.released import recognised
 from tpcheck.diagnosis.sources import sources
 from tpcheck.diagnosis.structure import by_structure
-from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.event import averaging
 from tpcheck.evidence.known import KnownAs
 from tpcheck.evidence.pictures import LOADER, Boundaries, Pictures
 from tpcheck.oracle.effort import CLOSER, CONFIRM
 from tpcheck.oracle.pose import Posed
-from tpcheck.protocol import folders, returned
 from tpcheck.report.diagnoses import sentence
 from tpcheck.report.diagnoses.where import first_seen
 from tpcheck.runner.runner import Runner
 from tpcheck.spec import Spec
 from tpcheck.tensors.boundaries import Border
-from tpcheck.tensors.names import Key, Pass
+from tpcheck.tensors.names import Pass
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch, Verdict
 from tpcheck.vocabulary import Code, Kind
 
@@ -124,10 +121,10 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     # is wrong, too
     effort = CONFIRM if failed.confirmed else CLOSER
     posed = runner.first.watched(runner.check.spec, failed.case, effort, at)
-    kept = None if at is None or not _has_modules(posed) else _kept(runner, posed, watch=at)
+    kept = None if at is None or not _has_modules(posed) else runs.kept(runner, posed, watch=at)
     # where boundaries are watched, nothing is compiled, and what has hooks may round otherwise
     if plain := kept is None or kept[0].compiles or _differs(failed, *kept):
-        again, dumps = _kept(runner, posed, follow=at is None)
+        again, dumps = runs.kept(runner, posed, follow=at is None)
     else:
         again, dumps = kept
     same = _kinds(again) == _kinds(failed)
@@ -150,12 +147,11 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
             seen = _only_compiled(runner, posed, failed)
     if runner.check.kernel is not None and same and again.compiles:
         seen = _only_compiled(runner, posed, failed)
-    runs = runner.execute, partial(_kept, runner, again=False)
-    asked = (_rerun_once(runner), _spec(runner, failed.case), inside, *runs)
+    own = runner.execute, partial(runs.kept, runner, again=False)
+    asked = (runs.rerun_once(runner), _spec(runner, failed.case), inside, *own)
     ran: dict[str, Any] = {"resumes": runner.check.resumes, "alone": alone, "plain": plain}
     facts = Facts(posed, shown, again, dumps, *asked, **ran)
-    rules = runner.check.kernel
-    diagnosis = _of_kernel(facts, rules) if rules is not None else diagnose.diagnose(facts)
+    diagnosis = _of_kernel(facts, runner) if runner.check.kernel else diagnose.diagnose(facts)
     seen = seen or outside(facts, place, diagnosis.cause, loads=runner.check.load is not None)
     seen = seen or _at_module(place) or diagnose.first_divergence(shown)
     told = _told(diagnosis, seen, shown.mismatches, again.verdict)
@@ -176,12 +172,14 @@ def _explained(runner: Runner, failed: CaseResult) -> Examined:
     return told
 
 
-def _of_kernel(facts: Facts, rules: Kernel) -> Diagnosis:
+def _of_kernel(facts: Facts, runner: Runner) -> Diagnosis:
     """What has to do with how it is called first, and last what a formula of its own may look
     like."""
+    facts.fresh, rules = partial(runs.on_fresh_ranks, runner), runner.check.kernel
     found = of_kernels(facts) or diagnose.diagnose(facts)
-    unknown = found.code is Code.UNCLASSIFIED
-    return (rounded_on_the_way(facts, rules.free) if unknown else None) or found
+    if found.code is not Code.UNCLASSIFIED or rules is None:
+        return found
+    return rounded_on_the_way(facts, rules.free) or found
 
 
 def _at_fault(diagnosis: Diagnosis, again: CaseResult, code: Mapping[str, str]) -> str:
@@ -195,21 +193,6 @@ def _spec(runner: Runner, case: Case) -> Spec:
     """The check's spec. A cause may be looked for in its budget, whether audited or not."""
     spec = runner.check.spec
     return replace(spec, budget=None) if runner.asked.budget(case) is None else spec
-
-
-def _rerun_once(runner: Runner) -> Callable[[Case], CaseResult | None]:
-    """Runs other cases of the same check, each once; None for one that can't be."""
-    results: dict[str, CaseResult | None] = {}
-
-    def rerun(case: Case) -> CaseResult | None:
-        key = case.canonical()
-        if key not in results:
-            results[key] = None
-            with contextlib.suppress(InvalidArgument):
-                results[key] = runner.run(case)
-        return results[key]
-
-    return rerun
 
 
 def _crossed(
@@ -236,7 +219,7 @@ def _on_one_rank(
     if posed.case.tp == 1 or (requires and requires(case)):
         return None, None
     alone = replace(posed, case=case)
-    result, dumps = _kept(runner, alone, watch=at)
+    result, dumps = runs.kept(runner, alone, watch=at)
     return result, None if result.mismatches else Borders(alone, dumps).agreeing()
 
 
@@ -246,33 +229,6 @@ def _only_compiled(runner: Runner, posed: Posed, failed: CaseResult) -> OnlyComp
         return None
     seen = diagnose.first_divergence(failed)
     return OnlyCompiled(seen) if seen else None
-
-
-def _kept(
-    runner: Runner,
-    posed: Posed,
-    *,
-    watch: Pass | None = None,
-    follow: bool = False,
-    again: bool = True,
-) -> tuple[CaseResult, Dumps]:
-    """The result of a case, and every rank's tensors; `again` as of `Runner`."""
-    # after it the run's folder is there, whatever a candidate did to it, and new ranks have the
-    # candidate from a template: each would import its modules by itself
-    runner.engine.teach(runner.taught, posed.case.world_size)
-    folder = Path(tempfile.mkdtemp(dir=runner.engine.folder))
-    try:
-        runner.again = again
-        result = runner.execute(posed, dump=folder, watch=watch, follow=follow)
-        ranks = range(posed.case.world_size)
-        found = {rank: kept for rank in ranks if (kept := returned.read(folder, rank)) is not None}
-    finally:
-        runner.again = True
-        folders.remove(folder)
-    return result, {
-        rank: {Key.parse(name): tensor for name, tensor in kept.items()}
-        for rank, kept in found.items()
-    }
 
 
 def _differs(failed: CaseResult, watched: CaseResult, dumps: Dumps) -> bool:

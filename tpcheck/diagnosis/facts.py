@@ -39,6 +39,8 @@ class Facts:
         execute: runs the candidate on a case that was posed otherwise, or in another way
             (`Runner.execute`).
         keep: does so, and keeps every rank's tensors.
+        fresh: does so on ranks on which nothing has run, where it may keep something between calls,
+            as a kernel may.
         resumes: whether ranks went on with training that others had saved.
         alone: what the case came to on one rank of its tp axis, where that was asked.
         plain: whether that run was as the first: not one whose boundaries were watched, which may
@@ -55,6 +57,7 @@ class Facts:
     inside: Sequence[Local] = ()
     execute: Callable[..., CaseResult] | None = None
     keep: Callable[[Posed], tuple[CaseResult, Dumps]] | None = None
+    fresh: Callable[[Posed], CaseResult] | None = None
     resumes: bool = False
     alone: CaseResult | None = None
     plain: bool = True

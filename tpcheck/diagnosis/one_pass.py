@@ -21,11 +21,11 @@ from tpcheck.vocabulary import Kind
 def wrong_alone(facts: Facts, local: Local) -> bool:
     """Whether the tensor is wrong, too, where the numbers of its microbatch are those of a case's
     only one: then nothing of the first is to blame."""
-    posed = _alone(facts, local)
-    if posed is None or facts.execute is None:
+    posed, run = _alone(facts, local), facts.fresh or facts.execute
+    if posed is None or run is None:
         return False
     own = (local.kind, InPass.parse(local.target.name).base)
-    return any((m.kind, m.tensor) == own for m in facts.execute(posed).mismatches)
+    return any((m.kind, m.tensor) == own for m in run(posed).mismatches)
 
 
 def alone(facts: Facts, local: Local) -> tuple[Facts, Local] | None:

@@ -68,6 +68,8 @@ class Discipline:
         rules: what it may do.
         call: inputs → outputs.
         told: is given each mismatch.
+        alone: whether there is one rank. Where there are several, none calls again to learn more of
+            what it alone may see: all must make the same calls.
 
     `retains` is whether a graph may be kept for a second backward: a compiled one may not.
     """
@@ -80,8 +82,11 @@ class Discipline:
         rank: int,
         call: Callable[[Tensors], Mapping[str, Tensor]],
         told: Callable[[Mismatch], None],
+        *,
+        alone: bool = True,
     ) -> None:
         self.rules, self.rank, self.call, self._told = rules, rank, call, told
+        self.alone, self._changes = alone, False  # whether a call was not the same again
 
     def unchanged(self, inputs: Kept, cotangents: Kept) -> None:
         """Inputs and upstream gradients are as they were."""
@@ -157,7 +162,8 @@ class Discipline:
 
         for right, own in remembered(call, {**inputs, **mine}, other := {**others, **theirs}):
             if not same(right, own):
-                stays = all(same(right, call(other)) for _ in range(CALLS))
+                more = CALLS if self.alone else 0
+                stays = not self._changes and all(same(right, call(other)) for _ in range(more))
                 habit = Habit.GOES_BY_ADDRESS if stays else Habit.NOT_REPEATED
                 self._compare(habit, right, own)
 
@@ -186,7 +192,8 @@ class Discipline:
                 continue
             # without another call before it does not differ, where that has written over what the
             # first one had kept
-            if habit is Habit.NOT_REPEATED and self._is_plain(gradients, inputs, seeds):
+            plain = self.alone and habit is Habit.NOT_REPEATED
+            if plain and self._is_plain(gradients, inputs, seeds):
                 habit = Habit.REUSES_SAVED
             self._compare(habit, gradients, own)
         return True
@@ -209,9 +216,11 @@ class Discipline:
         first = self._of_shared(inputs, seeds)
         if not isinstance(first, Exception) and same(gradients, first):
             return
-        again = self._of_shared(inputs, seeds)
-        stays = isinstance(again, Exception) or not same(gradients, again)
-        why = stays and self._is_plain(gradients, inputs, seeds)
+        why = not self._changes
+        if self.alone:
+            again = self._of_shared(inputs, seeds)
+            stays = isinstance(again, Exception) or not same(gradients, again)
+            why = stays and self._is_plain(gradients, inputs, seeds)
         habit = Habit.SHARED_INPUT if why else Habit.NOT_REPEATED
         if isinstance(first, Exception):
             self._tell_raised(habit, gradients, first)
@@ -250,6 +259,7 @@ class Discipline:
         )
 
     def _tell(self, name: str, found: Undisciplined) -> None:
+        self._changes |= found.habit is Habit.NOT_REPEATED
         self._told(Mismatch(name, Kind.DISCIPLINE, self.rank, detail=found))
 
 

@@ -81,8 +81,9 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         _Call(Pass(m), _leaves(run, rules, m), _seeds(run, function, m))
         for m in range(len(run.problem.inputs))
     ]
-    discipline = Discipline(rules, run.rank, call, told.append)
-    if run.case.world_size > 1:
+    alone = run.case.world_size == 1
+    discipline = Discipline(rules, run.rank, call, told.append, alone=alone)
+    if not alone:
         run.recorder.make_late()
     before, own = compiled.graphs(), {n: t for one in calls for n, t in one.own.items()}
     kernels = observed(own, run.report, run.work.of_kernels, run.recorder.turn)

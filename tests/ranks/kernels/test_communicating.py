@@ -8,11 +8,14 @@ import pytest
 from torch import Tensor
 
 from tests.ranks.kernels import communicating
-from tpcheck import Argument, Layout, Shard, kernel_check, strategies
+from tpcheck import Argument, Case, Layout, Shard, kernel_check, strategies
 from tpcheck.engines.engine import Engine
+from tpcheck.evidence import Undisciplined
+from tpcheck.runner.runner import Runner
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import CheckResult, Verdict
+from tpcheck.vocabulary import Habit, Kind
 
 OPTIONS = Options(examples=8, corpus=None, shrink_cases=8)
 GATHERS = Layout(inputs={"x": Shard(0)})
@@ -51,6 +54,23 @@ def code(found: CheckResult) -> str:
 def test_a_right_one_passes_at_each_degree(right: Any, layout: Layout, gloo: Engine) -> None:
     found = run(right, gloo, layout)
     assert found.verdict is Verdict.PASS and found.tp_degrees == [2, 4], found
+
+
+def test_all_ranks_make_the_same_calls_whatever_one_of_them_sees(gloo: Engine) -> None:
+    """Its seed has all calls: with inputs that change in place, and in memory of others."""
+    check = kernel_check(
+        communicating.OtherEachTime.apply,
+        reference=twice,
+        arguments={"x": Argument("rows", "width")},
+        degrees=(2,),
+        layout=GATHERS,
+    )
+    runner = Runner(check, gloo)
+    runner.renew()
+    found = runner.run(Case(dims={"rows": 4, "width": 3}, mesh={"tp": 2}, seed=0))
+    assert {m.kind for m in found.mismatches} == {Kind.DISCIPLINE}
+    habits = {m.detail.habit for m in found.mismatches if isinstance(m.detail, Undisciplined)}
+    assert habits == {Habit.NOT_REPEATED, Habit.SECOND_BACKWARD}
 
 
 @pytest.mark.parametrize(

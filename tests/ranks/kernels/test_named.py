@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ import torch
 from torch import Tensor
 
 from tests.ranks.kernels.test_kernel_check import code, run
-from tpcheck import Argument, kernel_check
+from tpcheck import Argument, Case, Check, kernel_check
+from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
+from tpcheck.runner.runner import Runner
+from tpcheck.verdict import Verdict
 
 _calls = itertools.count(1)
 
@@ -135,6 +139,52 @@ def test_a_larger_case_has_the_sizes_and_options_that_may_be(gloo: Engine) -> No
     assert code(found) in {"unclassified", "precision-loss"}
     rules = kernel_check(with_few_sizes, reference=with_few_sizes, **about).kernel
     assert rules is not None and rules.free == ("rows",)
+
+
+_sizes: set[int] = set()
+_tables: dict[torch.Size, Tensor] = {}
+
+
+def wrong_in_the_first_call_of_a_size(x: Tensor, y: Tensor) -> Tensor:
+    first = x.shape[-1] not in _sizes
+    _sizes.add(x.shape[-1])
+    return x * y + float(first)
+
+
+def by_the_first_table_of_a_size(x: Tensor, at: Tensor) -> Tensor:
+    table = _tables.setdefault(x.shape, at.double().clone())
+    return x * table[:, None].to(x.dtype)
+
+
+def named_in(check: Check, case: Case, engine: Engine) -> str:
+    """What the failure of one case is called, where nothing has run before it."""
+    runner = Runner(check, engine)
+    runner.renew()
+    failed = runner.run(case)
+    assert failed.verdict is Verdict.FAIL
+    return examine_failure(runner, failed).diagnosis.code
+
+
+def test_a_fault_of_first_calls_is_not_put_down_to_how_the_case_is(gloo: Engine) -> None:
+    """A case of the same size is right, whatever else is changed in it."""
+    arguments = {"x": Argument("rows", "width"), "y": Argument("rows", "width")}
+    check = kernel_check(
+        wrong_in_the_first_call_of_a_size, reference=lambda x, y: x * y, arguments=arguments
+    )
+    case = Case(dims={"rows": 2, "width": 3}, mesh={"tp": 1})
+    for changed in ({"gradients": "none"}, {"memory": "padded"}):
+        assert named_in(check, replace(case, **changed), gloo) == "not-repeatable"
+
+
+def test_a_table_of_the_first_call_of_a_size_is_kept_from_it(gloo: Engine) -> None:
+    """The second call's numbers alone are right, where nothing of the first is there."""
+    check = kernel_check(
+        by_the_first_table_of_a_size,
+        reference=lambda x, at: x * at[:, None].to(x.dtype),
+        arguments={"x": Argument("rows", "width"), "at": Argument("rows", integers=(0, 99))},
+    )
+    case = Case(dims={"rows": 3, "width": 3}, mesh={"tp": 1}, microbatches=2)
+    assert named_in(check, case, gloo) == "stale-buffer"
 
 
 def test_what_raises_in_some_calls_is_shown(gloo: Engine) -> None:

@@ -23,7 +23,15 @@ from tpcheck.vocabulary import Code, Kind
 
 def of_kernels(facts: Facts) -> Diagnosis | None:
     """What a wrong value, or an access outside of all tensors, has to do with how tensors are given
-    to the kernel."""
+    to the kernel: it is right where they are given otherwise. Where the very case is right by now,
+    as of what is wrong in the first call of a size, that is not why."""
+    found = _given_otherwise(facts)
+    if found is None or facts.execute is None:
+        return found
+    return None if facts.execute(facts.posed).verdict is Verdict.PASS else found
+
+
+def _given_otherwise(facts: Facts) -> Diagnosis | None:
     kinds = {mismatch.kind for mismatch in facts.result.causes}
     subject = next(map(subject_of, facts.result.mismatches))
     if (found := _partial(facts, subject)) is not None:
