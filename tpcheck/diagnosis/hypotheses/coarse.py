@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,10 +51,24 @@ def rounded_on_the_way(facts: Facts, free: Collection[str]) -> Diagnosis | None:
     wrong = values(facts.result)
     if not wrong:
         return None
-    found = _is_rounded(facts)
-    if found is None:
-        found = _is_rounded(_larger(facts, free))
-    return Diagnosis(Code.PRECISION_LOSS, RoundedOnTheWay(subject_of(wrong[0]))) if found else None
+    seen = [_seen(facts)]
+    if seen[0] is None or seen[0].count < MANY:
+        seen += [_seen(_larger(facts, free))]
+    known = [one for one in seen if one is not None]
+    telling = [one for one in known if one.count >= MANY] or known
+    same = [alike for one in telling for alike in one.same]
+    if not telling or 2 * sum(same) > len(same):
+        return None
+    return Diagnosis(Code.PRECISION_LOSS, RoundedOnTheWay(subject_of(wrong[0])))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a case shows: of so many errors whether they are the same for inputs nearly the same,
+    of each of `FACTORS`."""
+
+    count: int
+    same: list[bool]
 
 
 def _larger(facts: Facts, free: Collection[str]) -> Facts | None:
@@ -70,18 +84,17 @@ def _larger(facts: Facts, free: Collection[str]) -> Facts | None:
     return _posed(facts, replace(facts.case, dims={**facts.case.dims, **grown}))
 
 
-def _is_rounded(facts: Facts | None) -> bool | None:
+def _seen(facts: Facts | None) -> _Seen | None:
     """None where the case can't tell."""
     wrong = values(facts.result) if facts else []
     if facts is None or not wrong or not rounding.only(facts, wrong):
         return None
     first = next((m for m in wrong if _is_float(facts.target(m))), None)
     own = None if first is None else _local(facts, first)
-    if first is None or own is None or int((clear := _clear(own)).sum()) < MANY:
+    if first is None or own is None or not (count := int((clear := _clear(own)).sum())):
         return None
-    others = list(_nearby(facts, first))
-    same = [_is_same(own, other, clear) for other in others]
-    return len(same) == len(FACTORS) and 2 * sum(same) <= len(same)
+    same = [_is_same(own, other, clear) for other in _nearby(facts, first)]
+    return _Seen(count, same) if len(same) == len(FACTORS) else None
 
 
 def _is_float(target: Target | None) -> bool:
