@@ -113,7 +113,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         first = calls[0]
         if run.work.again:
             discipline.repeated(first.outputs, first.gradients, fresh, upstream, others=others)
-        if rules.opcheck and not told and eager and run.case.world_size == 1:
+        if rules.opcheck and not told and eager and alone:
             told += _opchecked(run, function, called, rules)
     if eager and run.report.compiles and not run.work.eager and not told:
         run.report.uncompiled = Uncompiled.NOTHING if _computes(first) else None

@@ -26,7 +26,7 @@ def runner(processors: int, engine: Engine) -> Runner:
     return Runner(check, engine)
 
 
-@pytest.mark.skipif(HERE < 2, reason="there is one processor")
+@pytest.mark.skipif(HERE < 2, reason="with one processor, or none to pin to, both are the same")
 def test_several_ranks_keep_to_one_each_and_a_single_one_goes_where_there_is_room(
     gloo: Engine,
 ) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tpcheck.case import Case
 from tpcheck.causes.reruns import RoundedOnTheWay
-from tpcheck.diagnosis.facts import Facts, Local, local_of, subject_of, values
+from tpcheck.diagnosis.facts import Facts, Local, gather, subject_of, values
 from tpcheck.diagnosis.hypotheses import rounding
 from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.pose import pose
@@ -90,7 +90,7 @@ def _seen(facts: Facts | None) -> _Seen | None:
     if facts is None or not wrong or not rounding.only(facts, wrong):
         return None
     first = next((m for m in wrong if _is_float(facts.target(m))), None)
-    own = None if first is None else _local(facts, first)
+    own = None if first is None else gather(facts, first)
     if first is None or own is None or not (count := int((clear := _clear(own)).sum())):
         return None
     same = [_is_same(own, other, clear) for other in _nearby(facts, first)]
@@ -113,7 +113,7 @@ def _nearby(facts: Facts, wrong: Mismatch) -> Iterator[Local]:
     """The same tensor, for inputs that are nearly the same."""
     for factor in FACTORS:
         nearby = _posed(facts, facts.case, factor)
-        own = None if nearby is None else _local(nearby, wrong)
+        own = None if nearby is None else gather(nearby, wrong)
         if own is None:
             return
         yield own
@@ -139,11 +139,6 @@ def _scaled(spec: Spec, factor: float) -> Spec:
         return {n: t * factor if t.is_floating_point() else t for n, t in drawn.items()}
 
     return replace(spec, inputs=inputs)
-
-
-def _local(facts: Facts, wrong: Mismatch) -> Local | None:
-    target = facts.target(wrong)
-    return None if target is None else local_of(facts, target, facts.data_of(wrong))
 
 
 def _error(local: Local) -> Tensor:
