@@ -35,6 +35,7 @@ FOLLOWED = {
     "docs/comparison.md": "released",
     "docs/findings/README.md": "unit",
     "docs/findings/fla-path-attention-values.md": "released",
+    "docs/findings/fla-powglu-subnormal.md": "released",
     "docs/findings/fla-rwkv7-mixing-input.md": "released",
     "docs/findings/fla-rwkv7-mixing-length.md": "released",
     "docs/findings/fla-second-backward.md": "released",

@@ -1,15 +1,17 @@
 """Activations and norms of the installed fla-core: operations of rows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fixtures.released.check import released
+from fixtures.released.check import ALL_OR_NONE, released
 from fixtures.released.fla import PACKAGE, take
 from fixtures.released.sequences import strategies
-from tpcheck import Argument
+from tpcheck import Argument, Case, KnownFinding
+from tpcheck.case import FAMILIES
 
 EPS = 1e-5
 _ROWS, _WIDTH = Argument("rows", "width"), Argument("width")
@@ -17,7 +19,12 @@ _MANY = {"rows": lambda sizes: strategies().sampled_from([1, 2, 3, 5, 33])}
 
 
 def _of_rows(
-    place: str, *names: str, reference: Any, options: Any = (), rounding: Any = None
+    place: str,
+    *names: str,
+    reference: Any,
+    options: Any = (),
+    rounding: Any = None,
+    families: Sequence[str] = FAMILIES,
 ) -> Any:
     """An operation of tensors [rows, width]."""
     return released(
@@ -27,6 +34,7 @@ def _of_rows(
         arguments=dict.fromkeys(names, _ROWS),
         sizes=_MANY,
         rounding=rounding,
+        families=families,
     )
 
 
@@ -70,8 +78,37 @@ def _powers(x: Tensor) -> Tensor:
     return torch.where(x > 0, power, x) * torch.sigmoid(x)
 
 
+def _powglu(gate: Tensor, up: Tensor) -> Tensor:
+    return _powers(gate) * up
+
+
 powglu = _of_rows(
-    "modules.activations.powglu", "gate", "up", reference=lambda gate, up: _powers(gate) * up
+    "modules.activations.powglu",
+    "gate",
+    "up",
+    reference=_powglu,
+    families=[family for family in FAMILIES if family != "subnormal"],  # `powglu_subnormal`
+)
+_FOUR = {"rows": 2, "width": 2}
+powglu_subnormal = released(
+    PACKAGE,
+    lambda gate, up: take("modules.activations.powglu")(gate.abs() / 8, up),
+    reference=lambda gate, up: _powglu(gate.abs() / 8, up),
+    arguments={"gate": _ROWS, "up": _ROWS},
+    sizes=_FOUR,
+    dtypes=("float32",),
+    families=("subnormal",),
+    gradients=ALL_OR_NONE,
+    known=[
+        KnownFinding(
+            package="fla-core",
+            releases="==0.6.0",
+            code="unclassified",  # NaN
+            case=Case(dims=_FOUR, dtype="float32", family="subnormal"),
+            when=lambda case: case.gradients == "all",
+            page="docs/findings/fla-powglu-subnormal.md",
+        )
+    ],
 )
 
 # ---- norms

@@ -1,5 +1,5 @@
 """Other recurrences of the installed fla-core: of states without keys, of those that are trained,
-of two states, and of one for each power of two.
+of two states, of one for each power of two; and Oja's rule.
 """
 
 from typing import Any
@@ -65,6 +65,31 @@ fused_recurrent_rwkv4 = op(
     {"w": _OF_KEYS, "u": _OF_KEYS, "k": _WIDE, "v": _WIDE},
     _rwkv4,
     call=_call_rwkv4,
+)
+
+# ---- what is known by a value is taken from its key first
+
+
+def _of_oja(place: str, *, backward: bool) -> Any:
+    """
+    Args:
+        backward: False where the operation has none.
+    """
+    arguments = QKV | {"gate": VALUES, "beta": EACH}
+    return op(
+        place,
+        arguments if backward else _constant(arguments),
+        recurrences.oja,
+        prepare=lambda q, k, v, gate, beta: (
+            (q, k, F.normalize(v, dim=-1), F.logsigmoid(gate), beta.sigmoid())
+        ),
+        rounding=recurrences.oja_pairs,
+    )
+
+
+chunk_gated_oja_rule = _of_oja("ops.gated_oja_rule.chunk_gated_oja_rule", backward=True)
+fused_recurrent_gated_oja_rule = _of_oja(
+    "ops.gated_oja_rule.fused_recurrent_gated_oja_rule", backward=False
 )
 
 # ---- a state that is trained on each chunk

@@ -1,11 +1,14 @@
 """Connections of layers in liger-kernel: attention residuals, and manifold-constrained
 hyper-connections (mHC)."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fixtures.released.check import released
-from fixtures.released.liger import PACKAGE, op
+from fixtures.released.liger import PACKAGE, op, take
 from fixtures.released.liger_references import EPS, TOKENS, rms, strategies
 from tpcheck import Argument
 
@@ -103,4 +106,51 @@ mhc_post_res = released(
         "res": Argument("tokens", "parts", "parts"),
     },
     sizes=_PARTS,
+)
+
+
+def _forward(
+    x: Tensor, weight: Tensor, phi: Tensor, bias: Tensor, pre: Tensor, post: Tensor, res: Tensor
+) -> Tensor:
+    """The stream around a layer, x Wᵀ."""
+    reading, writing, mixing = _coefficients(x, phi, bias, pre, post, res)
+    out = F.linear((x * reading[..., None]).sum(-2), weight)
+    return mixing @ x + writing[..., None] * out[:, None]
+
+
+mhc_apply = released(
+    PACKAGE,
+    lambda x, out, pre, post, res: take("transformers.functional.liger_mhc_apply")(
+        x, out, pre, post, res, return_x_in=True
+    ),
+    reference=lambda x, out, pre, post, res: (
+        res @ x + post[..., None] * out[:, None],
+        (x * pre[..., None]).sum(-2),
+    ),
+    arguments={
+        "x": _STREAM,
+        "out": Argument("tokens", "width"),
+        "pre": Argument("tokens", "parts"),
+        "post": Argument("tokens", "parts"),
+        "res": Argument("tokens", "parts", "parts"),
+    },
+    sizes=_PARTS,
+)
+mhc_forward = released(
+    PACKAGE,
+    lambda x, weight, *given: take("transformers.functional.liger_mhc_forward")(
+        x, partial(F.linear, weight=weight), *given, tmax=_ROUNDS, rms_eps=EPS, sinkhorn_eps=EPS
+    ),
+    reference=_forward,
+    arguments={
+        "x": _STREAM,
+        "weight": Argument("width", "width"),
+        "phi": Argument("x_flat", "x_mixed"),
+        "bias": Argument("x_mixed"),
+        "pre": Argument(),
+        "post": Argument(),
+        "res": Argument(),
+    },
+    sizes=_PARTS | _MIXED,
+    dtypes=("bfloat16", "float16"),  # as `mhc_coefficients`
 )
