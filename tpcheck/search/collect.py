@@ -144,11 +144,11 @@ def load(file: Path) -> ModuleType:
                 module = _execute(name, file)
         require_own(file)
         return module
-    except InvalidArgument:
-        raise
     except BaseException as error:
         let_through(error)
-        sys.modules.pop(name, None)
+        sys.modules.pop(name, None)  # half of it: whoever asks again is told the same
+        if isinstance(error, InvalidArgument):
+            raise
         raise does_not_import(file, error) from None
     finally:
         # references run with torch as it is, whatever files have made of it for their candidates

@@ -1,9 +1,9 @@
 """Losses of `liger_kernel.chunked_loss`: of preferences, and of a student and its teacher, each
 with its projection. They are of plain torch, gradients included; `compiled=False` leaves
-torch.compile out.
+torch.compile out but of one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -217,7 +217,9 @@ fused_linear_kto = released(
 )
 
 
-def _distilled(name: str, apart: Loss, **sizes: Any) -> Any:
+def _distilled(
+    name: str, apart: Loss, *, compiled: bool = False, sizes: Mapping[str, Any] = PROJECTED
+) -> Any:
     """Half of the cross-entropy, and half of what the logits are apart: of a student and a teacher
     [T, V], summed over the vocabulary."""
 
@@ -226,7 +228,7 @@ def _distilled(name: str, apart: Loss, **sizes: Any) -> Any:
     ) -> Tensor:
         run = take(f"chunked_loss.functional.liger_fused_linear_{name}")
         told = target.where(torch.arange(len(target)) % 2 == 0, IGNORED)
-        options = (0.5, 0.5, 0.3, IGNORED, 2.0, False, 2)
+        options = (0.5, 0.5, 0.3, IGNORED, 2.0, compiled, 2)
         return run(x, weight, teacher, fixed, told, bias, None, *options)
 
     def reference(
@@ -249,13 +251,18 @@ def _distilled(name: str, apart: Loss, **sizes: Any) -> Any:
             "teacher": Argument("tokens", "wide", gradient=False),
             "fixed": Argument("vocab", "wide", gradient=False),
         },
-        sizes=PROJECTED | {"wide": PROJECTED["hidden"]},
+        sizes={**sizes, "wide": sizes["hidden"]},
         large=False,
     )
 
 
-fused_linear_jsd_chunked = _distilled(
-    "jsd", lambda p, q: mixed(p.log_softmax(-1), q.log_softmax(-1), 0.3)
+def _divergence(p: Tensor, q: Tensor) -> Tensor:
+    return mixed(p.log_softmax(-1), q.log_softmax(-1), 0.3)
+
+
+fused_linear_jsd_chunked = _distilled("jsd", _divergence)
+fused_linear_jsd_compiled = _distilled(  # once for each of few sizes: half a minute each
+    "jsd", _divergence, compiled=True, sizes={"tokens": [4, 5], "hidden": 8, "vocab": 16}
 )
 fused_linear_cosine = _distilled(
     "cosine", lambda p, q: 0.3 * (1 - F.cosine_similarity(p, q, dim=-1))

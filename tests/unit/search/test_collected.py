@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.unit.search.test_collect import SOURCE, folder
+from tpcheck.errors import InvalidArgument
 from tpcheck.search.collect import Aside, collect, without_checks
 
 __all__ = ["folder"]  # a fixture
@@ -33,3 +36,20 @@ def test_files_and_folders_without_a_check_are_told_of(folder: Path) -> None:
     aside: dict[str, Aside] = {}
     assert len(collect(targets, aside)) == 2
     assert without_checks(targets, aside) == ["tools", "tools/helpers.py"]
+
+
+def test_a_file_that_is_refused_half_way_has_no_checks_however_often_it_is_named(
+    folder: Path,
+) -> None:
+    (folder / "held_once.py").write_text(TWO)
+    (folder / "half.py").write_text(TWO + "third = Check(4, candidate=build)\n")
+    said = "pass a Spec"
+    for targets in (["half.py::one"] * 2, ["half.py::third", "half.py::one", "half.py::other"]):
+        with pytest.raises(InvalidArgument, match=said):
+            collect(targets, {})
+        aside: dict[str, Aside] = {}
+        found = collect([*targets, "held_once.py::one"], aside)
+        assert [check.title for check in found] == ["one"]
+        assert [(Path(file).name, said in why.reason) for file, why in aside.items()] == [
+            ("half.py", True)
+        ]
