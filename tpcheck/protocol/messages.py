@@ -102,6 +102,7 @@ class RankReport:
     loaded: list[str] = field(default_factory=list)  # torch's packages, where there are new ones
     left: list[Left] = field(default_factory=list)  # state that the candidate left changed
     configurations: tuple[str, ...] = ()  # of the autotuned kernel that has most
+    stopped: bool = False  # whether it ran no further, for what it found; others may wait for it
     unmodelled: str = ""  # what a kernel does that nothing here does as a GPU does
     uncompiled: Uncompiled | None = None  # why what is handed to `torch.compile` ran eagerly
     ways: set[str] = field(default_factory=set)  # that were taken, as words: `CaseResult.ways`

@@ -7,56 +7,30 @@ goes through the second call's graph.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tpcheck.comms import frames
 from tpcheck.discipline import Kernel
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import CollectiveMismatch, InvalidArgument
 from tpcheck.evidence import Undisciplined
-from tpcheck.kernels import interpreter
-from tpcheck.kernels.configurations import chosen
-from tpcheck.kernels.watch import watching
-from tpcheck.protocol.messages import RankReport
 from tpcheck.ranks.kept import Kept, Tensors, lacking, same
 from tpcheck.ranks.remembered import remembered
 from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind
 
-
-@contextmanager
-def observed(
-    own: Tensors, report: RankReport, configuration: int, turn: Callable[[], None]
-) -> Iterator[None]:
-    """Kernels that run meanwhile in Triton's interpreter compute as on a GPU, and touch what is
-    theirs.
-
-    Args:
-        own: tensors of which they may touch nothing but the elements.
-        report: is given their races, and what is seen of them; what else they do is raised.
-        configuration: the index of that in which autotuned ones run.
-        turn: called as each program begins.
-    """
-    if not interpreter.interprets():
-        yield
-        return
-    interpreter.install_once_imported()
-    with watching(own, turn) as watch, chosen(configuration) as choice:
-        yield
-    races = (Mismatch(race.tensor, Kind.RACE, report.rank, detail=race) for race in watch.races)
-    report.mismatches += races
-    report.ways |= watch.ways
-    report.undefined |= watch.undefined
-    report.configurations = choice.known
-
-
 #: How many more calls must give the same, where a call may be wrong whatever it is given. Fewer,
 #: and one that is wrong each fourth time is said to go by addresses.
 CALLS = 3
+#: What is raised, and is nothing that a call does when it is made again.
+_NOT_ITS_OWN = (InvalidArgument, CollectiveMismatch)
+#: What a gradient that is another one after other calls comes from, where it is right before them.
+_REUSES = {Habit.NOT_REPEATED: Habit.REUSES_SAVED}
 #: Before the name of an input, of its gradient among outputs.
 _GRADIENT = "gradient of "
 
@@ -68,13 +42,16 @@ class Discipline:
         rules: what it may do.
         call: inputs → outputs.
         told: is given each mismatch.
-        alone: whether there is one rank. Where there are several, none calls again to learn more of
-            what it alone may see: all must make the same calls.
+        alone: whether there is one rank. Where there are several, all make the same calls, whatever
+            each sees.
+        recorder: in which backwards run.
 
-    `retains` is whether a graph may be kept for a second backward: a compiled one may not.
+    `retains` is whether a graph may be kept for a second backward: a compiled one may not. `over`
+    is whether this rank has raised where others may not have, and makes no more of the calls.
     """
 
     retains = True
+    over = False
 
     def __init__(
         self,
@@ -84,8 +61,10 @@ class Discipline:
         told: Callable[[Mismatch], None],
         *,
         alone: bool = True,
+        recorder: AbstractContextManager[Any] | None = None,
     ) -> None:
         self.rules, self.rank, self.call, self._told = rules, rank, call, told
+        self._recorder = recorder or contextlib.nullcontext()
         self.alone, self._changes = alone, False  # whether a call was not the same again
 
     def unchanged(self, inputs: Kept, cotangents: Kept) -> None:
@@ -134,15 +113,17 @@ class Discipline:
                 self.call({n: 0.5 - t if t.is_floating_point() else t for n, t in inputs.items()})
         for name, found in kept.changed(Habit.REUSES_OUTPUT):
             self._tell(name, found)
-        if not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds):
+        goes = not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds)
+        if goes and not self.over:
             self._shared(gradients, inputs, seeds)
-        if others > 1:
-            self._met_again(inputs, fresh(), seeds)
+        if others > 1 and not self.over:
+            self._met_again(fresh, seeds)
 
     def _met_again(
-        self, inputs: dict[str, Tensor], others: dict[str, Tensor], seeds: Callable[[], Tensors]
+        self, fresh: Callable[[], dict[str, Tensor]], seeds: Callable[[], Tensors]
     ) -> None:
         """What is kept of inputs and upstream gradients, from a call and its backward to others."""
+        inputs, others = fresh(), fresh()
         mine, theirs = ({UPSTREAM + n: seed for n, seed in seeds().items()} for _ in range(2))
 
         def call(given: Tensors) -> Tensors:
@@ -150,61 +131,63 @@ class Discipline:
             outputs = dict(self.call(leaves))
             if self.rules.overwrites:
                 return outputs
-            for leaf in leaves.values():
-                leaf.grad = None
+            _forget_gradients(leaves.values())
             roots, made = roots_and_seeds(
                 outputs, {name.removeprefix(UPSTREAM): given[name] for name in mine}
             )
             if roots:
-                torch.autograd.backward(roots, made)
+                self._backward(roots, made)
             left = {_GRADIENT + name: one for name, one in gradients_of(leaves).items()}
             return {**outputs, **left}
 
-        for right, own in remembered(call, {**inputs, **mine}, other := {**others, **theirs}):
-            if not same(right, own):
-                more = CALLS if self.alone else 0
-                stays = not self._changes and all(same(right, call(other)) for _ in range(more))
-                habit = Habit.GOES_BY_ADDRESS if stays else Habit.NOT_REPEATED
-                self._compare(habit, right, own)
+        last: Tensors | None = None
+        apart: list[tuple[str, int]] = []
+        for last, own in remembered(call, {**inputs, **mine}, other := {**others, **theirs}):
+            apart += _apart(last, own)
+        more = CALLS if last is not None and (apart or not self.alone) else 0
+        again = [call(other) for _ in range(more)]
+        stays = not self._changes and all(same(last or {}, one) for one in again)
+        for name, count in apart:
+            habit = Habit.GOES_BY_ADDRESS if stays else Habit.NOT_REPEATED
+            self._tell(name, Undisciplined(habit, count))
 
     def _backwards(
         self, outputs: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
     ) -> bool:
         """Whether there is anything to go backward from."""
+        apart: dict[Habit, Tensors] = {}
         habits = (Habit.NOT_REPEATED, Habit.SECOND_BACKWARD)
         for habit in habits if self.retains else habits[:1]:
-            for leaf in inputs.values():
-                leaf.grad = None
+            _forget_gradients(inputs.values())
             roots, made = roots_and_seeds(outputs, seeds())
             if not roots:
                 return False
             try:
-                torch.autograd.backward(roots, made, retain_graph=self.retains)
-            except InvalidArgument:
+                self._backward(roots, made, retains=self.retains)
+            except _NOT_ITS_OWN:
                 raise
             except Exception as error:
                 if habit is Habit.NOT_REPEATED:
                     raise
                 self._tell_raised(habit, gradients, error)
-                return True
-            own = gradients_of(inputs)
-            if same(gradients, own):
-                continue
-            # without another call before it does not differ, where that has written over what the
-            # first one had kept
-            plain = self.alone and habit is Habit.NOT_REPEATED
-            if plain and self._is_plain(gradients, inputs, seeds):
-                habit = Habit.REUSES_SAVED
+                break
+            if not same(gradients, own := gradients_of(inputs)):
+                apart[habit] = own
+        looks = Habit.NOT_REPEATED in apart or not self.alone
+        # without another call before it does not differ, where that has written over what the
+        # first one had kept
+        if looks and not self.over and self._is_plain(gradients, inputs, seeds):
+            apart = {_REUSES.get(habit, habit): own for habit, own in apart.items()}
+        for habit, own in apart.items():
             self._compare(habit, gradients, own)
         return True
 
     def _is_plain(self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]) -> bool:
         """Whether a call and its backward give these gradients."""
-        for leaf in inputs.values():
-            leaf.grad = None
+        _forget_gradients(inputs.values())
         try:
-            torch.autograd.backward(*roots_and_seeds(self.call(inputs), seeds()))
-        except InvalidArgument:
+            self._backward(*roots_and_seeds(self.call(inputs), seeds()))
+        except _NOT_ITS_OWN:
             raise
         except Exception:
             return False
@@ -214,25 +197,25 @@ class Discipline:
         """The call on what has another consumer gives these gradients, too. Where it does not, and
         does the second time, or a call without one does not either, that is not why."""
         first = self._of_shared(inputs, seeds)
-        if not isinstance(first, Exception) and same(gradients, first):
+        alike = not isinstance(first, Exception) and same(gradients, first)
+        if alike and self.alone:
             return
         why = not self._changes
-        if self.alone:
+        if self.alone or not isinstance(first, Exception):
             again = self._of_shared(inputs, seeds)
             stays = isinstance(again, Exception) or not same(gradients, again)
-            why = stays and self._is_plain(gradients, inputs, seeds)
+            why = self._is_plain(gradients, inputs, seeds) and stays
         habit = Habit.SHARED_INPUT if why else Habit.NOT_REPEATED
         if isinstance(first, Exception):
             self._tell_raised(habit, gradients, first)
-        else:
+        elif not alike:
             self._compare(habit, gradients, first)
 
     def _of_shared(self, inputs: Tensors, seeds: Callable[[], Tensors]) -> Tensors | Exception:
         """The gradients of a call on what is not a leaf and has another consumer, which sends zeros
         back; or what that raises."""
         leaves = {leaf: None for leaf in inputs.values() if leaf.requires_grad}
-        for leaf in leaves:
-            leaf.grad = None
+        _forget_gradients(leaves)
         # not `view_as`, which makes other strides of a dim of one
         own = {leaf: torch.ops.aten.alias(leaf) for leaf in leaves}
         try:
@@ -240,20 +223,23 @@ class Discipline:
             others = [one * 1.0 for one in own.values()]
             roots, made = roots_and_seeds(outputs, seeds())
             zeros = [torch.zeros_like(one) for one in others]
-            torch.autograd.backward([*roots, *others], [*made, *zeros])
-        except InvalidArgument:
+            self._backward([*roots, *others], [*made, *zeros])
+        except _NOT_ITS_OWN:
             raise
         except Exception as error:
             return error
         return gradients_of(inputs)
 
+    def _backward(self, roots: list[Tensor], seeds: list[Tensor], *, retains: bool = False) -> None:
+        with self._recorder:
+            torch.autograd.backward(roots, seeds, retain_graph=retains)
+
     def _compare(self, habit: Habit, first: Tensors, second: Tensors) -> None:
-        """What is not there the second time differs where the first is not zero."""
-        for name, one in first.items():
-            if count := lacking(one, second.get(name)):
-                self._tell(name.removeprefix(_GRADIENT), Undisciplined(habit, count))
+        for name, count in _apart(first, second):
+            self._tell(name, Undisciplined(habit, count))
 
     def _tell_raised(self, habit: Habit, gradients: Tensors, error: Exception) -> None:
+        self.over = not self.alone
         self._tell(
             next(iter(gradients), "output"), Undisciplined(habit, raised=frames.in_a_line(error))
         )
@@ -261,6 +247,18 @@ class Discipline:
     def _tell(self, name: str, found: Undisciplined) -> None:
         self._changes |= found.habit is Habit.NOT_REPEATED
         self._told(Mismatch(name, Kind.DISCIPLINE, self.rank, detail=found))
+
+
+def _apart(first: Tensors, second: Tensors) -> list[tuple[str, int]]:
+    """The tensors of which elements differ, and how many: what is not there the second time does
+    where the first is not zero."""
+    counts = ((name, lacking(one, second.get(name))) for name, one in first.items())
+    return [(name.removeprefix(_GRADIENT), count) for name, count in counts if count]
+
+
+def _forget_gradients(leaves: Iterable[Tensor]) -> None:
+    for leaf in leaves:
+        leaf.grad = None
 
 
 def gradients_of(inputs: Tensors) -> Tensors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,14 +15,17 @@ from torch import Tensor
 from tpcheck.case import Case
 from tpcheck.discipline import Kernel
 from tpcheck.evidence import Scene, Stray
-from tpcheck.kernels import refusals
+from tpcheck.kernels import interpreter, refusals
+from tpcheck.kernels.configurations import chosen
 from tpcheck.kernels.registered import Calls
 from tpcheck.kernels.stopped import Stopped
+from tpcheck.kernels.watch import watching
 from tpcheck.process import branches
 from tpcheck.process.aspects import Left
+from tpcheck.protocol.messages import RankReport
 from tpcheck.ranks import compiled, opchecked
-from tpcheck.ranks.discipline import Discipline, observed, roots_and_seeds
-from tpcheck.ranks.kept import Kept
+from tpcheck.ranks.discipline import Discipline, roots_and_seeds
+from tpcheck.ranks.kept import Kept, Tensors
 from tpcheck.tensors.in_place import changing
 from tpcheck.tensors.leaves import Quiet, quiet, takes_gradients
 from tpcheck.tensors.names import UPSTREAM, InPass, Pass
@@ -82,7 +85,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         for m in range(len(run.problem.inputs))
     ]
     alone = run.case.world_size == 1
-    discipline = Discipline(rules, run.rank, call, told.append, alone=alone)
+    discipline = Discipline(rules, run.rank, call, told.append, alone=alone, recorder=run.recorder)
     if not alone:
         run.recorder.make_late()
     before, own = compiled.graphs(), {n: t for one in calls for n, t in one.own.items()}
@@ -94,6 +97,7 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
             with _apart(discipline, calls, one):
                 one.outputs = call(one.leaves)
             if not run.judge.outputs(one.outputs, one.at, wider=True):
+                run.report.stopped = True
                 return
         run.recorder.phase = Phase.BACKWARD
         for one in calls[::-1] if run.case.seed % 2 else calls:
@@ -113,10 +117,37 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         first = calls[0]
         if run.work.again:
             discipline.repeated(first.outputs, first.gradients, fresh, upstream, others=others)
+            run.report.stopped = discipline.over
         if rules.opcheck and not told and eager and alone:
             told += _opchecked(run, function, called, rules)
     if eager and run.report.compiles and not run.work.eager and not told:
         run.report.uncompiled = Uncompiled.NOTHING if _computes(first) else None
+
+
+@contextmanager
+def observed(
+    own: Tensors, report: RankReport, configuration: int, turn: Callable[[], None]
+) -> Iterator[None]:
+    """Kernels that run meanwhile in Triton's interpreter compute as on a GPU, and touch what is
+    theirs.
+
+    Args:
+        own: tensors of which they may touch nothing but the elements.
+        report: is given their races, and what is seen of them; what else they do is raised.
+        configuration: the index of that in which autotuned ones run.
+        turn: called as each program begins.
+    """
+    if not interpreter.interprets():
+        yield
+        return
+    interpreter.install_once_imported()
+    with watching(own, turn) as watch, chosen(configuration) as choice:
+        yield
+    races = (Mismatch(race.tensor, Kind.RACE, report.rank, detail=race) for race in watch.races)
+    report.mismatches += races
+    report.ways |= watch.ways
+    report.undefined |= watch.undefined
+    report.configurations = choice.known
 
 
 def _without_gradients(case: Case) -> AbstractContextManager[Any]:

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.multiprocessing.reductions import StorageWeakRef
 
 
 def remembered(
@@ -21,39 +24,66 @@ def remembered(
     """Outputs on other tensors, and of what is met again with their numbers: they are alike unless
     something is kept. Meanwhile the other tensors have these numbers.
 
-    The inputs change in place, as parameters do after an optimizer's step. Then others are in their
-    memory, as after it was given back; and others again, which are objects of the same `id`, too.
-    Ends where other numbers are not allowed.
+    After a first call tensors change in place, as parameters do after an optimizer's step. Then
+    they are given back, and others are in their memory, twice, which have their `id`, too. What the
+    function holds is not given back, and changes in place. Ends where other numbers are not
+    allowed.
 
     Args:
         call: inputs → outputs, and what else comes of them.
-        inputs: on which it has been called.
+        inputs: the memory. The function sees other tensors over it, of which nobody else knows.
         others: of which none is an input.
     """
     with contextlib.suppress(Exception):
         each = {id(tensor): tensor for tensor in inputs.values()}  # two may be one
-        for tensor in each.values():
-            tensor.detach().copy_(_other(tensor, 0.5))
-        numbers = [_copies(inputs)]
-        for at in (0.25, 0.75):
-            numbers += [{name: _other(one, at) for name, one in numbers[-1].items()}]
-        found = [_copies(call(inputs))]
-        objects = {key: _anew(one) for key, one in each.items()}
-        for own in numbers[1:]:
-            for name, one in own.items():
-                inputs[name].data.copy_(one)
-            found += [_copies(call({name: objects[id(one)] for name, one in inputs.items()}))]
-            for key, one in each.items():
-                del objects[key]
-                objects[key] = _anew(one)  # at once: an object that is made next gets its `id`
+        objects = {key: _anew(tensor) for key, tensor in each.items()}
+
+        def met() -> dict[str, Tensor]:
+            return _copies(call({name: objects[id(one)] for name, one in inputs.items()}))
+
+        met()
+        numbers: list[dict[str, Tensor]] = []
+        found: list[dict[str, Tensor]] = []
+        for at in (0.5, 0.25, 0.75):
+            new = {key: _other(tensor, at) for key, tensor in objects.items()}
+            for key, tensor in each.items():
+                if numbers:
+                    _give_back(objects, key, tensor, new[key])
+                else:
+                    objects[key].detach().copy_(new[key])
+            numbers += [{name: new[id(one)] for name, one in inputs.items()}]
+            found += [met()]
         for own, given in zip(numbers, found, strict=True):
             for name, one in own.items():
                 others[name].detach().copy_(one)
             yield call(others), given
 
 
+def _give_back(objects: dict[int, Tensor], key: int, memory: Tensor, numbers: Tensor) -> None:
+    """Another tensor over the memory, with numbers of its own, in the place of one that is gone
+    then. One that somebody holds stays, and changes in place; where somebody holds its storage
+    alone the other one is elsewhere."""
+    gone, storage = weakref.ref(objects[key]), objects[key].untyped_storage()
+    own = storage.data_ptr() and storage._cdata != memory.untyped_storage()._cdata
+    kept = StorageWeakRef(storage) if own else None
+    del storage, objects[key]
+    if gone() is not None or (kept is not None and not kept.expired()):
+        gc.collect()  # a cycle of its own may have held it
+    if (held := gone()) is not None:
+        held.detach().copy_(numbers)
+        objects[key] = held
+    elif kept is not None and not kept.expired():
+        elsewhere = torch.empty_strided(memory.shape, memory.stride(), dtype=memory.dtype)
+        elsewhere.data.copy_(numbers)  # of the version of a new one
+        objects[key] = elsewhere.requires_grad_(memory.requires_grad)
+    else:
+        memory.detach().copy_(numbers)
+        objects[key] = _anew(memory)  # at once: it gets the `id`
+
+
 def _other(tensor: Tensor, at: float) -> Tensor:
-    """Other numbers of their kind; integers between the least and the largest of them."""
+    """Other numbers of their kind, in memory of their own; integers between the least and the
+    largest of them."""
     own = tensor.detach()
     if own.is_floating_point():
         return at - own

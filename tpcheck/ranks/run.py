@@ -30,11 +30,10 @@ from tpcheck.protocol.returned import file_of
 from tpcheck.ranks import compiled, poison
 from tpcheck.ranks.contexts import around, around_forward, noting
 from tpcheck.ranks.converting import convert
-from tpcheck.ranks.discipline import observed
 from tpcheck.ranks.drawing import Masks
 from tpcheck.ranks.habits import Habits
 from tpcheck.ranks.judging import Judging
-from tpcheck.ranks.kernel import run_kernel
+from tpcheck.ranks.kernel import observed, run_kernel
 from tpcheck.ranks.loading import Loader
 from tpcheck.ranks.order import disorder
 from tpcheck.ranks.resuming import resumes

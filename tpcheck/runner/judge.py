@@ -41,7 +41,7 @@ def judge(
     result = CaseResult(posed.case, engine)
     reports = [o for o in outcomes if isinstance(o, RankReport)]
     misheld, failed = _apart([o for o in outcomes if isinstance(o, Mismatch)])
-    idle = _not_run(reports)
+    idle = _not_run(reports) | {report.rank for report in reports if report.stopped}
     shown = [m for m in failed if not _waits_for(m, idle)]
     causes = [m for m in shown if not m.is_consequence]
     result.mismatches = misheld + (_with_peers(causes, failed) if causes else shown)
@@ -180,6 +180,8 @@ def _live(posed: Posed, target: Target, reports: list[RankReport]) -> Entry | No
 def _disagreeing_traces(reports: list[RankReport]) -> list[Mismatch]:
     """All ranks of a group must have run the same collectives on it, in the same order, and what
     one rank sent to another that one must have received."""
+    if any(report.stopped for report in reports):
+        return []
     sequences: dict[tuple[int, ...], dict[int, list[Event]]] = {}
     for report in reports:
         for event in report.events:

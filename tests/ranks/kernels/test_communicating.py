@@ -48,8 +48,12 @@ def code(found: CheckResult) -> str:
 
 @pytest.mark.parametrize(
     ("right", "layout"),
-    [(communicating.Gathered.apply, GATHERS), (communicating.WithSum.apply, SCATTERS)],
-    ids=["gather", "scatter"],
+    [
+        (communicating.Gathered.apply, GATHERS),
+        (communicating.Averaged.apply, GATHERS),
+        (communicating.WithSum.apply, SCATTERS),
+    ],
+    ids=["gather", "gather-and-mean", "scatter"],
 )
 def test_a_right_one_passes_at_each_degree(right: Any, layout: Layout, gloo: Engine) -> None:
     found = run(right, gloo, layout)
@@ -80,8 +84,16 @@ def test_all_ranks_make_the_same_calls_whatever_one_of_them_sees(gloo: Engine) -
         (communicating.ReadsOldBuffer.apply, GATHERS, TOO_EARLY),
         (communicating.OnOneRank.apply, GATHERS, {"collective-mismatch"}),
         (communicating.WithoutSum.apply, SCATTERS, {"missing-all-reduce"}),
+        # the others wait in a collective that the last rank does not enter any more
+        (communicating.LastRaisesInSecond.apply, GATHERS, {"second-backward"}),
+        (communicating.last_wants_leaf, GATHERS, {"shared-input"}),
+        (communicating.LastHasAnotherShape.apply, GATHERS, {"wrong-placement"}),
+        (communicating.LastErrsEachFourthTime.apply, GATHERS, {"not-repeatable"}),
     ],
-    ids=["early", "old-buffer", "one-rank", "no-sum"],
+    ids=[
+        *("early", "old-buffer", "one-rank", "no-sum"),
+        *("last-raises", "last-wants-leaf", "last-shape", "last-fourth"),
+    ],
 )
 def test_a_wrong_one_is_named(wrong: Any, layout: Layout, codes: set[str], gloo: Engine) -> None:
     assert code(run(wrong, gloo, layout)) in codes

@@ -1,5 +1,6 @@
 """What a function keeps of its inputs between calls."""
 
+import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -74,9 +75,7 @@ def given(own: Tensor) -> dict[str, Tensor]:
 def found(call: Any, own: Tensor) -> list[bool]:
     """Of what changed in place, of others in its memory and of others with its `id`: whether
     outputs are those of before."""
-    inputs = given(own)
-    call(inputs)
-    return [not same(right, it) for right, it in remembered(call, inputs, given(own))]
+    return [not same(right, it) for right, it in remembered(call, given(own), given(own))]
 
 
 KEYS: dict[str, Key] = {
@@ -127,6 +126,59 @@ def test_who_sees_that_the_memory_was_given_back_is_right(own: Tensor) -> None:
     assert not any(found(call, own))
 
 
+def test_who_lets_go_with_the_tensor_is_right() -> None:
+    kept: dict[Any, Tensor] = {}
+
+    def call(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        own = inputs["own"]
+        key = (own.data_ptr(), own._version)
+        if key not in kept:
+            kept[key] = own.detach() * 2
+            weakref.finalize(own, kept.pop, key, None)
+        return {"output": inputs["x"] + kept[key].sum()}
+
+    assert found(call, FLOATS) == [False] * 3
+
+
+@pytest.mark.parametrize("cycle", [False, True], ids=["a list", "a cycle"])
+def test_memory_that_somebody_holds_is_not_given_back(cycle: bool) -> None:
+    kept: dict[int, tuple[list[Any], int, Tensor]] = {}
+
+    def call(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        own = inputs["own"]
+        known = kept.get(own.data_ptr())
+        if known is None or known[1] != own._version:
+            holds: list[Any] = [own]
+            holds += [holds] * cycle
+            known = kept[own.data_ptr()] = (holds, own._version, own.detach() * 2)
+        return {"output": inputs["x"] + known[2].sum()}
+
+    assert found(call, FLOATS) == [False] * 3
+
+
+def test_a_storage_that_somebody_holds_is_not_given_back() -> None:
+    kept: dict[int, tuple[Tensor, int]] = {}
+
+    def call(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        own = inputs["own"]
+        known = kept.get(own.data_ptr())
+        if known is None or known[1] != own._version:
+            known = kept[own.data_ptr()] = (own.detach(), own._version)
+        return {"output": inputs["x"] + 2 * known[0].sum()}
+
+    assert found(call, FLOATS) == [False] * 3
+
+
+def test_what_goes_by_the_address_alone_is_seen_of_tensors_that_nobody_has_met() -> None:
+    kept: dict[int, Tensor] = {}
+
+    def call(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        own = kept.setdefault(inputs["own"].data_ptr(), inputs["own"].detach().clone())
+        return {"output": inputs["x"] + 2 * own.sum()}
+
+    assert any(found(call, FLOATS))
+
+
 def test_what_is_kept_of_memory_that_is_given_back_can_be_read() -> None:
     kept: list[Tensor] = []
 
@@ -172,6 +224,5 @@ def test_two_that_are_one_tensor_stay_one_and_change() -> None:
     one, other = FLOATS.clone(), FLOATS.clone()
     kept = keeps(KEYS["address and version"])
     both = {"x": one, "own": one}
-    call(both)
     pairs = list(remembered(call, both, {"x": other, "own": other}))
     assert all(seen) and any(not same(right, own) for right, own in pairs)

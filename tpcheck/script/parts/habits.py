@@ -76,7 +76,6 @@ def met_again(
 
     others = {**fresh(inputs), **{f"d {name}": seed for name, seed in upstream().items()}}
     found: list[str] = []
-    call({**own, **seeds})
     for right, wrong in remembered(call, {**own, **seeds}, others):
         found += differ("of inputs that were met before", right, wrong)
     return found
