@@ -73,12 +73,12 @@ def compare(
     if exact is not None and whole:
         same = as_int64(actual) == exact
         error = error.clamp_min(1.0)  # of two that are one number in float64
-    error = torch.where(same, torch.zeros_like(error), error)
-    sigma = spread.sigma
+    error, sigma = torch.where(same, torch.zeros_like(error), error), spread.sigma
     bound = spread.elementwise_limit(expected.numel()) * sigma
     wrong = ~(error <= bound) & ~same & sigma.isfinite()
     ratio, limit = _norm_ratio(error, sigma, spread)
-    z, allowed = _projection(off, expected, spread)
+    # what may overflow, and does, has nothing in common with the others
+    z, allowed = _projection(off.masked_fill(value.isinf() & ~wrong, 0.0), expected, spread)
     if not wrong_dtype and not bool(wrong.any()) and ratio <= limit and z <= allowed:
         used = max(ratio / limit, z / allowed if allowed else 0.0)
         return Comparison(None, max(_usage(error, bound), used))

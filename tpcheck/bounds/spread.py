@@ -102,6 +102,7 @@ def spreads(
     own: Tensor,
     *,
     dtype: torch.dtype,
+    finite: Tensor | None = None,
     strained: tuple[Tensor, Tensor] | None = None,
     chance: float = FALSE_ALARM,
 ) -> list[Spread]:
@@ -119,21 +120,21 @@ def spreads(
             shows together (its rows and columns pooled) is a floor. It covers what the noise does
             not model, such as another order inside a fused kernel. [tensors, ...], float64.
         dtype: the case's.
+        finite: whether an element is judged at all; how large the others are says nothing of it.
         strained: antithetic pairs of deviations, under the same errors at +`STRAIN` and −`STRAIN`
             times their size, [pairs, tensors, ...] each. To first order the two cancel.
         chance: of an alarm over a correct tensor.
     """
     runs, squares = len(deviations), deviations.square().mean(0)
-    unsure = ~(squares < UNSURE)  # it may overflow, or not
-    for off in strained or ():
-        unsure |= ~(off.square() < UNSURE).all(0)
-    squares = torch.where(unsure, 0.0, squares)
+    unsure = _unsure(squares, strained) if finite is None else ~finite | _unsure(squares, strained)
+    squares, errors = (torch.where(unsure, 0.0, each) for each in (squares, own.square()))
     if squares.numel() == 0:
         return [Spread(one, 1, 1, chance) for one in squares]
     # [tensors, rows, columns]
     grids = squares.reshape(len(squares), *in_rows(squares[0]).shape)
-    errors = own.square().reshape(grids.shape)
-    variance = torch.maximum(torch.maximum(grids, pooled(grids)), pooled(errors))
+    errors, hidden = errors.reshape(grids.shape), unsure.reshape(grids.shape)
+    both = (pooled(_filled(each, hidden)) for each in (grids, errors))
+    variance = torch.maximum(torch.maximum(grids, next(both)), next(both))
     sigma = variance.reshape(squares.shape).sqrt()
     if strained:
         up, down = strained
@@ -146,6 +147,14 @@ def spreads(
     for one, (each, of_norm), ways in zip(sigma, samples, independent, strict=True):
         of_norm = round(min(of_norm, max(1.0, runs * ways)))
         found.append(Spread(one, each, of_norm, chance, independent=ways))
+    return found
+
+
+def _unsure(squares: Tensor, strained: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Whether an element may overflow, or not."""
+    found = ~(squares < UNSURE)
+    for off in strained or ():
+        found |= ~(off.square() < UNSURE).all(0)
     return found
 
 
@@ -245,6 +254,15 @@ class Pooled:
         # where the mean is zero, so are the others
         each = rows * self.columns / self.mean.clamp_min(LEAST)
         return torch.where(squares > 0, each.maximum(self.mean), each) if self.few else each
+
+
+def _filled(grids: Tensor, hidden: Tensor) -> Tensor:
+    """Squared errors [..., rows, columns], with the mean of all in the place of what is hidden, and
+    zero."""
+    if not hidden.any():
+        return grids
+    seen = (~hidden).sum((-2, -1), keepdim=True).clamp_min(1)
+    return torch.where(hidden, grids.sum((-2, -1), keepdim=True) / seen, grids)
 
 
 def pooled(grids: Tensor) -> Tensor:

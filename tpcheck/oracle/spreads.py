@@ -128,7 +128,9 @@ def _spreads(keys: list[Key], values: Values, errors: Errors, about: _About) -> 
         strained = torch.stack(up), torch.stack(down)
     finite = low.isfinite() & value.isfinite()
     own = torch.where(finite, low.double() - value, 0.0)
-    found = spreads(noisy, own, dtype=about.dtype, strained=strained, chance=about.chance)
+    found = spreads(
+        noisy, own, dtype=about.dtype, finite=finite, strained=strained, chance=about.chance
+    )
     # what overflows in the case's dtype may overflow, or not, in another order too
     sigma = torch.where(finite, torch.stack([one.sigma for one in found]), torch.inf)
     sigma = torch.where(value.abs() < FAINT, sigma.maximum(value.abs() * DIGITS), sigma)

@@ -80,6 +80,11 @@ def with_a_root_in_float16(x: Tensor) -> Tensor:
     return apart * root.half().to(x.dtype)
 
 
+def with_a_part_in_bfloat16(x: Tensor) -> Tensor:
+    y = layer_norm(x)
+    return 0.3 * y + 0.7 * y.bfloat16().to(x.dtype)
+
+
 def with_another_epsilon(x: Tensor) -> Tensor:
     return normalised(x, x.mean(-1, keepdim=True), 2e-4)
 
@@ -103,6 +108,9 @@ def with_the_square_of_a_thousandth(x: Tensor) -> Tensor:
         (with_a_mean_in_bfloat16, "float32", "precision-loss"),
         (with_a_mean_in_bfloat16, "float64", "precision-loss"),
         (with_a_root_in_float16, "float32", "precision-loss"),
+        # what is normalised does not hang on a factor of all inputs
+        (with_a_part_in_bfloat16, "float32", "precision-loss"),
+        (with_a_part_in_bfloat16, "float64", "precision-loss"),
         (with_another_epsilon, "float32", "unclassified"),
         (with_a_mean_that_is_a_little_off, "float64", "unclassified"),
         (with_a_factor, "float32", "unclassified"),

@@ -15,6 +15,7 @@ from tests.unit.bounds.noisy import scale
 from tpcheck import Layout
 from tpcheck.bounds import projection
 from tpcheck.bounds.compare import Comparison, compare
+from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
 from tpcheck.evidence import Values
 from tpcheck.oracle.effort import CONFIRM, Effort
@@ -154,3 +155,17 @@ def test_the_error_of_rstd_is_one_for_a_row() -> None:
     )
     assert judged(of, of.value * (1 + 2.0**-24)).mismatch is None
     assert judged(of, of.value * (1 + 2.0**-20)).mismatch is not None
+
+
+def test_what_may_overflow_is_not_a_factor_that_all_have() -> None:
+    """A sum in another order, whose terms are beyond float16: what it is off by is no rounding."""
+    value = torch.tensor([48873.0, 10.0, -20.0], dtype=torch.float64)
+    spread = Spread(
+        torch.full_like(value, 1e16), 50, 50, gain=1e-32, runs=50, elements=3, largest=65504.0
+    )
+    over = torch.tensor([math.inf, 10.0, -20.0], dtype=torch.float64)
+    for own, agrees in ((over, True), (value * 1.3, False), (over * 1.3, False)):
+        found = compare(own, value, spread, name="y", kind=Kind.OUTPUT, rank=0)
+        assert (found.mismatch is None) == agrees
+    judged = replace(spread, sigma=torch.ones_like(value))
+    assert compare(over, value, judged, name="y", kind=Kind.OUTPUT, rank=0).mismatch is not None

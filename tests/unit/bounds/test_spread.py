@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.unit.bounds.noisy import F64, alone, spread
-from tpcheck.bounds.spread import of_integers
+from tpcheck.bounds.spread import of_integers, spreads
 
 
 def test_rows_of_another_magnitude_keep_their_own_spread() -> None:
@@ -24,6 +24,20 @@ def test_the_references_own_error_is_a_floor() -> None:
     assert float(
         spread([torch.zeros(4, 4)] * 3, own, dtype=torch.float32).sigma.min()
     ) == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("shape", [(40,), (1, 40), (8, 5)])
+def test_what_overflows_says_nothing_of_the_others(shape: tuple[int, ...]) -> None:
+    """Numbers beyond float16, which float64 has, and their errors."""
+    rng = torch.Generator().manual_seed(0)
+    runs = torch.randn(6, 1, *shape, generator=rng, dtype=F64)
+    over = torch.arange(40).reshape(1, *shape) % 4 == 1
+    loud = torch.where(over, 1e17 * runs, runs)
+    (calm,) = spreads(runs, runs[0], dtype=torch.float16)
+    (found,) = spreads(loud, loud[0], dtype=torch.float16, finite=~over)
+    assert found.sigma[over[0]].isinf().all()
+    ratio = found.sigma[~over[0]] / calm.sigma[~over[0]]
+    assert float(ratio.min()) > 0.6 and float(ratio.max()) < 1.6
 
 
 def test_a_jump_counts_whole() -> None:

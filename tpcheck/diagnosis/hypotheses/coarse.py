@@ -6,8 +6,9 @@ nearly the same inputs is nearly the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,9 +25,15 @@ from tpcheck.spec import Spec
 from tpcheck.verdict import Diagnosis, Mismatch
 from tpcheck.vocabulary import Code
 
+#: Of an input to another one.
+Change = Callable[[Tensor], Tensor]
+
 #: What inputs are multiplied by, one after the other: by some units of bfloat16's last place each,
 #: so that what is rounded to it is rounded by something else.
 FACTORS = (1 + 2**-6, 1 - 2**-6, 1 + 2**-5, 1 - 2**-5)
+#: How far from 1, at most, what each number is multiplied by on its own may be: what is normalised
+#: first does not hang on a factor of them all.
+OF_EACH = 2**-6
 
 #: The error of nearly the same inputs is the same within this share of it, or of the result.
 SAME = 0.5
@@ -64,8 +71,8 @@ def rounded_on_the_way(facts: Facts, free: Collection[str]) -> Diagnosis | None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a case shows: of so many errors whether they are the same for inputs nearly the same,
-    of each of `FACTORS`."""
+    """What a case shows: of so many errors whether they are the same for inputs that are nearly the
+    same, by each of `FACTORS`, or, where most are, for as many others."""
 
     count: int
     same: list[bool]
@@ -93,8 +100,21 @@ def _seen(facts: Facts | None) -> _Seen | None:
     own = None if first is None else gather(facts, first)
     if first is None or own is None or not (count := int((clear := _clear(own)).sum())):
         return None
-    same = [_is_same(own, other, clear) for other in _nearby(facts, first)]
-    return _Seen(count, same) if len(same) == len(FACTORS) else None
+    factors = [partial(torch.mul, other=factor) for factor in FACTORS]
+    each = [partial(_moved, seed=seed) for seed in range(len(FACTORS))]
+    for changes in (factors, each):
+        same = [_is_same(own, other, clear) for other in _nearby(facts, first, changes)]
+        if len(same) < len(changes):
+            return None
+        if 2 * sum(same) <= len(same):
+            break
+    return _Seen(count, same)
+
+
+def _moved(tensor: Tensor, seed: int) -> Tensor:
+    """Numbers nearby; of tensors of one shape, which may be one, all are moved alike."""
+    drawn = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(seed))
+    return tensor * (1 + OF_EACH * (2 * drawn.to(tensor.dtype) - 1))
 
 
 def _is_float(target: Target | None) -> bool:
@@ -109,34 +129,34 @@ def _is_same(one: Local, other: Local, clear: Tensor) -> bool:
     return any(abs(float(b @ a / (a @ a)) - 1) < SAME for a, b in (plain, of_result))
 
 
-def _nearby(facts: Facts, wrong: Mismatch) -> Iterator[Local]:
+def _nearby(facts: Facts, wrong: Mismatch, changes: Sequence[Change]) -> Iterator[Local]:
     """The same tensor, for inputs that are nearly the same."""
-    for factor in FACTORS:
-        nearby = _posed(facts, facts.case, factor)
+    for change in changes:
+        nearby = _posed(facts, facts.case, change)
         own = None if nearby is None else gather(nearby, wrong)
         if own is None:
             return
         yield own
 
 
-def _posed(facts: Facts, case: Case, factor: float = 1.0) -> Facts | None:
-    """What a case comes to, with inputs that are so many times as large; None where none can be."""
+def _posed(facts: Facts, case: Case, change: Change = Tensor.clone) -> Facts | None:
+    """What a case comes to, with inputs that are others; None where none can be."""
     if facts.spec is None or facts.keep is None:
         return None
     try:
-        posed = pose(_scaled(facts.spec, factor), case, None)
+        posed = pose(_with(change, facts.spec), case, None)
     except InvalidArgument:
         return None
     again, dumps = facts.keep(posed)
     return replace(facts, posed=posed, result=again, again=again, dumps=dumps)
 
 
-def _scaled(spec: Spec, factor: float) -> Spec:
-    """The spec with inputs that are so many times as large."""
+def _with(change: Change, spec: Spec) -> Spec:
+    """The spec with inputs that are others."""
 
     def inputs(case: Case, draw: Any) -> Mapping[str, Tensor]:
         drawn = spec.inputs(case, draw)
-        return {n: t * factor if t.is_floating_point() else t for n, t in drawn.items()}
+        return {n: change(t) if t.is_floating_point() else t for n, t in drawn.items()}
 
     return replace(spec, inputs=inputs)
 
