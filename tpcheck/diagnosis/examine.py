@@ -177,7 +177,8 @@ def _of_kernel(facts: Facts, runner: Runner) -> Diagnosis:
     like."""
     facts.fresh, rules = partial(runs.on_fresh_ranks, runner), runner.check.kernel
     found = of_kernels(facts) or diagnose.diagnose(facts)
-    if found.code is not Code.UNCLASSIFIED or rules is None:
+    # of a small case nothing may be left of a gradient but what was rounded away
+    if found.code not in (Code.UNCLASSIFIED, Code.GRADIENT_DROPPED) or rules is None:
         return found
     return rounded_on_the_way(facts, rules.free) or found
 

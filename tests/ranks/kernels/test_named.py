@@ -125,6 +125,33 @@ def test_what_is_rounded_on_the_way_is_told_from_another_formula(
     assert code(found) == named, found.counterexample
 
 
+class SavedInBfloat16(torch.autograd.Function):
+    """x over the root of its mean square, which is kept in bfloat16 for backward: of a row of one
+    number nothing is left of the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        root = torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5)
+        ctx.save_for_backward((x * root).bfloat16().to(x.dtype), root)
+        return x * root
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
+        y, root = ctx.saved_tensors
+        dy: Tensor = upstream[0]
+        return root * (dy - y * (dy * y).mean(-1, keepdim=True))
+
+
+def root_mean_square(x: Tensor) -> Tensor:
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5)
+
+
+def test_a_gradient_that_is_rounded_away_is_not_dropped(gloo: Engine) -> None:
+    about = {"reference": root_mean_square, "arguments": {"x": Argument("rows", "width")}}
+    found = run(SavedInBfloat16.apply, gloo, **about, families=("normal",))
+    assert code(found) == "precision-loss", found.counterexample
+
+
 def cut(x: Tensor) -> Tensor:
     return (40 * x).int()
 
