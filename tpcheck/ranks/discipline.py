@@ -25,8 +25,8 @@ from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind
 
 #: How many more calls must give the same, where a call may be wrong whatever it is given. Fewer,
-#: and one that is wrong each fourth time is said to go by addresses.
-CALLS = 3
+#: and one that is wrong each fifth time is said to go by addresses.
+CALLS = 10
 #: What is raised, and is nothing that a call does when it is made again.
 _NOT_ITS_OWN = (InvalidArgument, CollectiveMismatch)
 #: What a gradient that is another one after other calls comes from, where it is right before them.
@@ -132,9 +132,8 @@ class Discipline:
             if self.rules.overwrites:
                 return outputs
             _forget_gradients(leaves.values())
-            roots, made = roots_and_seeds(
-                outputs, {name.removeprefix(UPSTREAM): given[name] for name in mine}
-            )
+            upstream = {name.removeprefix(UPSTREAM): given[name] for name in mine}
+            roots, made = roots_and_seeds(outputs, upstream)
             if roots:
                 self._backward(roots, made)
             left = {_GRADIENT + name: one for name, one in gradients_of(leaves).items()}
@@ -167,10 +166,13 @@ class Discipline:
             except _NOT_ITS_OWN:
                 raise
             except Exception as error:
-                if habit is Habit.NOT_REPEATED:
+                if habit is Habit.SECOND_BACKWARD:
+                    self._tell_raised(habit, gradients, error)
+                    break
+                if not self._changes:  # outputs of another shape, say
                     raise
-                self._tell_raised(habit, gradients, error)
-                break
+                self.over = not self.alone
+                return False
             if not same(gradients, own := gradients_of(inputs)):
                 apart[habit] = own
         looks = Habit.NOT_REPEATED in apart or not self.alone
@@ -240,9 +242,8 @@ class Discipline:
 
     def _tell_raised(self, habit: Habit, gradients: Tensors, error: Exception) -> None:
         self.over = not self.alone
-        self._tell(
-            next(iter(gradients), "output"), Undisciplined(habit, raised=frames.in_a_line(error))
-        )
+        found = Undisciplined(habit, raised=frames.in_a_line(error))
+        self._tell(next(iter(gradients), "output"), found)
 
     def _tell(self, name: str, found: Undisciplined) -> None:
         self._changes |= found.habit is Habit.NOT_REPEATED

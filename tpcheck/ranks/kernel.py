@@ -207,7 +207,7 @@ def _opchecked(run: Any, function: Any, called: Any, rules: Kernel) -> list[Mism
 
     def once(calls: Calls) -> list[Tensor]:
         leaves, seeds = _leaves(run, rules), _seeds(run, function)
-        with calls.forwards():
+        with calls.forwards(), _without_gradients(run.case):
             outputs = run.forward(called, leaves)
         with calls.backwards():
             _backward(run, outputs, seeds)

@@ -153,3 +153,15 @@ class LastErrsEachFourthTime(Averaged):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         own = Averaged.forward(ctx, x)
         return own * 1.5 if _is_last() and not next(_fourth) % 4 else own
+
+
+_second = itertools.count(1)
+
+
+class LastHasAnotherShapeAgain(Averaged):
+    """Each second call of the last rank gives another shape."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        own = Averaged.forward(ctx, x)
+        return torch.cat([own, own]) if _is_last() and not next(_second) % 2 else own

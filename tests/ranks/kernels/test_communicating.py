@@ -89,10 +89,11 @@ def test_all_ranks_make_the_same_calls_whatever_one_of_them_sees(gloo: Engine) -
         (communicating.last_wants_leaf, GATHERS, {"shared-input"}),
         (communicating.LastHasAnotherShape.apply, GATHERS, {"wrong-placement"}),
         (communicating.LastErrsEachFourthTime.apply, GATHERS, {"not-repeatable"}),
+        (communicating.LastHasAnotherShapeAgain.apply, GATHERS, {"not-repeatable"}),
     ],
     ids=[
         *("early", "old-buffer", "one-rank", "no-sum"),
-        *("last-raises", "last-wants-leaf", "last-shape", "last-fourth"),
+        *("last-raises", "last-wants-leaf", "last-shape", "last-fourth", "last-again"),
     ],
 )
 def test_a_wrong_one_is_named(wrong: Any, layout: Layout, codes: set[str], gloo: Engine) -> None:

@@ -26,6 +26,28 @@ def raises_each_seventh_time(x: Tensor, y: Tensor) -> Tensor:
     return x * y
 
 
+_fifth = itertools.count(1)
+
+
+def wrong_each_fifth_time(x: Tensor, y: Tensor) -> Tensor:
+    return x * y * (1.0 if next(_fifth) % 5 else 1.5)
+
+
+_shapes = itertools.count(1)
+
+
+def another_shape_each_second_time(x: Tensor, y: Tensor) -> Tensor:
+    z = x * y
+    return z if next(_shapes) % 2 else torch.cat([z, z])
+
+
+@pytest.mark.parametrize("wrong", [wrong_each_fifth_time, another_shape_each_second_time])
+def test_what_is_wrong_now_and_then_is_not_put_down_to_what_it_is_given(
+    wrong: Any, gloo: Engine
+) -> None:
+    assert code(run(wrong, gloo)) == "not-repeatable"
+
+
 class UpstreamInBfloat16(torch.autograd.Function):
     """x · y, where backward rounds what it is given."""
 

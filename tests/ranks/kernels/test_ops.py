@@ -10,9 +10,10 @@ import torch
 
 from tests.ranks.kernels import odd_ops
 from tests.ranks.kernels.test_kernel_check import SHAPES, product
-from tpcheck import kernel_check
+from tpcheck import Case, kernel_check
 from tpcheck.engines.engine import Engine
 from tpcheck.evidence import Misregistered
+from tpcheck.runner.runner import Runner
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import CheckResult, Verdict
@@ -76,6 +77,25 @@ def test_what_an_op_is_not_registered_as_is_named(wrong: Any, test: OpTest, gloo
     assert test in failed(found)
     assert code(found) == "custom-op"
     assert run(wrong, gloo, opcheck=False).verdict is Verdict.PASS
+
+
+_modes: dict[str, tuple[bool, bool]] = {}
+
+
+def in_the_mode_of_its_numbers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    mode = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    if x.numel() and _modes.setdefault(str(x.detach().flatten().tolist()), mode) != mode:
+        raise RuntimeError(f"{mode} after {_modes}")
+    product: torch.Tensor = odd_ops.right(x, y)
+    return product + 0
+
+
+def test_what_is_held_to_opcheck_runs_in_the_mode_of_its_case(gloo: Engine) -> None:
+    check = kernel_check(in_the_mode_of_its_numbers, reference=product, arguments=SHAPES)
+    runner = Runner(check, gloo)
+    for seed in range(12):
+        case = Case(dims={"rows": 3, "width": 4}, mesh={"tp": 1}, gradients="none", seed=seed)
+        assert runner.run(case).verdict is Verdict.PASS, case
 
 
 def test_a_change_that_the_schema_hides_is_found_where_it_is_declared(gloo: Engine) -> None:
