@@ -9,6 +9,7 @@ shows the outputs' shapes, of which the cotangents are drawn; all others are giv
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -75,7 +76,7 @@ def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
     keep_freed()
     found = study(passes, of)
     effort = found.begun(effort)
-    return found.expected(effort, found.overflowed)
+    return found.expected(effort, found.overflowed(effort))
 
 
 def evaluate(spec: Spec, case: Case, *problems: Problem) -> list[Values]:
@@ -165,11 +166,14 @@ class Study:
                 about = (self.passes, self._of.exact, self.exact, own, self.noisy)
                 check_repeats(*about, drew=self._drew, read=self.passes.random)
 
-    @property
-    def overflowed(self) -> frozenset[int]:
+    def overflowed(self, effort: Effort) -> frozenset[int]:
         """The steps in which the case's dtype may overflow, under a loss that is scaled, or in the
-        norm of gradients."""
-        return frozenset[int]().union(*(one.overflowed for one in self.own))
+        norm of gradients: in its own run, or in one under rounding errors of this effort."""
+        runs = [self.own]
+        if effort is not FLOOR:
+            noisy, strained = self.run(effort)
+            runs += [*noisy, *itertools.chain(*strained)]
+        return frozenset[int]().union(*(one.overflowed for run in runs for one in run))
 
     def expected(self, effort: Effort, overflowed: frozenset[int] = frozenset()) -> list[Expected]:
         """What the reference gives, by problem, under bounds as close as this effort's.

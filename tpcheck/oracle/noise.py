@@ -128,7 +128,14 @@ class Noise:
         with contextlib.suppress(Exception):  # a reference may refuse NaN
             lost, _ = self._run(k, amplitude, lost=True)
             each = zip(run, lost, self.exact, strict=True)
-            return [replace(o, values=kept(o.values, n.values, e.values)) for o, n, e in each]
+            return [
+                replace(
+                    o,
+                    values=kept(o.values, n.values, e.values),
+                    overflowed=o.overflowed | n.overflowed,
+                )
+                for o, n, e in each
+            ]
         return run
 
     def _run(self, k: int, amplitude: float, *, lost: bool = False) -> tuple[Run, bool]:
@@ -248,11 +255,12 @@ def _in_run(run: Run, number: int) -> Run:
 
 @dataclass(frozen=True)
 class _Packed:
-    """What is handed over of a walk: its deviations one after the other, and its gradients that are
-    None."""
+    """What is handed over of a walk: its deviations one after the other, its gradients that are
+    None, and the steps that may overflow."""
 
     values: Any  # numpy's, which is handed over at once
     unused: frozenset[tuple[str, str]]
+    overflowed: frozenset[int]
 
     def unpacked(self, right: Walked) -> Walked:
         """The walk, whose values are those of this one."""
@@ -260,11 +268,14 @@ class _Packed:
         parts = torch.from_numpy(self.values).split(sizes)
         each = zip(right.values.items(), parts, strict=True)
         values = {key: part.view(value.shape) for (key, value), part in each}
-        return replace(right, values=values, unused=self.unused)
+        return replace(right, values=values, unused=self.unused, overflowed=self.overflowed)
 
 
 def _packed(runs: Sequence[Run]) -> list[list[_Packed]]:
-    return [[_Packed(flat(one.values.values()).numpy(), one.unused) for one in run] for run in runs]
+    def packed(one: Walked) -> _Packed:
+        return _Packed(flat(one.values.values()).numpy(), one.unused, one.overflowed)
+
+    return [[packed(one) for one in run] for run in runs]
 
 
 def _flushed(problem: Problem, errors: torch.Generator) -> Problem:

@@ -54,10 +54,11 @@ def put(problem: Problem, params: Mapping[str, nn.Parameter], step: int) -> None
     grad.view(-1)[due.element] = torch.inf
 
 
-def near(params: Mapping[str, nn.Parameter], step: int) -> frozenset[int]:
-    """This step, where a gradient is near the largest number that its dtype has."""
+def near(params: Mapping[str, nn.Parameter], step: int, dtype: torch.dtype) -> frozenset[int]:
+    """This step, where a gradient is near the largest number that the case's dtype has, or is no
+    number."""
     grads = [p.grad for p in params.values() if p.grad is not None and p.grad.numel()]
-    held = all(bool((g.abs() <= torch.finfo(g.dtype).max / ROOM).all()) for g in grads)
+    held = all(bool((g.abs() <= torch.finfo(dtype).max / ROOM).all()) for g in grads)
     return frozenset() if held else frozenset({step})
 
 

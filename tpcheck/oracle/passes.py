@@ -38,6 +38,7 @@ from tpcheck.protocol.problem import Problem, Values
 from tpcheck.spec import Spec
 from tpcheck.tensors import case_mode, in_place
 from tpcheck.tensors.boundaries import Watch
+from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.forms import dense, plain
 from tpcheck.tensors.leaves import leaves as leaves_of
 from tpcheck.tensors.names import NORM, STEP, InPass, Pass, Shelf, check_names
@@ -168,7 +169,7 @@ class Passes:
         near = frozenset[int]()
         if optimizing is not None:
             if scale != 1.0 and not overflow.overflows(self.problems[0], step):
-                near = overflow.near(params, step)
+                near = overflow.near(params, step, torch_dtype(self.case))
             overflow.put(self.problems[0], params, step)
             optimizing.unscale()
         norm, most = self._clip(params, step)

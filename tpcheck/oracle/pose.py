@@ -201,7 +201,7 @@ class _Drawn:
         began = [runs.begun(effort) for _, runs in self.studied]
         if SCREEN in began and effort is FLOOR:
             return self.posed(SCREEN)
-        late = frozenset[int]().union(*(runs.overflowed for _, runs in self.studied))
+        late = frozenset[int]().union(*(runs.overflowed(effort) for _, runs in self.studied))
         for group, runs in self.studied:
             for problem, expected in zip(group, runs.expected(effort, late), strict=True):
                 placed = placed_tensors(self.layout, self.case, self.params, problem, expected)

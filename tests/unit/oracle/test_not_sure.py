@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from properties.checkpoints import attention_resumed
 from properties.grad_norm import mlp_sp_sum_of_sizes
+from properties.training import mlp_scaled_adamw
 from tpcheck import Layout, Spec
 from tpcheck.case import Case
 from tpcheck.oracle.effort import CONFIRM
@@ -35,6 +36,18 @@ RESUMED = Case(
     seed=42999107987885,
     magnitude=4,
     saved_at=8,
+)
+
+
+SCALED = Case(
+    {"batch": 3, "seq": 3, "hidden": 3, "intermediate": 8, "activation": "gelu", "norm": "layer"}
+    | {"residual": False, "bias": False},
+    dtype="float16",
+    mesh={"dp": 2, "tp": 2},
+    seed=13776300901941,
+    microbatches=2,
+    step=True,
+    memory="transposed",
 )
 
 
@@ -87,6 +100,21 @@ def test_where_it_overflows_a_softmax_or_a_norm_may_be_nan(dtype: str) -> None:
 def test_what_is_clipped_by_a_norm_that_is_infinite_in_the_cases_dtype() -> None:
     assert after_the_step(CLIPPED) == set()
     assert after_the_step(replace(CLIPPED, dtype="bfloat16")) >= {Kind.PARAM, Kind.GRAD_NORM}
+
+
+def test_a_step_that_one_coordinate_may_leave_out_is_so_on_all() -> None:
+    """Of the first one's third step a term may be beyond float16, in another order; gradients
+    themselves are not near it."""
+    judged = {}
+    for dtype in ("float16", "bfloat16"):
+        problems = pose(mlp_scaled_adamw.spec, replace(SCALED, dtype=dtype), CONFIRM).problems
+        for problem in problems:
+            own = (t for t in problem.targets if t.kind is Kind.OPTIMIZER_STATE)
+            judged[dtype, problem.d] = max(InPass.parse(t.name).at.step for t in own)
+    assert judged == {
+        **{("float16", 0): 1, ("float16", 1): 1},
+        **{("bfloat16", 0): 3, ("bfloat16", 1): 3},
+    }
 
 
 def test_what_ranks_of_another_degree_have_saved_is_bounded_as_theirs() -> None:
