@@ -133,8 +133,8 @@ def spreads(
     # [tensors, rows, columns]
     grids = squares.reshape(len(squares), *in_rows(squares[0]).shape)
     errors, hidden = errors.reshape(grids.shape), unsure.reshape(grids.shape)
-    both = (pooled(_filled(each, hidden)) for each in (grids, errors))
-    variance = torch.maximum(torch.maximum(grids, next(both)), next(both))
+    floors = [pooled(_filled(each, hidden)) for each in (grids, errors)]
+    variance = grids.maximum(floors[0]).maximum(floors[1])
     sigma = variance.reshape(squares.shape).sqrt()
     if strained:
         up, down = strained

@@ -128,11 +128,11 @@ def _spreads(keys: list[Key], values: Values, errors: Errors, about: _About) -> 
         strained = torch.stack(up), torch.stack(down)
     finite = low.isfinite() & value.isfinite()
     own = torch.where(finite, low.double() - value, 0.0)
+    # what overflows in the case's dtype may overflow, or not, in another order too
     found = spreads(
         noisy, own, dtype=about.dtype, finite=finite, strained=strained, chance=about.chance
     )
-    # what overflows in the case's dtype may overflow, or not, in another order too
-    sigma = torch.where(finite, torch.stack([one.sigma for one in found]), torch.inf)
+    sigma = torch.stack([one.sigma for one in found])
     sigma = torch.where(value.abs() < FAINT, sigma.maximum(value.abs() * DIGITS), sigma)
     if about.given:
         same = (low.double() == value) | (low.isnan() & value.isnan())

@@ -85,7 +85,8 @@ def run_kernel(run: Any, function: Any, rules: Kernel) -> None:
         for m in range(len(run.problem.inputs))
     ]
     alone = run.case.world_size == 1
-    discipline = Discipline(rules, run.rank, call, told.append, alone=alone, recorder=run.recorder)
+    recorder = None if alone else run.recorder  # peers may wait in a collective of a backward
+    discipline = Discipline(rules, run.rank, call, told.append, alone=alone, recorder=recorder)
     if not alone:
         run.recorder.make_late()
     before, own = compiled.graphs(), {n: t for one in calls for n, t in one.own.items()}

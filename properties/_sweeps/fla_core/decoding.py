@@ -11,17 +11,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fixtures.released import recurrences
-from fixtures.released.check import released
+from fixtures.released.check import of_arguments, released
 from fixtures.released.fla import PACKAGE, take
-from fixtures.released.sequences import strategies
+from fixtures.released.sequences import SIZES, strategies
 from tpcheck import Argument
 
 #: Tokens of a cache whose keys have one decay taken out.
 CHUNK = 16
 
-_SIZES = {
-    "batch": lambda sizes: strategies().integers(1, 2),
-    "heads": lambda sizes: strategies().integers(1, 2),
+_SIZES = SIZES | {
     "length": lambda sizes: strategies().sampled_from([1, 2, 15, 16, 17, 33]),
     "keys": lambda sizes: strategies().sampled_from([1, 4, 5, 16, 17]),
     "values": lambda sizes: strategies().sampled_from([1, 4, 5, 16, 17]),
@@ -33,13 +31,12 @@ _SIZES = {
 def _step(fn: Any, reference: Any, shapes: Mapping[str, tuple[Any, ...]], **contract: Any) -> Any:
     """No tensor needs a gradient."""
     arguments = {name: Argument(*shape, gradient=False) for name, shape in shapes.items()}
-    used = {size for argument in arguments.values() for size in argument.names}
     return released(
         PACKAGE,
         fn,
         reference=reference,
         arguments=arguments,
-        sizes={name: size for name, size in _SIZES.items() if name in used},
+        sizes=of_arguments(_SIZES, arguments),
         **contract,
     )
 
@@ -79,20 +76,13 @@ causal_conv1d_update_states = _step(
 
 def _mesa(*given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """von Oswald et al., "MesaNet", 2025: keys and values come to their states, and q is solved for
-    the keys' by 30 steps of conjugate gradients from q over the diagonal on, as the kernel goes."""
+    the keys', from q over the diagonal on, as the kernel goes."""
     q, k, v, log, more, beta, keys, values = given
     decay, own = log[..., None, None].exp(), beta[..., None] * k
     keys = decay * keys + recurrences.outer(own, k)
     values = decay * values + recurrences.outer(own, v)
     x = q / (keys.diagonal(dim1=-2, dim2=-1) + more + 1e-5)
-    along = left = q - recurrences.read(x, keys) - more * x
-    size = left.square().sum(-1, keepdim=True)
-    for _ in range(30):
-        image = recurrences.read(along, keys) + more * along
-        step = size / ((along * image).sum(-1, keepdim=True) + 1e-5)
-        x, left = x + step * along, left - step * image
-        before, size = size, left.square().sum(-1, keepdim=True)
-        along = left + size / (before + 1e-5) * along
+    x = recurrences.solved(keys, more, x, q - recurrences.read(x, keys) - more * x)
     return recurrences.read(x, values), keys, values
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fixtures.released.check import ALL_OR_NONE, released
+from fixtures.released.check import ALL_OR_NONE, of_arguments, released
 from fixtures.released.fla import PACKAGE, take
 from fixtures.released.sequences import strategies
 from tpcheck import Argument, Case, KnownFinding
@@ -26,13 +26,12 @@ _ROWS = Argument("rows", "width", gradient=False)
 
 
 def _op(arguments: dict[str, Argument], fn: Any, reference: Any, **options: Any) -> Any:
-    used = {size for argument in arguments.values() for size in argument.names}
     return released(
         PACKAGE,
         fn,
         reference=reference,
         arguments=arguments,
-        sizes={name: size for name, size in _SIZES.items() if name in used},
+        sizes=of_arguments(_SIZES, arguments),
         large=False,
         **options,
     )

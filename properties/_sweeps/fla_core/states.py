@@ -198,19 +198,6 @@ fused_recurrent_precond_kda = _of_precond(
 )
 
 
-def _solved(matrix: Tensor, right: Tensor, more: Tensor) -> Tensor:
-    """(matrix + diag(more)) x = right by 30 steps of conjugate gradients, as the kernels go."""
-    x, along, left = torch.zeros_like(right), right, right
-    size = left.square().sum(-1, keepdim=True)
-    for _ in range(30):
-        image = recurrences.read(along, matrix) + more * along
-        step = size / ((along * image).sum(-1, keepdim=True) + 1e-5)
-        x, left = x + step * along, left - step * image
-        before, size = size, left.square().sum(-1, keepdim=True)
-        along = left + size / (before + 1e-5) * along
-    return x
-
-
 def _mesa(*given: Tensor) -> Tensor:
     """von Oswald et al., "MesaNet", 2025: q solved for the keys' products so far."""
     q, k, v, log, beta, more = given
@@ -220,7 +207,8 @@ def _mesa(*given: Tensor) -> Tensor:
         decay, own = log[:, t, :, None, None].exp(), beta[:, t, :, None] * k[:, t]
         keys = decay * keys + recurrences.outer(own, k[:, t])
         values = decay * values + recurrences.outer(own, v[:, t])
-        outputs.append(recurrences.read(_solved(keys, q[:, t], more), values))
+        x = recurrences.solved(keys, more, torch.zeros_like(q[:, t]), q[:, t])
+        outputs.append(recurrences.read(x, values))
     return torch.stack(outputs, 1)
 
 

@@ -42,7 +42,28 @@ _MIXED = {  # in the order of their names: after parts and width
     "x_mixed": lambda sizes: strategies().just(sizes["parts"] * (sizes["parts"] + 2)),
     "x_flat": lambda sizes: strategies().just(sizes["parts"] * sizes["width"]),
 }
+_LEARNED = {
+    "phi": Argument("x_flat", "x_mixed"),
+    "bias": Argument("x_mixed"),
+    **dict.fromkeys(("pre", "post", "res"), Argument()),
+}
+_WEIGHTS = Argument("tokens", "parts")
+_WRITTEN = {
+    "out": Argument("tokens", "width"),
+    "post": _WEIGHTS,
+    "res": Argument("tokens", "parts", "parts"),
+}
 _ROUNDS = 4
+
+
+def _read(x: Tensor, weights: Tensor) -> Tensor:
+    """x [N, HC, C], weights [N, HC] → [N, C]."""
+    return (x * weights[..., None]).sum(-2)
+
+
+def _written(x: Tensor, out: Tensor, post: Tensor, res: Tensor) -> Tensor:
+    """The mixed stream, with a layer's output in each of its parts."""
+    return res @ x + post[..., None] * out[:, None]
 
 
 def _sinkhorn(logits: Tensor) -> Tensor:
@@ -77,34 +98,22 @@ mhc_coefficients = released(
         x, phi, bias, pre, post, res, False, _ROUNDS, EPS, 0.0, EPS, 2.0
     ),
     reference=_coefficients,
-    arguments={
-        "x": _STREAM,
-        "phi": Argument("x_flat", "x_mixed"),
-        "bias": Argument("x_mixed"),
-        "pre": Argument(),
-        "post": Argument(),
-        "res": Argument(),
-    },
+    arguments={"x": _STREAM} | _LEARNED,
     sizes=_PARTS | _MIXED,
     dtypes=("bfloat16", "float16"),  # it refuses float32, or takes tf32, which is not modelled
 )
 mhc_pre = released(
     PACKAGE,
     lambda x, weights: op("MHCPre")(x, weights),
-    reference=lambda x, weights: (x * weights[..., None]).sum(-2),
-    arguments={"x": _STREAM, "weights": Argument("tokens", "parts")},
+    reference=_read,
+    arguments={"x": _STREAM, "weights": _WEIGHTS},
     sizes=_PARTS,
 )
 mhc_post_res = released(
     PACKAGE,
     lambda x, out, post, res: op("MHCPostRes")(x, out, post, res),
-    reference=lambda x, out, post, res: res @ x + post[..., None] * out[:, None],
-    arguments={
-        "x": _STREAM,
-        "out": Argument("tokens", "width"),
-        "post": Argument("tokens", "parts"),
-        "res": Argument("tokens", "parts", "parts"),
-    },
+    reference=_written,
+    arguments={"x": _STREAM} | _WRITTEN,
     sizes=_PARTS,
 )
 
@@ -114,26 +123,16 @@ def _forward(
 ) -> Tensor:
     """The stream around a layer, x Wᵀ."""
     reading, writing, mixing = _coefficients(x, phi, bias, pre, post, res)
-    out = F.linear((x * reading[..., None]).sum(-2), weight)
-    return mixing @ x + writing[..., None] * out[:, None]
+    return _written(x, F.linear(_read(x, reading), weight), writing, mixing)
 
 
 mhc_apply = released(
     PACKAGE,
-    lambda x, out, pre, post, res: take("transformers.functional.liger_mhc_apply")(
-        x, out, pre, post, res, return_x_in=True
+    lambda x, pre, *given: take("transformers.functional.liger_mhc_apply")(
+        x, given[0], pre, *given[1:], return_x_in=True
     ),
-    reference=lambda x, out, pre, post, res: (
-        res @ x + post[..., None] * out[:, None],
-        (x * pre[..., None]).sum(-2),
-    ),
-    arguments={
-        "x": _STREAM,
-        "out": Argument("tokens", "width"),
-        "pre": Argument("tokens", "parts"),
-        "post": Argument("tokens", "parts"),
-        "res": Argument("tokens", "parts", "parts"),
-    },
+    reference=lambda x, pre, *given: (_written(x, *given), _read(x, pre)),
+    arguments={"x": _STREAM, "pre": _WEIGHTS} | _WRITTEN,
     sizes=_PARTS,
 )
 mhc_forward = released(
@@ -142,15 +141,7 @@ mhc_forward = released(
         x, partial(F.linear, weight=weight), *given, tmax=_ROUNDS, rms_eps=EPS, sinkhorn_eps=EPS
     ),
     reference=_forward,
-    arguments={
-        "x": _STREAM,
-        "weight": Argument("width", "width"),
-        "phi": Argument("x_flat", "x_mixed"),
-        "bias": Argument("x_mixed"),
-        "pre": Argument(),
-        "post": Argument(),
-        "res": Argument(),
-    },
+    arguments={"x": _STREAM, "weight": Argument("width", "width")} | _LEARNED,
     sizes=_PARTS | _MIXED,
     dtypes=("bfloat16", "float16"),  # as `mhc_coefficients`
 )
