@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -103,12 +103,14 @@ class Argument:
 
 
 def require_taken(
-    arguments: Iterable[str], options: Iterable[str], functions: Mapping[str, Callable[..., Any]]
+    arguments: Iterable[str], options: Iterable[str], **functions: Callable[..., Any] | None
 ) -> None:
     """That each function, where Python knows what it takes, takes the tensors by position and the
     options by keyword, and has none of the tensors' names at another position."""
     names, words = list(arguments), dict.fromkeys(options)
     for what, function in functions.items():
+        if function is None:
+            continue
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):  # of a function of torch's own, say

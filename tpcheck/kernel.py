@@ -112,7 +112,7 @@ def kernel_check(
     formats = [one for one in memory if one not in shared] or ["contiguous"]
     drawn = {**(sizes or {}), **(options or {})}  # after those by default, in their own order
     _known_sizes(arguments, sizes or {}, options or {})
-    require_taken(arguments, options or {}, {"fn": fn, "reference": reference})
+    require_taken(arguments, options or {}, fn=fn, reference=reference, rounding=rounding)
 
     def given(function: Callable[..., Any]) -> Callable[[Case], Callable[..., Any]]:
         return lambda case: Subject(function, tuple(options or ()), constants)(case, None)

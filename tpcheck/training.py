@@ -48,6 +48,8 @@ class Scaling:
             value = getattr(self, name)
             of_two = is_amount(value) and math.frexp(value)[0] == 0.5
             demand(self, name, of_two, "a power of two, by which every dtype multiplies exactly")
+        demand(self, "growth", self.growth >= 1, "1 or more")
+        demand(self, "backoff", self.backoff <= 1, "1 or less")
         demand(self, "interval", is_whole(self.interval, 1), "a whole number from 1 on")
 
 

@@ -197,7 +197,7 @@ class Habit(StrEnum):
 
     CHANGES_INPUT = "changes-input"
     CHANGES_COTANGENT = "changes-cotangent"
-    REUSES_OUTPUT = "reuses-output"  # the next call writes into what this one has returned
+    REUSES_OUTPUT = "reuses-output"  # a later call writes into what this one has returned
     REUSES_GRADIENT = "reuses-gradient"  # the same of a gradient that backward has returned
     REUSES_SAVED = "reuses-saved"  # the next call writes into what this one keeps for backward
     NOT_REPEATED = "not-repeated"  # run again, it gives other bits

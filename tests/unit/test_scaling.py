@@ -25,6 +25,8 @@ from tpcheck.vocabulary import Kind
         {"initial": 0.0},
         {"initial": 3.0},
         {"growth": -2.0},
+        {"growth": 0.5},
+        {"backoff": 2.0},
         {"backoff": 0.3},
         {"backoff": True},
         {"interval": 0},

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,11 +19,13 @@ from tpcheck.comms import frames
 from tpcheck.discipline import Kernel
 from tpcheck.errors import CollectiveMismatch, InvalidArgument
 from tpcheck.evidence import Undisciplined
-from tpcheck.ranks.kept import Kept, Tensors, lacking, same
+from tpcheck.ranks.kept import Kept, Returned, Tensors, lacking, same
 from tpcheck.ranks.remembered import remembered
 from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Habit, Kind
+
+_T = TypeVar("_T")
 
 #: How many more calls must give the same, where a call may be wrong whatever it is given. Fewer,
 #: and one that is wrong each fifth time is said to go by addresses.
@@ -79,11 +82,10 @@ class Discipline:
     @contextmanager
     def apart(self, outputs: Tensors, gradients: Tensors) -> Iterator[None]:
         """What another call does in the block leaves these alone, which this one has returned."""
-        kept = Kept(outputs), Kept(gradients)
+        kept = {Habit.REUSES_OUTPUT: Kept(outputs), Habit.REUSES_GRADIENT: Kept(gradients)}
         yield
-        for one, habit in zip(kept, (Habit.REUSES_OUTPUT, Habit.REUSES_GRADIENT), strict=True):
-            for name, found in one.changed(habit):
-                self._tell(name, found)
+        for habit, one in kept.items():
+            self._tell_changed(one, habit)
 
     def repeated(
         self,
@@ -111,19 +113,19 @@ class Discipline:
         with torch.no_grad(), contextlib.suppress(Exception):  # other numbers may not be allowed
             for _ in range(others):
                 self.call({n: 0.5 - t if t.is_floating_point() else t for n, t in inputs.items()})
-        for name, found in kept.changed(Habit.REUSES_OUTPUT):
-            self._tell(name, found)
+        self._tell_changed(kept, Habit.REUSES_OUTPUT)
         goes = not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds)
         if goes and not self.over:
             self._shared(gradients, inputs, seeds)
         if others > 1 and not self.over:
             self._met_again(fresh, seeds)
+        self._tell_changed(kept, Habit.REUSES_OUTPUT)  # by a ring of more buffers
 
     def _met_again(
         self, fresh: Callable[[], dict[str, Tensor]], seeds: Callable[[], Tensors]
     ) -> None:
         """What is kept of inputs and upstream gradients, from a call and its backward to others."""
-        inputs, others = fresh(), fresh()
+        inputs, others, returned = fresh(), fresh(), Returned()
         mine, theirs = ({UPSTREAM + n: seed for n, seed in seeds().items()} for _ in range(2))
 
         def call(given: Tensors) -> Tensors:
@@ -134,8 +136,9 @@ class Discipline:
             _forget_gradients(leaves.values())
             upstream = {name.removeprefix(UPSTREAM): given[name] for name in mine}
             roots, made = roots_and_seeds(outputs, upstream)
-            if roots:
-                self._backward(roots, made)
+            with returned.by(leaves, beside=given.values()):
+                if roots:
+                    self._backward(roots, made)
             left = {_GRADIENT + name: one for name, one in gradients_of(leaves).items()}
             return {**outputs, **left}
 
@@ -149,6 +152,8 @@ class Discipline:
         for name, count in apart:
             habit = Habit.GOES_BY_ADDRESS if stays else Habit.NOT_REPEATED
             self._tell(name, Undisciplined(habit, count))
+        for name, found in returned.changed.items():
+            self._tell(name, found)
 
     def _backwards(
         self, outputs: Tensors, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]
@@ -161,16 +166,13 @@ class Discipline:
             roots, made = roots_and_seeds(outputs, seeds())
             if not roots:
                 return False
-            try:
-                self._backward(roots, made, retains=self.retains)
-            except _NOT_ITS_OWN:
-                raise
-            except Exception as error:
+            error = _tried(partial(self._backward, roots, made, retains=self.retains))
+            if error is not None:
                 if habit is Habit.SECOND_BACKWARD:
                     self._tell_raised(habit, gradients, error)
                     break
                 if not self._changes:  # outputs of another shape, say
-                    raise
+                    raise error
                 self.over = not self.alone
                 return False
             if not same(gradients, own := gradients_of(inputs)):
@@ -187,24 +189,19 @@ class Discipline:
     def _is_plain(self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]) -> bool:
         """Whether a call and its backward give these gradients."""
         _forget_gradients(inputs.values())
-        try:
-            self._backward(*roots_and_seeds(self.call(inputs), seeds()))
-        except _NOT_ITS_OWN:
-            raise
-        except Exception:
-            return False
-        return same(gradients, gradients_of(inputs))
+        error = _tried(lambda: self._backward(*roots_and_seeds(self.call(inputs), seeds())))
+        return error is None and same(gradients, gradients_of(inputs))
 
     def _shared(self, gradients: Tensors, inputs: Tensors, seeds: Callable[[], Tensors]) -> None:
         """The call on what has another consumer gives these gradients, too. Where it does not, and
         does the second time, or a call without one does not either, that is not why."""
-        first = self._of_shared(inputs, seeds)
+        first = _tried(partial(self._of_shared, inputs, seeds))
         alike = not isinstance(first, Exception) and same(gradients, first)
         if alike and self.alone:
             return
         why = not self._changes
         if self.alone or not isinstance(first, Exception):
-            again = self._of_shared(inputs, seeds)
+            again = _tried(partial(self._of_shared, inputs, seeds))
             stays = isinstance(again, Exception) or not same(gradients, again)
             why = self._is_plain(gradients, inputs, seeds) and stays
         habit = Habit.SHARED_INPUT if why else Habit.NOT_REPEATED
@@ -213,23 +210,17 @@ class Discipline:
         elif not alike:
             self._compare(habit, gradients, first)
 
-    def _of_shared(self, inputs: Tensors, seeds: Callable[[], Tensors]) -> Tensors | Exception:
+    def _of_shared(self, inputs: Tensors, seeds: Callable[[], Tensors]) -> Tensors:
         """The gradients of a call on what is not a leaf and has another consumer, which sends zeros
-        back; or what that raises."""
+        back."""
         leaves = {leaf: None for leaf in inputs.values() if leaf.requires_grad}
         _forget_gradients(leaves)
         # not `view_as`, which makes other strides of a dim of one
         own = {leaf: torch.ops.aten.alias(leaf) for leaf in leaves}
-        try:
-            outputs = self.call({name: own.get(leaf, leaf) for name, leaf in inputs.items()})
-            others = [one * 1.0 for one in own.values()]
-            roots, made = roots_and_seeds(outputs, seeds())
-            zeros = [torch.zeros_like(one) for one in others]
-            self._backward([*roots, *others], [*made, *zeros])
-        except _NOT_ITS_OWN:
-            raise
-        except Exception as error:
-            return error
+        outputs = self.call({name: own.get(leaf, leaf) for name, leaf in inputs.items()})
+        others = [one * 1.0 for one in own.values()]
+        roots, made = roots_and_seeds(outputs, seeds())
+        self._backward([*roots, *others], [*made, *(torch.zeros_like(one) for one in others)])
         return gradients_of(inputs)
 
     def _backward(self, roots: list[Tensor], seeds: list[Tensor], *, retains: bool = False) -> None:
@@ -245,9 +236,23 @@ class Discipline:
         found = Undisciplined(habit, raised=frames.in_a_line(error))
         self._tell(next(iter(gradients), "output"), found)
 
+    def _tell_changed(self, kept: Kept, habit: Habit) -> None:
+        for name, found in kept.changed(habit):
+            self._tell(name, found)
+
     def _tell(self, name: str, found: Undisciplined) -> None:
         self._changes |= found.habit is Habit.NOT_REPEATED
         self._told(Mismatch(name, Kind.DISCIPLINE, self.rank, detail=found))
+
+
+def _tried(do: Callable[[], _T]) -> _T | Exception:
+    """What it gives, or what it raises."""
+    try:
+        return do()
+    except _NOT_ITS_OWN:
+        raise
+    except Exception as error:
+        return error
 
 
 def _apart(first: Tensors, second: Tensors) -> list[tuple[str, int]]:

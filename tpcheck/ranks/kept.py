@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,12 +27,14 @@ class Kept:
         self._given = {name: t for name, t in tensors.items() if _is_there(t) and t.numel()}
         self.tensors = {name: t.detach() for name, t in self._given.items()}
         self._before = {name: _kept(t) for name, t in self.tensors.items()}
+        self._told: set[str] = set()
 
     def changed(self, habit: Habit) -> Iterator[tuple[str, Undisciplined]]:
-        """What has changed since: elements of each, and bytes beside it."""
+        """What has changed since: elements of each, and bytes beside it. Each is told once."""
         for name, tensor in self.tensors.items():
-            elements, beside = self._changed(name, tensor)
+            elements, beside = (0, 0) if name in self._told else self._changed(name, tensor)
             if elements or beside:
+                self._told.add(name)
                 yield name, Undisciplined(habit, elements or None, beside)
 
     def _changed(self, name: str, tensor: Tensor) -> tuple[int, int]:
@@ -50,6 +54,39 @@ class Kept:
             return elements, 0
         common = min(now.numel(), before.numel())  # memory may have grown behind it
         return 0, int((now[:common] != before[:common]).sum())
+
+
+class Returned:
+    """Gradients as backward returns them: what is in `grad` may be a copy.
+
+    `changed` is what later calls and their backwards have changed of them.
+    """
+
+    def __init__(self) -> None:
+        self.changed: dict[str, Undisciplined] = {}
+        self._kept = Kept({})
+
+    @contextmanager
+    def by(self, leaves: Tensors, beside: Iterable[Tensor]) -> Iterator[None]:
+        """One call's backward in the block gives gradients of the leaves. Those in the memory of
+        tensors beside it, which may be given other numbers, are not looked at."""
+        found: dict[str, Tensor] = {}
+        hooks = [
+            leaf.register_hook(partial(found.__setitem__, name))
+            for name, leaf in leaves.items()
+            if leaf.requires_grad
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+        self.changed = dict(self._kept.changed(Habit.REUSES_GRADIENT)) | self.changed
+        own = {tensor.untyped_storage().data_ptr() for tensor in beside}
+        there = {name: one for name, one in found.items() if _is_there(one)}
+        self._kept = Kept(
+            {n: one for n, one in there.items() if one.untyped_storage().data_ptr() not in own}
+        )
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:

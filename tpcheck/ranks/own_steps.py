@@ -120,8 +120,8 @@ class OwnSteps:
         except Exception:
             self._trial = None
 
-    def begin(self, params: Mapping[str, nn.Parameter], step: int) -> None:
-        """A step is next: gradients are whole, and clipped."""
+    def begin(self, params: Mapping[str, nn.Parameter], step: int, scale: float = 1.0) -> None:
+        """A step is next: gradients are whole, clipped, and by this scale of the loss too large."""
         if self._trial is not None and not self._begun and not self._can_be_told(params):
             self._trial = None
         if self._trial is None:
@@ -129,7 +129,7 @@ class OwnSteps:
         self._begun = True
         self._before = {name: numbers(params[name]) for name in once(params)}
         self._gradients = {  # now, since a step may change or free them
-            name: (numbers(grad), UNIT_ROUNDOFF.get(grad.dtype, 0.0))
+            name: (numbers(grad) / scale, UNIT_ROUNDOFF.get(grad.dtype, 0.0))
             for name in self._before
             if (grad := params[name].grad) is not None
         }

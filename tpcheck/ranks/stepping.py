@@ -38,7 +38,7 @@ def step_once(run: Any, module: Any) -> None:
     """
     if not isinstance(module, nn.Module):
         return
-    params = _read_gradients(run, module, 0)
+    params, _ = _read_gradients(run, module, 0)
     if (run.case.step or run.problem.most) and params:
         _step(run, module, params)
 
@@ -69,8 +69,8 @@ def trained(run: Any, module: Any) -> bool:
         run.share.scale = optimizing.scale
         if not run.passes(module, step):
             return False
-        params = _read_gradients(run, module, step, optimizing)
-        own_steps.begin(params, step)
+        params, scale = _read_gradients(run, module, step, optimizing)
+        own_steps.begin(params, step, scale)
         run.recorder.phase = Phase.STEP
         with run.recorder:
             optimizing.step()
@@ -115,9 +115,9 @@ def _everywhere(run: Any, finite: bool) -> bool:
 
 def _read_gradients(
     run: Any, module: nn.Module, step: int, optimizing: Optimizing | None = None
-) -> dict[str, nn.Parameter]:
+) -> tuple[dict[str, nn.Parameter], float]:
     """The gradients are made whole, compared as they are of a loss that is not scaled, and clipped;
-    returns the parameters."""
+    returns the parameters, and which scale of the loss is left in their gradients."""
     if finalize := run.parts.get("finalize"):
         _keep_unfinished(run, module, step)
         with run.recorder:
@@ -131,14 +131,27 @@ def _read_gradients(
     holding.gradients({n: p.grad for n, p in params.items()}, step)
     run.judge.of_parameters(Kind.PARAM_GRAD, grads, step)
     _still_frozen(run, params, step)
+    scale = 1.0
     if optimizing is not None:
         _overflow(run, params, step)
-        run.recorder.phase = Phase.STEP
-        with run.recorder:
-            optimizing.unscale()
+        scale = _unscale(run, params, optimizing)
     if step < len(run.problem.most):
         _clip(run, module, run.problem.most[step], step)
-    return params
+    return params, scale
+
+
+def _unscale(run: Any, params: Mapping[str, nn.Parameter], optimizing: Optimizing) -> float:
+    """The optimizer divides gradients by the scale of the loss, or copies of its own and leaves
+    `grad` as it is. Returns what is left of the scale there."""
+    scale = run.share.scale
+    held = {n: p.grad for n, p in params.items() if p.grad is not None} if scale != 1.0 else {}
+    before = {name: local(grad).detach().clone() for name, grad in held.items()}
+    run.recorder.phase = Phase.STEP
+    with run.recorder:
+        optimizing.unscale()
+    stays = all(params[n].grad is grad for n, grad in held.items())
+    stays = stays and all(torch.equal(local(held[n]), own) for n, own in before.items())
+    return scale if before and stays else 1.0
 
 
 def _keep_unfinished(run: Any, module: nn.Module, step: int) -> None:

@@ -141,7 +141,7 @@ def _habit(detail: Undisciplined) -> str:
     return {
         Habit.CHANGES_INPUT: f"the call changes {what}",
         Habit.CHANGES_COTANGENT: f"backward changes {what} of the upstream gradient",
-        Habit.REUSES_OUTPUT: f"the next call changes {what} of what this one returned",
+        Habit.REUSES_OUTPUT: f"a later call changes {what} of what this one returned",
         Habit.REUSES_GRADIENT: f"another call's backward changes {what} of the gradient that this "
         "one's returned",
         Habit.TRAINS_FROZEN: f"backward leaves a gradient, {what} of which are not zero, of a "

@@ -124,17 +124,10 @@ parallel_stickbreaking_attn = op(
 )
 
 
-def _wall(q: Tensor, k: Tensor, v: Tensor, log: Tensor) -> Tensor:
-    """A gate of each key: it is in the scores' sum."""
-    k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
-    scores = recurrences.paired(q, k, log).permute(0, 3, 1, 2)
-    return _mixed(_causal(scores * q.shape[3] ** -0.5).softmax(-1), v)
-
-
 parallel_wall_attn = op(
     "ops.wall_attn.parallel_wall_attn",
     _GROUPED | {"gate": _QUERIES},
-    _wall,
+    recurrences.wall,
     prepare=lambda q, k, v, gate: (_flat(q), k, v, F.logsigmoid(_flat(gate))),
     # of others, gates may be stronger than the kernel takes: `parallel_wall_attn_decay`
     families=("normal", "equal", "zeros", "one-hot"),
@@ -143,7 +136,7 @@ _DECAYING = {"batch": 1, "heads": 1, "length": 2, "keys": 16, "values": 16}
 parallel_wall_attn_decay = op(
     "ops.wall_attn.parallel_wall_attn",
     _GROUPED,
-    _wall,
+    recurrences.wall,
     prepare=lambda q, k, v: (_flat(q), k, v, torch.full_like(_flat(q), 0.5).log() * 120),
     sizes={name: (size,) for name, size in _DECAYING.items()},
     dtypes=("float32", "bfloat16"),
@@ -163,7 +156,7 @@ _WALLS = {"batch": 1, "heads": 1, "length": 64, "keys": 16, "values": 16}
 parallel_wall_attn_float16 = op(
     "ops.wall_attn.parallel_wall_attn",
     _GROUPED,
-    _wall,
+    recurrences.wall,
     prepare=lambda q, k, v: (_flat(q), k, v, torch.full_like(_flat(q), 0.5).log()),
     sizes={name: (size,) for name, size in _WALLS.items()},
     dtypes=("float16",),

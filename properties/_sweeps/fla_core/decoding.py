@@ -114,16 +114,6 @@ def _decayed(q: Tensor, k: Tensor, v: Tensor, gate: Tensor) -> tuple[Tensor, ...
     return q.flatten(2, 3), k, v, F.logsigmoid(gate.flatten(2, 3))
 
 
-def _wall(*drawn: Tensor) -> Tensor:
-    """What the last tokens, up to three, are given."""
-    q, k, v, log = _decayed(*drawn)
-    k, v = (one.repeat_interleave(2, 2) for one in (k, v))
-    scores = recurrences.paired(q, k, log) * q.shape[3] ** -0.5
-    steps = torch.arange(q.shape[1])
-    hidden = (steps[:, None] < steps)[..., None]
-    return recurrences.mixed(scores.masked_fill(hidden, -torch.inf).softmax(2), v)[:, -3:]
-
-
 def _decode(*drawn: Tensor) -> Tensor:
     q, k, v, log = _decayed(*drawn)
     total = log.float().cumsum(1) / math.log(2)
@@ -136,7 +126,7 @@ def _decode(*drawn: Tensor) -> Tensor:
 _QUERIES = ("batch", "length", "heads", 2, "keys")
 parallel_wall_attn_decode = _step(
     _decode,
-    _wall,
+    lambda *drawn: recurrences.wall(*_decayed(*drawn))[:, -3:],  # of the last tokens, up to three
     {"q": _QUERIES, "k": ("batch", "length", "heads", "keys")}
     | {"v": ("batch", "length", "heads", "values"), "gate": _QUERIES},
     dtypes=("float32", "bfloat16"),

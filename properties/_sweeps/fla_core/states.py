@@ -207,9 +207,20 @@ def _mesa(*given: Tensor) -> Tensor:
         decay, own = log[:, t, :, None, None].exp(), beta[:, t, :, None] * k[:, t]
         keys = decay * keys + recurrences.outer(own, k[:, t])
         values = decay * values + recurrences.outer(own, v[:, t])
-        x = recurrences.solved(keys, more, torch.zeros_like(q[:, t]), q[:, t])
+        x = recurrences.Solution.apply(keys, more.expand_as(q[:, t]), q[:, t])
         outputs.append(recurrences.read(x, values))
     return torch.stack(outputs, 1)
+
+
+def _mesa_pairs(*given: Tensor) -> Tensor:
+    """As `_mesa`."""
+    q, k, v, log, beta, more = given
+    one = torch.ones_like(q[..., :1])
+    faded, own = recurrences.paired(one, one, log), beta[..., None] * k
+    keys, values = (torch.einsum("btsh,bshk,bshv->bthkv", faded, own, to) for to in (k, v))
+    right = q.flatten(0, 1)
+    x = recurrences.Solution.apply(keys.flatten(0, 1), more.expand_as(right), right)
+    return recurrences.read(x, values.flatten(0, 1)).unflatten(0, q.shape[:2])
 
 
 def _of_mesa(*given: Tensor) -> tuple[Tensor, ...]:
@@ -219,11 +230,12 @@ def _of_mesa(*given: Tensor) -> tuple[Tensor, ...]:
 
 
 _MESA = {"q": KEYS, "k": KEYS, "v": KEYS, "gate": EACH, "beta": EACH}
-chunk_mesa_net = op(  # its backward is that of the solution, which 30 steps come near
+chunk_mesa_net = op(
     "ops.mesa_net.chunk_mesa_net",
-    _constant(_MESA | {"more": _NORM}),
+    _MESA | {"more": _NORM},
     _mesa,
     prepare=_of_mesa,
+    rounding=_mesa_pairs,
     sizes={"keys": (16, 32), "length": (1, 17, 65)},
     dtypes=("bfloat16", "float16"),  # q and k are made float16
 )

@@ -131,6 +131,7 @@ def test_float64_is_drawn_alone_or_where_the_check_says_so() -> None:
         ({"dtypes": ()}, "dtypes"),
         ({"fn": lambda x: x}, r"fn=….* is given x, y by position, and takes .x.: too many"),
         ({"reference": lambda x, y, z: x}, r"reference=….*takes .x, y, z.: missing a required"),
+        ({"rounding": lambda x: x}, r"rounding=….*takes .x.: too many"),
         (
             {"fn": lambda y, x: x},
             r"given x, y by position, .*takes .y, x.: give `arguments` in",

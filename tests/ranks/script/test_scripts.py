@@ -70,6 +70,7 @@ OF_KERNELS = {
     "aliased": r"WRONG: input_grad [xy] \[\d+, \d+\]: expected",
     "some": r"WRONG: input_grad y there is none",
     "leaf": r"WRONG: input_grad x, with another consumer of the inputs: \d+ of",
+    "keeping": r"WRONG: input_grad x, after another call's backward: \d+ of",
     "raising": r"ValueError: deliberate",
     "dying": r"WRONG: the process is killed by SIGSEGV",
     "leaving": r"WRONG: the process ends itself, with exit code 0",

@@ -9,6 +9,9 @@ from tpcheck.errors import counted
 from tpcheck.report.diagnoses.where import called
 from tpcheck.vocabulary import Kind
 
+#: What a case does that leaves no tensors.
+_ENDS = {Kind.EXCEPTION: "raises", Kind.HANG: "hangs", Kind.CRASH: "dies"}
+
 
 @singledispatch
 def sentence(cause: causes.OfReruns) -> str:
@@ -67,9 +70,11 @@ def _(cause: causes.NothingKnownInDtype) -> str:
 @sentence.register
 def _(cause: causes.WrongAfter) -> str:
     others = f" and {counted(cause.others, 'other')} before that" if cause.others else ""
+    ends = _ENDS.get(cause.subject.kind)
+    found = f"the case is right alone, and {ends}" if ends else None
     return (
-        f"{called(cause.subject)} is right alone, and wrong after the case {cause.before}{others} "
-        "in the same process: something is kept between calls"
+        f"{found or f'{called(cause.subject)} is right alone, and wrong'} after the case "
+        f"{cause.before}{others} in the same process: something is kept between calls"
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,8 +42,10 @@ def habits(kernel: Any, inputs: Inputs, upstream: Tensors, overwrites: Sequence[
             kernel(*[0.5 - t if t.is_floating_point() else t for t in given.values()])
         except Exception:
             print("a call with other numbers raises, and is left out")
-    found += differ("after the next call", first, outputs)
+    written = differ("after the next call", first, outputs)
+    found += written
     found += met_again(kernel, inputs, upstream, overwrites)
+    found += [] if written else differ("after more calls", first, outputs)
     if overwrites:
         return found
     for what in ("backward again", "a second backward of the same call"):
@@ -63,21 +66,44 @@ def met_again(
     since another one, as parameters have after an optimizer's step, or of others with their memory
     or their `id`, and do not of other tensors with these numbers."""
     own, seeds = fresh(inputs), {f"d {name}": seed for name, seed in upstream().items()}
+    reused: list[str] = []
+    returned: dict[str, Tensor] = {}
+    copies: dict[str, Tensor] = {}
 
     def call(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         leaves = {name: given[name] for name in own}
         outputs = named(kernel(*leaves.values()))
         if overwrites:
             return outputs
-        for leaf in leaves.values():
-            leaf.grad = None
-        backward(outputs, {name.removeprefix("d "): given[name] for name in seeds})
+        upward = {name.removeprefix("d "): given[name] for name in seeds}
+        new = returned_by(leaves, partial(backward, outputs, upward))
+        reused.extend([] if reused else differ("after another call's backward", copies, returned))
+        beside = {tensor.untyped_storage().data_ptr() for tensor in given.values()}
+        for kept in (returned, copies):
+            kept.clear()
+        for name, one in new.items():
+            if one.layout is torch.strided and one.untyped_storage().data_ptr() not in beside:
+                returned[name], copies[name] = one, one.clone()
         return {**outputs, **gradients_of(leaves)}
 
     others = {**fresh(inputs), **{f"d {name}": seed for name, seed in upstream().items()}}
     found: list[str] = []
     for right, wrong in remembered(call, {**own, **seeds}, others):
         found += differ("of inputs that were met before", right, wrong)
+    return found + reused
+
+
+def returned_by(leaves: Mapping[str, Tensor], back: Callable[[], Any]) -> dict[str, Tensor]:
+    """Gradients as a backward returns them: what is in `grad` may be a copy."""
+    found: dict[str, Tensor] = {}
+    hooks = []
+    for name, leaf in leaves.items():
+        leaf.grad = None
+        if leaf.requires_grad:
+            hooks += [leaf.register_hook(partial(found.__setitem__, f"input_grad {name}"))]
+    back()
+    for hook in hooks:
+        hook.remove()
     return found
 
 

@@ -78,6 +78,12 @@ SAID: list[Said] = [
         {"before": "tp=1 float32 rows=2"},
     ),
     (
+        WrongAfter(Subject(Kind.EXCEPTION, "exception"), "tp=1 float32 rows=2", 3),
+        "the case is right alone, and raises after the case tp=1 float32 rows=2 and 3 others "
+        "before that in the same process: something is kept between calls",
+        {"others": 3},
+    ),
+    (
         ChangesOnRerun(OUT, (0, 1), float("nan"), 0.5),
         "output [0, 1] was nan and, run again, 0.5: read too early",
         {"first": "nan", "second": 0.5},
