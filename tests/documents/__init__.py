@@ -39,6 +39,7 @@ FOLLOWED = {
     "docs/findings/fla-rwkv7-mixing-input.md": "released",
     "docs/findings/fla-rwkv7-mixing-length.md": "released",
     "docs/findings/fla-second-backward.md": "released",
+    "docs/findings/fla-sequence-ids.md": "released",
     "docs/findings/fla-wall-attention-decay.md": "released",
     "docs/findings/fla-wall-attention-float16.md": "released",
     "docs/findings/liger-cross-entropy-strided-logits.md": "released",
