@@ -128,6 +128,12 @@ class Local:
         return Key(self.target.kind, self.target.name)
 
     @property
+    def counts(self) -> bool:
+        """Whether it is a number that an optimizer keeps, as its count of steps or the scale of a
+        loss: a multiple of it by chance, of what no collective makes."""
+        return self.kind is Kind.OPTIMIZER_STATE and not self.target.value.dim()
+
+    @property
     def at(self) -> Pass:
         """The pass in which it is wrong."""
         return InPass.parse(self.target.name).at

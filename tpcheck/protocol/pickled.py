@@ -5,6 +5,7 @@ kernels of Triton's.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import pickletools
@@ -98,6 +99,8 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, CodeType):
             return _with_its_file(obj)
+        if isinstance(obj, ModuleType) and _is_part_of_torch(obj):
+            return _part_of_torch, (obj.__name__,)
         if isinstance(obj, (CustomOpDef, OpOverload, OpOverloadPacket)):
             return _op, (self._home_of(obj), *_path_of(obj))
         if isinstance(obj, (type(torch.ops), type(torch.ops.aten))):
@@ -147,6 +150,18 @@ def _with_its_file(code: CodeType) -> Any:
     shows whose line it is."""
     make, given = cloudpickle.Pickler.dispatch_table[CodeType](code)
     return make, tuple(code.co_filename if part == "<dynamic-code>" else part for part in given)
+
+
+def _is_part_of_torch(module: ModuleType) -> bool:
+    """Whether it is one that torch has and Python does not import, as `torch._C._functions`, of
+    which what `once_differentiable` makes knows."""
+    name = module.__name__
+    if name in sys.modules or name.partition(".")[0] != "torch":
+        return False
+    try:
+        return _part_of_torch(name) is module
+    except AttributeError:
+        return False
 
 
 def _is_of_triton(thing: Any) -> bool:
@@ -220,6 +235,10 @@ def _op(home: str, name: str, overload: str | None) -> Any:
 def _namespace(home: str, *library: str) -> Any:
     importlib.import_module(home)
     return getattr(torch.ops, library[0]) if library else torch.ops
+
+
+def _part_of_torch(name: str) -> Any:
+    return functools.reduce(getattr, name.split(".")[1:], torch)
 
 
 def _of_module(module: str, name: str) -> Any:

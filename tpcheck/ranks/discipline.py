@@ -115,7 +115,9 @@ class Discipline:
                 self.call({n: 0.5 - t if t.is_floating_point() else t for n, t in inputs.items()})
         self._tell_changed(kept, Habit.REUSES_OUTPUT)
         goes = not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds)
-        if goes and not self.over:
+        # rows of a sparse gradient that are met twice add up in another order with others
+        plain = all(gradient.layout is torch.strided for gradient in gradients.values())
+        if goes and plain and not self.over:
             self._shared(gradients, inputs, seeds)
         if others > 1 and not self.over:
             self._met_again(fresh, seeds)
@@ -237,8 +239,10 @@ class Discipline:
         self._tell(next(iter(gradients), "output"), found)
 
     def _tell_changed(self, kept: Kept, habit: Habit) -> None:
+        """Of what was returned; beside that is memory of which the function may use more."""
         for name, found in kept.changed(habit):
-            self._tell(name, found)
+            if found.elements:
+                self._tell(name, found)
 
     def _tell(self, name: str, found: Undisciplined) -> None:
         self._changes |= found.habit is Habit.NOT_REPEATED

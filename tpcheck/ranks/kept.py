@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tpcheck.evidence import Undisciplined
 from tpcheck.ranks.memory import all_bytes
-from tpcheck.tensors.forms import OF_BITS, is_freed, odd
+from tpcheck.tensors.forms import OF_BITS, dense, is_freed, odd
 from tpcheck.tensors.reserved import is_sparse
 from tpcheck.vocabulary import Habit
 
@@ -59,12 +59,13 @@ class Kept:
 class Returned:
     """Gradients as backward returns them: what is in `grad` may be a copy.
 
-    `changed` is what later calls and their backwards have changed of them.
+    `changed` is what later calls and their backwards have changed of their elements, and not beside
+    them: the function may give out more of its memory.
     """
 
     def __init__(self) -> None:
         self.changed: dict[str, Undisciplined] = {}
-        self._kept = Kept({})
+        self._kept: list[Kept] = []  # of one call each: it may have several buffers
 
     @contextmanager
     def by(self, leaves: Tensors, beside: Iterable[Tensor]) -> Iterator[None]:
@@ -81,12 +82,14 @@ class Returned:
         finally:
             for hook in hooks:
                 hook.remove()
-        self.changed = dict(self._kept.changed(Habit.REUSES_GRADIENT)) | self.changed
+        for kept in self._kept:
+            for name, one in kept.changed(Habit.REUSES_GRADIENT):
+                if one.elements:
+                    self.changed.setdefault(name, one)
         own = {tensor.untyped_storage().data_ptr() for tensor in beside}
         there = {name: one for name, one in found.items() if _is_there(one)}
-        self._kept = Kept(
-            {n: one for n, one in there.items() if one.untyped_storage().data_ptr() not in own}
-        )
+        apart = [n for n, one in there.items() if one.untyped_storage().data_ptr() not in own]
+        self._kept.append(Kept({name: there[name] for name in apart}))
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:
@@ -134,7 +137,7 @@ def same(first: Tensors, second: Tensors) -> bool:
 def lacking(one: Tensor, other: Tensor | None) -> int:
     """How many elements are not there again; what is not there is zero."""
     if other is None:
-        return int(one.detach().count_nonzero())
+        return int(dense(one.detach()).count_nonzero())
     if one.shape != other.shape:
         return max(one.numel(), other.numel())
-    return differ(one.detach(), other.detach())
+    return differ(dense(one.detach()), dense(other.detach()))

@@ -26,6 +26,7 @@ from tpcheck.protocol.messages import RankReport
 from tpcheck.ranks import compiled, opchecked
 from tpcheck.ranks.discipline import Discipline, roots_and_seeds
 from tpcheck.ranks.kept import Kept, Tensors
+from tpcheck.tensors.forms import dense
 from tpcheck.tensors.in_place import changing
 from tpcheck.tensors.leaves import Quiet, quiet, takes_gradients
 from tpcheck.tensors.names import UPSTREAM, InPass, Pass
@@ -212,7 +213,7 @@ def _opchecked(run: Any, function: Any, called: Any, rules: Kernel) -> list[Mism
             outputs = run.forward(called, leaves)
         with calls.backwards():
             _backward(run, outputs, seeds)
-        return [*outputs.values(), *(t.grad for t in leaves.values() if t.grad is not None)]
+        return [*outputs.values(), *(dense(t.grad) for t in leaves.values() if t.grad is not None)]
 
     about = {"rank": run.rank, "seed": run.case.seed, "targets": run.problem.targets}
     return list(opchecked.mismatches(function, once, **about))

@@ -92,8 +92,14 @@ def plain(tensor: Tensor) -> Tensor:
 
 def dense(gradient: Tensor) -> Tensor:
     """A gradient with its zeros: an embedding may leave it sparse, and means the same."""
-    sparse = gradient.layout != torch.strided and not gradient.is_nested
-    return gradient.to_dense() if sparse else gradient
+    if gradient.layout == torch.strided or gradient.is_nested:
+        return gradient
+    if gradient.is_sparse:  # torch 2.13 writes beyond the result of values that are strided
+        own, values = gradient.detach(), gradient._values().detach().contiguous()
+        gradient = torch.sparse_coo_tensor(
+            own._indices(), values, own.shape, check_invariants=False
+        )
+    return gradient.to_dense()
 
 
 def as_int64(tensor: Tensor) -> Tensor:

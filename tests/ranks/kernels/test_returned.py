@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, ClassVar
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from tpcheck import Argument, Layout, Shard, kernel_check, strategies
 from tpcheck.engines.engine import Engine
@@ -30,17 +32,47 @@ class Product(torch.autograd.Function):
         return x * y
 
 
-class IntoBuffer(Product):
-    """The gradient of x is in memory that is kept: where it goes on to another backward, that of a
-    later call is there before."""
+def into_buffers(count: int) -> Any:
+    """The gradient of x is in memory that is kept, one of so many in turn: where it goes on to
+    another backward, that of a later call may be there before."""
+    buffers: dict[Any, Tensor] = {}
+    calls = itertools.count()
 
-    buffers: ClassVar[dict[Any, Tensor]] = {}
+    class IntoBuffers(Product):
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+            x, y = ctx.saved_tensors
+            key = (x.shape, x.dtype, next(calls) % count)
+            kept = buffers.setdefault(key, torch.empty(x.shape).to(x.dtype))
+            return kept.copy_(grads[0] * y), grads[0] * x
+
+    return IntoBuffers.apply
+
+
+class OfArena(Product):
+    """Each gradient has a place of its own in memory from which others have theirs."""
+
+    arena: ClassVar[dict[Any, list[Any]]] = {}
+
+    @staticmethod
+    def place(x: Tensor) -> Tensor:
+        held = OfArena.arena.setdefault(x.dtype, [torch.zeros(0).to(x.dtype), 0])
+        if held[1] + x.numel() > held[0].numel():
+            held[:] = [torch.zeros(max(10_000, x.numel())).to(x.dtype), 0]
+        held[1] += x.numel()
+        own: Tensor = held[0][held[1] - x.numel() : held[1]]
+        return own.view(x.shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         x, y = ctx.saved_tensors
-        kept = IntoBuffer.buffers.setdefault((x.shape, x.dtype), torch.empty(x.shape).to(x.dtype))
-        return kept.copy_(grads[0] * y), grads[0] * x
+        return OfArena.place(x).copy_(grads[0] * y), grads[0] * x
+
+
+def rows_of(table: Tensor, ids: Tensor) -> Tensor:
+    """The gradient of the table is sparse."""
+    return torch.nn.functional.embedding(ids, table, sparse=True)
 
 
 class FromScratch(Product):
@@ -122,8 +154,9 @@ def diagnosis(found: CheckResult) -> tuple[str, str]:
     return found.counterexample.diagnosis.code, found.counterexample.diagnosis.message
 
 
-def test_a_gradient_that_is_kept_for_the_next_backward_is_told(gloo: Engine) -> None:
-    code, message = diagnosis(run(IntoBuffer.apply, gloo))
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_gradient_that_is_kept_for_a_later_backward_is_told(gloo: Engine, count: int) -> None:
+    code, message = diagnosis(run(into_buffers(count), gloo))
     assert code == "stale-buffer"
     assert message.startswith("x: another call's backward changes ")
 
@@ -148,11 +181,18 @@ def test_so_is_an_output_that_a_later_call_writes_over(gloo: Engine, count: int)
 
 @pytest.mark.parametrize(
     ("right", "reference"),
-    [(FromScratch.apply, product), (Sum.apply, torch.add)],
-    ids=["scratch", "the upstream gradient"],
+    [(FromScratch.apply, product), (Sum.apply, torch.add), (OfArena.apply, product)],
+    ids=["scratch", "the upstream gradient", "an arena"],
 )
 def test_what_is_not_overwritten_or_not_its_own_is_right(
     gloo: Engine, right: Any, reference: Any
 ) -> None:
     found = run(right, gloo, reference=reference)
     assert found.verdict is Verdict.PASS, found
+
+
+def test_a_gradient_may_be_sparse(gloo: Engine) -> None:
+    ids = {"ids": Argument("rows", integers=(0, "vocab")), "table": Argument("vocab", "width")}
+    arguments = {name: ids[name] for name in ("table", "ids")}
+    found = run(rows_of, gloo, reference=lambda table, ids: table[ids], arguments=arguments)
+    assert found.verdict is Verdict.PASS, found.counterexample

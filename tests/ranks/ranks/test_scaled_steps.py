@@ -10,9 +10,12 @@ from torch import Tensor, nn
 
 from fixtures.parallel.scaling import ScaledMainParameters
 from properties.training import SCALING, adamw, mlp_sp_main_scaled
+from tpcheck import Check
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
+from tpcheck.search.options import Options
+from tpcheck.search.search import Search
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Kind
 
@@ -49,12 +52,38 @@ class Forgets(MainGradients):
     divides = False
 
 
-def run(engine: Engine, optimizer: type[ScaledMainParameters], dtype: str) -> CaseResult:
-    own = replace(
+class StepsAnyway(ScaledMainParameters):
+    """A step by an infinite gradient is taken: the count of steps is 2 and not 1."""
+
+    def everywhere(self, finite: bool) -> bool:
+        super().everywhere(finite)
+        return True
+
+
+class StaysHigh(ScaledMainParameters):
+    """The scale does not fall."""
+
+    def left_out(self) -> None:
+        self.in_a_row = 0
+
+
+def check(optimizer: type[ScaledMainParameters]) -> Check:
+    return replace(
         mlp_sp_main_scaled,
         optimizer=lambda module, mesh: optimizer(module, mesh, adamw, SCALING),
     )
-    return Runner(own, engine).run(replace(CASE, dtype=dtype))
+
+
+def named(engine: Engine, optimizer: type[ScaledMainParameters]) -> tuple[str, str]:
+    """The first diagnosis of it, and the tensor that it is about."""
+    options = Options(examples=12, corpus=None, shrink_cases=0, degrees=(2,), dtypes=("float32",))
+    found = Search(check(optimizer), engine, options).run().counterexample
+    assert found is not None
+    return found.diagnosis.code, found.diagnosis.message
+
+
+def run(engine: Engine, optimizer: type[ScaledMainParameters], dtype: str) -> CaseResult:
+    return Runner(check(optimizer), engine).run(replace(CASE, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -68,3 +97,14 @@ def test_gradients_that_nobody_divides_are_told(gloo: Engine, dtype: str) -> Non
     found = run(gloo, Forgets, dtype)
     assert found.verdict is Verdict.FAIL
     assert Kind.OPTIMIZER_STATE in {mismatch.kind for mismatch in found.mismatches}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "code"),
+    [(StepsAnyway, "unwritten-memory"), (StaysHigh, "unclassified")],  # NaN, and a scale
+)
+def test_counts_and_scales_are_no_sums_over_ranks_and_hang_on_no_gradient(
+    gloo: Engine, optimizer: type[ScaledMainParameters], code: str
+) -> None:
+    found, message = named(gloo, optimizer)
+    assert found == code, message

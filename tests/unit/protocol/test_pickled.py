@@ -11,6 +11,7 @@ import pytest
 import torch
 import triton
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from tpcheck import Argument, Check, kernel_check
 from tpcheck.adapters import dtensor
@@ -50,6 +51,23 @@ def launching(how: Any) -> Any:
         return how[(1,)], kernel
 
     return launch
+
+
+def differentiable_once() -> Any:
+    """A class without a name of its own: what the decorator makes is sent by value with it, and
+    knows a module of torch's that Python does not import."""
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, *grads: Tensor) -> Tensor:
+            return grads[0] * 2
+
+    return Twice.apply
 
 
 def check(fn: Any) -> Check:
@@ -134,3 +152,10 @@ def test_modules_are_read_off_what_is_sent() -> None:
 def test_modules_that_a_function_sent_by_value_names_are_read_off_it() -> None:
     inside = cloudpickle.dumps(lambda: (pluggy.PluginManager, hypothesis.strategies.integers))
     assert {"pluggy", "hypothesis"} <= set(modules_of(inside))
+
+
+def test_what_is_differentiable_once_is_sent_by_value() -> None:
+    function = differentiable_once()
+    x = torch.ones(3, requires_grad=True)
+    cloudpickle.loads(sent(function, check(function)))(x).sum().backward()
+    assert torch.equal(x.grad, torch.full((3,), 2.0))

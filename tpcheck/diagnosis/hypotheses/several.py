@@ -165,7 +165,7 @@ def _of_own_data(facts: Facts, local: Local, rank: int) -> Tensor:
 
 def other_data_group(facts: Facts, local: Local) -> Diagnosis | None:
     """The sum over the dp groups' references is what this rank has: a group too large."""
-    if facts.case.dp < 2:
+    if facts.case.dp < 2 or local.counts:
         return None
     targets = (t for problem in facts.posed.problems for t in problem.targets)
     same = [t.value for t in targets if (t.kind, t.name) == local.key]

@@ -63,6 +63,8 @@ def _kept_by(facts: Facts, local: Local, wrong: Sequence[int]) -> Diagnosis | No
         return None
     over_dp, buffer = facts.right_over_dp(local), is_buffer(facts, local.kind, local.target.name)
     others = len(wrong) < len(local.ranks) or over_dp is not None
+    if InPass.parse(local.target.name).base == SCALE and not others:
+        return None  # it hangs on no gradient but by whether all are finite
     code = Code.STALE_BUFFER if buffer else Code.GRADIENT_DROPPED
     if others and (over_dp is not None or local.alike()):
         code = Code.REPLICAS_DIFFER

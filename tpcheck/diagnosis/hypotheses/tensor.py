@@ -48,7 +48,7 @@ def zero(facts: Facts, local: Local) -> Diagnosis | None:
 def scaled(facts: Facts, local: Local) -> Diagnosis | None:
     """actual = c × expected, one c for all ranks: summed too often, or averaged."""
     tp, wrong = float(local.case.tp), local.wrong()
-    if not wrong or _terms_as_large(local) or _stepped_apart(local, wrong):
+    if not wrong or local.counts or _terms_as_large(local) or _stepped_apart(local, wrong):
         return None
     passes = local.case.microbatches if local.kind is Kind.PARAM_GRAD else 1
     twice, averaged = Code.SUMMED_TWICE, Code.AVERAGED_NOT_SUMMED

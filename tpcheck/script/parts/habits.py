@@ -56,6 +56,8 @@ def habits(kernel: Any, inputs: Inputs, upstream: Tensors, overwrites: Sequence[
         except Exception as error:
             return [*found, f"{what}: raises {type(error).__name__}: {error}"]
         found += differ(what, gradients, gradients_of(given))
+    if any(gradient.layout is not torch.strided for gradient in gradients.values()):
+        return found  # rows of one that are met twice add up in another order with others
     return found + shared(kernel, inputs, upstream(), gradients)
 
 
@@ -67,8 +69,7 @@ def met_again(
     or their `id`, and do not of other tensors with these numbers."""
     own, seeds = fresh(inputs), {f"d {name}": seed for name, seed in upstream().items()}
     reused: list[str] = []
-    returned: dict[str, Tensor] = {}
-    copies: dict[str, Tensor] = {}
+    returned: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []  # of each call, and copies
 
     def call(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         leaves = {name: given[name] for name in own}
@@ -77,13 +78,12 @@ def met_again(
             return outputs
         upward = {name.removeprefix("d "): given[name] for name in seeds}
         new = returned_by(leaves, partial(backward, outputs, upward))
-        reused.extend([] if reused else differ("after another call's backward", copies, returned))
+        for kept, copies in returned:
+            reused.extend([] if reused else differ("after another call's backward", copies, kept))
         beside = {tensor.untyped_storage().data_ptr() for tensor in given.values()}
-        for kept in (returned, copies):
-            kept.clear()
-        for name, one in new.items():
-            if one.layout is torch.strided and one.untyped_storage().data_ptr() not in beside:
-                returned[name], copies[name] = one, one.clone()
+        plain = {name: one for name, one in new.items() if one.layout is torch.strided}
+        mine = {n: g for n, g in plain.items() if g.untyped_storage().data_ptr() not in beside}
+        returned.append((mine, {name: one.clone() for name, one in mine.items()}))
         return {**outputs, **gradients_of(leaves)}
 
     others = {**fresh(inputs), **{f"d {name}": seed for name, seed in upstream().items()}}
@@ -131,14 +131,22 @@ def differ(what: str, first: Mapping[str, Tensor], second: Mapping[str, Tensor])
     """The tensors that have other bits; a NaN is like any other."""
     found = []
     for name in first:
-        one, other = first[name].detach(), second[name].detach() if name in second else None
-        if other is None or one.shape != other.shape:
+        if name not in second or first[name].shape != second[name].shape:
             continue
+        one, other = dense(first[name]), dense(second[name])
         count = int(((one != other) & ~((one != one) & (other != other))).sum())
         found += [f"{name}, {what}: {count} of {one.numel()} elements have other bits"] * (
             count > 0
         )
     return found
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """A gradient may be sparse."""
+    own = tensor.detach()
+    if own.is_sparse:  # torch 2.13 writes beyond the result of values that are strided
+        own = torch.sparse_coo_tensor(own._indices(), own._values().contiguous(), own.shape)
+    return own if own.layout is torch.strided else own.to_dense()
 
 
 def lies(tensor: Tensor) -> tuple[Any, ...]:
