@@ -99,12 +99,12 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, CodeType):
             return _with_its_file(obj)
-        if isinstance(obj, ModuleType) and _is_part_of_torch(obj):
-            return _part_of_torch, (obj.__name__,)
         if isinstance(obj, (CustomOpDef, OpOverload, OpOverloadPacket)):
             return _op, (self._home_of(obj), *_path_of(obj))
         if isinstance(obj, (type(torch.ops), type(torch.ops.aten))):
             return _namespace, (self._home_of_the_check(), *_library_of(obj))
+        if isinstance(obj, ModuleType) and _is_part_of_torch(obj):
+            return _part_of_torch, (obj.__name__,)
         if is_compiled(obj) and not isinstance(obj, torch.nn.Module) and not _is_named(obj):
             if (place := _variable(obj)) is not None:
                 return _of_module, place

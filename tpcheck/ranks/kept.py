@@ -30,11 +30,12 @@ class Kept:
         self._told: set[str] = set()
 
     def changed(self, habit: Habit) -> Iterator[tuple[str, Undisciplined]]:
-        """What has changed since: elements of each, and bytes beside it. Each is told once."""
+        """What has changed since: elements of each, which are told once, or bytes beside it."""
         for name, tensor in self.tensors.items():
             elements, beside = (0, 0) if name in self._told else self._changed(name, tensor)
-            if elements or beside:
+            if elements:
                 self._told.add(name)
+            if elements or beside:
                 yield name, Undisciplined(habit, elements or None, beside)
 
     def _changed(self, name: str, tensor: Tensor) -> tuple[int, int]:

@@ -64,3 +64,12 @@ def test_a_nan_that_stays_is_as_it_was() -> None:
 @pytest.mark.parametrize("given", [torch.zeros(2).to_sparse(), torch.zeros(2, device="meta")])
 def test_what_has_no_memory_to_look_at_is_left_out(given: Tensor) -> None:
     assert found(given, lambda x: None) == []
+
+
+def test_elements_are_told_once_and_though_memory_beside_them_was_told_before() -> None:
+    before = within()
+    kept, told = Kept({"x": before}), []
+    for change in (lambda: before._base[0].add_(1.0), lambda: before.add_(1), before.neg_):
+        change()
+        told += [[(one.elements, one.beside) for _, one in kept.changed(Habit.REUSES_OUTPUT)]]
+    assert told == [[(None, 2)], [(4, 0)], []]
