@@ -52,9 +52,9 @@ def _of(
     )
 
 
-def _utility(name: str, *more: Any, **options: Any) -> Callable[[Tensor], Tensor]:
+def _utility(name: str, *more: Any) -> Callable[[Tensor], Any]:
     """Of offsets."""
-    return lambda lens: take(f"ops.utils.index.{name}")(_offsets(lens), *more, **options)
+    return lambda lens: take(f"ops.utils.index.{name}")(_offsets(lens), *more)
 
 
 def _chunks(lens: Lengths) -> Lengths:
@@ -76,11 +76,9 @@ def _sums(counts: Lengths) -> Lengths:
 
 def _parts(lens: Lengths) -> Lengths:
     """Where each part of a sequence begins, and the end of all."""
-    ends = _sums(lens)
-    begins = zip(ends, lens, strict=False)
-    return [at for begin, length in begins for at in range(begin, begin + length, CHUNK)] + ends[
-        -1:
-    ]
+    *begins, end = _sums(lens)
+    each = zip(begins, lens, strict=True)
+    return [*(at for begin, length in each for at in range(begin, begin + length, CHUNK)), end]
 
 
 def _in_room(lens: Lengths) -> list[Lengths]:
@@ -128,16 +126,10 @@ prepare_chunk_indices = _of(
 prepare_chunk_offsets = _of(
     _utility("prepare_chunk_offsets", CHUNK), lambda lens: _sums(_chunks(lens))
 )
-get_max_num_splits = _of(
-    lambda lens: torch.tensor(take("ops.utils.index.get_max_num_splits")(_offsets(lens), CHUNK)),
-    lambda lens: max(_chunks(lens)),
-)
-prepare_chunk_indices_static = _of(
-    lambda lens: take("ops.utils.index.prepare_chunk_indices_static")(_offsets(lens), CHUNK, ROOM)[
-        0
-    ],
-    _in_room,
-)
+_splits = _utility("get_max_num_splits", CHUNK)
+get_max_num_splits = _of(lambda lens: torch.tensor(_splits(lens)), lambda lens: max(_chunks(lens)))
+_static = _utility("prepare_chunk_indices_static", CHUNK, ROOM)
+prepare_chunk_indices_static = _of(lambda lens: _static(lens)[0], _in_room)
 
 
 def _of_mask(name: str, reference: Callable[[Tensor], Tensor]) -> Any:
@@ -147,9 +139,7 @@ def _of_mask(name: str, reference: Callable[[Tensor], Tensor]) -> Any:
         lambda mask: take(f"ops.utils.index.{name}")(mask.clone()),
         reference=reference,
         arguments={"mask": Argument("sequences", "length", dtype="bool")},
-        sizes={
-            name: lambda sizes: strategies().integers(1, 20) for name in ("sequences", "length")
-        },
+        sizes=dict.fromkeys(("sequences", "length"), lambda sizes: strategies().integers(1, 20)),
         dtypes=("float32",),
     )
 
