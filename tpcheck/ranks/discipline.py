@@ -85,7 +85,7 @@ class Discipline:
         kept = {Habit.REUSES_OUTPUT: Kept(outputs), Habit.REUSES_GRADIENT: Kept(gradients)}
         yield
         for habit, one in kept.items():
-            self._tell_changed(one, habit)
+            self._tell_overwritten(one, habit)
 
     def repeated(
         self,
@@ -113,7 +113,7 @@ class Discipline:
         with torch.no_grad(), contextlib.suppress(Exception):  # other numbers may not be allowed
             for _ in range(others):
                 self.call({n: 0.5 - t if t.is_floating_point() else t for n, t in inputs.items()})
-        self._tell_changed(kept, Habit.REUSES_OUTPUT)
+        self._tell_overwritten(kept, Habit.REUSES_OUTPUT)
         goes = not self.rules.overwrites and self._backwards(again, gradients, inputs, seeds)
         # rows of a sparse gradient that are met twice add up in another order with others
         plain = all(gradient.layout is torch.strided for gradient in gradients.values())
@@ -121,7 +121,7 @@ class Discipline:
             self._shared(gradients, inputs, seeds)
         if others > 1 and not self.over:
             self._met_again(fresh, seeds)
-        self._tell_changed(kept, Habit.REUSES_OUTPUT)  # by a ring of more buffers
+        self._tell_overwritten(kept, Habit.REUSES_OUTPUT)  # by a ring of more buffers
 
     def _met_again(
         self, fresh: Callable[[], dict[str, Tensor]], seeds: Callable[[], Tensors]
@@ -238,11 +238,9 @@ class Discipline:
         found = Undisciplined(habit, raised=frames.in_a_line(error))
         self._tell(next(iter(gradients), "output"), found)
 
-    def _tell_changed(self, kept: Kept, habit: Habit) -> None:
-        """Of what was returned; beside that is memory of which the function may use more."""
-        for name, found in kept.changed(habit):
-            if found.elements:
-                self._tell(name, found)
+    def _tell_overwritten(self, kept: Kept, habit: Habit) -> None:
+        for name, found in kept.overwritten(habit):
+            self._tell(name, found)
 
     def _tell(self, name: str, found: Undisciplined) -> None:
         self._changes |= found.habit is Habit.NOT_REPEATED

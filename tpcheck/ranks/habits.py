@@ -66,11 +66,10 @@ class Habits:
         return Kept({name: part for name, part in parts.items() if _storage(part) not in own})
 
     def _compare(self, kept: Kept, habit: Habit, at: Pass, own: Container[int | None] = ()) -> None:
-        for name, found in kept.changed(habit):
+        each = kept.overwritten(habit) if habit in _RETURNED else kept.changed(habit)
+        for name, found in each:
             if (name, habit) in self._seen or _storage(kept.tensors[name]) in own:
                 continue
-            if habit in _RETURNED and not found.elements:
-                continue  # the candidate's own memory, of which it may use another part
             self._seen.add((name, habit))
             tensor = str(InPass(name, at))
             mismatch = Mismatch(tensor, Kind.DISCIPLINE, self._report.rank, detail=found)

@@ -38,6 +38,11 @@ class Kept:
             if elements or beside:
                 yield name, Undisciplined(habit, elements or None, beside)
 
+    def overwritten(self, habit: Habit) -> Iterator[tuple[str, Undisciplined]]:
+        """Of what was returned: elements that have changed since. What is beside them is the
+        candidate's own memory, of which it may use another part."""
+        return ((name, found) for name, found in self.changed(habit) if found.elements)
+
     def _changed(self, name: str, tensor: Tensor) -> tuple[int, int]:
         """Elements that have other bits, and, where none has, bytes around them."""
         before, own = self._before[name], self._given[name].detach()
@@ -60,8 +65,7 @@ class Kept:
 class Returned:
     """Gradients as backward returns them: what is in `grad` may be a copy.
 
-    `changed` is what later calls and their backwards have changed of their elements, and not beside
-    them: the function may give out more of its memory.
+    `changed` is what later calls and their backwards have overwritten of them.
     """
 
     def __init__(self) -> None:
@@ -84,9 +88,8 @@ class Returned:
             for hook in hooks:
                 hook.remove()
         for kept in self._kept:
-            for name, one in kept.changed(Habit.REUSES_GRADIENT):
-                if one.elements:
-                    self.changed.setdefault(name, one)
+            for name, one in kept.overwritten(Habit.REUSES_GRADIENT):
+                self.changed.setdefault(name, one)
         own = {tensor.untyped_storage().data_ptr() for tensor in beside}
         there = {name: one for name, one in found.items() if _is_there(one)}
         apart = [n for n, one in there.items() if one.untyped_storage().data_ptr() not in own]
