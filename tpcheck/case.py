@@ -7,6 +7,7 @@ strategies and the command line can handle cases cheaply.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -221,10 +222,7 @@ class Case:
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Rank → its coordinate on each mesh axis (row-major: the last axis is innermost)."""
-        out: dict[str, int] = {}
-        for axis in reversed(list(self.mesh)):
-            rank, out[axis] = divmod(rank, self.mesh[axis])
-        return {axis: out[axis] for axis in self.mesh}
+        return dict(_coordinates(tuple(self.mesh.items()), rank))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, defaults included: what JSON reports and corpus files hold."""
@@ -263,6 +261,15 @@ class Case:
         own = ((name, getattr(self, name)) for name in _DULL)
         parts += [f"{name}={value}" for name, value in own if value != _DULL[name]]
         return " ".join([*parts, f"seed={self.seed}"])
+
+
+@functools.lru_cache(1 << 12)
+def _coordinates(mesh: tuple[tuple[str, int], ...], rank: int) -> dict[str, int]:
+    """Of one rank, in the order of the mesh."""
+    out: dict[str, int] = {}
+    for axis, size in reversed(mesh):
+        rank, out[axis] = divmod(rank, size)
+    return {axis: out[axis] for axis, _ in mesh}
 
 
 def _is_name(value: object) -> bool:

@@ -171,6 +171,8 @@ def by_axis(entry: Entry) -> dict[str, Placement]:
 
 def take(tensor: Tensor, entry: Entry, *, case: Case, rank: int) -> Tensor:
     """Rank `rank`'s part of the full `tensor` (of a `Partial` one: all of it, the expected sum)."""
+    if isinstance(entry, Replicate):
+        return tensor
     coordinates = case.coordinates(rank)
     for axis, placement in by_axis(entry).items():
         if isinstance(placement, (Replicate, Partial, Only)):
@@ -200,9 +202,8 @@ def follows(entry: Entry, shape: tuple[int, ...], of: tuple[int, ...]) -> Entry 
 
 def holds(entry: Entry, *, case: Case, rank: int) -> bool:
     """Whether rank `rank` has any of the tensor at all; false only by an `Only`."""
-    coordinates = case.coordinates(rank)
     return all(
-        coordinates.get(axis, 0) == placement.coordinate
+        case.coordinates(rank).get(axis, 0) == placement.coordinate
         for axis, placement in by_axis(entry).items()
         if isinstance(placement, Only)
     )

@@ -218,9 +218,16 @@ def _is_c10ds(func: Any) -> bool:
 
 
 def _hide_from_compiler(cls: Any) -> None:
-    """Keeps Dynamo from compiling the mode itself, once a candidate has brought it in."""
+    """Keeps Dynamo from compiling the mode itself, and what it calls, once a candidate has brought
+    Dynamo in. By a mark on its code: a wrapper, as of `torch.compiler.disable`, would take as long
+    as the mode does, for each operator."""
     if "torch._dynamo" in sys.modules and not cls.hidden:
-        cls.hidden = True  # once: every wrapper more would be a call more, for all cases to come
-        cls.__torch_dispatch__ = torch._disable_dynamo(  # type: ignore[attr-defined]
-            cls.__torch_dispatch__, recursive=True
+        from torch._C._dynamo.eval_frame import (
+            _FrameAction,
+            _FrameExecStrategy,
+            set_code_exec_strategy,
         )
+
+        cls.hidden = True
+        skipped = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+        set_code_exec_strategy(cls.__torch_dispatch__.__code__, skipped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,17 +20,24 @@ def compiles(module: Any) -> bool:
         return False
     if not isinstance(module, nn.Module):
         return is_compiled(within(module))
-    return any(is_compiled(held) for part in module.modules() for held in _held(part))
+    return any(map(is_compiled, _held(list(module.modules()))))
 
 
-def _held(module: nn.Module) -> Iterator[Any]:
-    yield module
-    yield getattr(module, "_compiled_call_impl", None)  # set by `module.compile()`
-    yield from vars(module).values()
-    for kind in type(module).__mro__:
-        if kind is nn.Module:
-            return
+def _held(modules: Sequence[nn.Module]) -> Iterator[Any]:
+    """What the modules are, and hold, and what their classes do."""
+    yield from modules
+    for module in modules:
+        yield getattr(module, "_compiled_call_impl", None)  # set by `module.compile()`
+        yield from vars(module).values()
+    kinds = dict.fromkeys(kind for each in {*map(type, modules)} for kind in _own_classes(each))
+    for kind in kinds:
         yield from vars(kind).values()
+
+
+def _own_classes(kind: type) -> tuple[type, ...]:
+    """Those before torch's own in the order in which attributes are looked up."""
+    order = kind.__mro__
+    return order[: order.index(nn.Module)]
 
 
 def eagerly() -> contextlib.AbstractContextManager[Any]:

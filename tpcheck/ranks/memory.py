@@ -25,6 +25,8 @@ _ENTRIES: dict[Any, Callable[[Any], Iterable[object]]] = {
     tuple: tuple.__iter__,
     deque: deque.__iter__,
 }
+#: Most of what modules keep.
+_ATOMS = frozenset({type(None), bool, int, float, str, set, type(lambda: 0)})
 
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 
@@ -81,6 +83,8 @@ class _Look:
     def inside(self, value: object, depth: int = NESTED) -> list[Tensor]:
         """The tensors with memory in a value."""
         kind = type(value)
+        if kind in _ATOMS:
+            return []
         one = issubclass(kind, (Tensor, nn.Module))
         container = next((c for c in _ENTRIES if issubclass(kind, c)), None)
         if id(value) in self._seen or not (one or (container and depth)):

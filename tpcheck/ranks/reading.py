@@ -86,9 +86,9 @@ class Reading(Dispatch):
         """The bytes of a tensor over a mapped file are read."""
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.numel():
             return
-        address, size = tensor.data_ptr(), tensor.element_size()
-        for low, high, path in mapped_files():
-            if low <= address < high and path.startswith(f"{self.folder}{os.sep}"):
+        address, size, within = tensor.data_ptr(), tensor.element_size(), f"{self.folder}{os.sep}"
+        for low, high, path in mapped_files(within):
+            if low <= address < high and path.startswith(within):
                 read = self._parts.setdefault(path, torch.zeros(high - low, dtype=torch.bool))
                 strides = [size * stride for stride in tensor.stride()]
                 part = read.as_strided([*tensor.shape, size], [*strides, 1], address - low)

@@ -27,6 +27,8 @@ INTEGERS = (
 #: Bytes of an element → the integers that have its bits.
 OF_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 COMPARED = frozenset([*FLOATS, *INTEGERS])
+#: Classes of torch's own whose numbers are theirs.
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -52,14 +54,18 @@ def odd(tensor: Tensor) -> str | None:
 def is_freed(tensor: Tensor) -> bool:
     """Whether its storage ends before its last element, as one does whose memory was given back:
     to read or to write it would end the process."""
-    if is_lazy(tensor) or tensor.is_nested or tensor.is_meta or tensor.layout != torch.strided:
+    if tensor.is_nested or tensor.is_meta or tensor.layout != torch.strided:
         return False
-    if _wraps(tensor):
+    if type(tensor) not in _PLAIN and (is_lazy(tensor) or _wraps(tensor)):
         return False
-    whole = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in INTEGERS
-    if not whole or not tensor.numel():  # others may be of less than a byte
+    dtype, count = tensor.dtype, tensor.numel()
+    whole = dtype.is_floating_point or dtype.is_complex or dtype in INTEGERS
+    if not whole or not count:  # others may be of less than a byte
         return False
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    last = count - 1
+    if not tensor.is_contiguous():
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        last = sum((size - 1) * step for size, step in steps)
     needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
     return tensor.untyped_storage().nbytes() < needed
 
@@ -110,6 +116,8 @@ def as_int64(tensor: Tensor) -> Tensor:
 
 def _wraps(tensor: Tensor) -> bool:
     """Whether its numbers are not its own: a class with a dispatch of its own."""
+    if type(tensor) in _PLAIN:
+        return False
     dispatch = getattr(type(tensor), "__torch_dispatch__", None)
     if isinstance(tensor, Lanes):  # of ours
         return False

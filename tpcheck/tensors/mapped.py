@@ -24,11 +24,15 @@ def is_mapped(tensor: Tensor) -> bool:
     )
 
 
-def mapped_files() -> Iterator[tuple[int, int, str]]:
+def mapped_files(under: str = "/") -> Iterator[tuple[int, int, str]]:
     """The addresses at which files are mapped, what is memory among them, and their paths. A line
-    of what the system says is `7f00-7f40 rw-p 0000 fe:00 17 /a/file`."""
+    of what the system says is `7f00-7f40 rw-p 0000 fe:00 17 /a/file`.
+
+    Args:
+        under: what is in their paths, which are hundreds otherwise.
+    """
     lines = MAPS.read_text().splitlines() if MAPS.exists() else []
-    for line in lines:
+    for line in (one for one in lines if under in one):
         addresses, *_, path = line.split(maxsplit=5) if line.count(" ") > 4 else (line, "")
         if path.startswith("/"):
             low, high = addresses.split("-")

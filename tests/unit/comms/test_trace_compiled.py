@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import torch
 import torch._dynamo
+from torch import Tensor
 
 from tpcheck.comms.trace import Recorder
 
 
-def test_a_recorder_is_hidden_from_the_compiler_once() -> None:
-    """Every wrapper more is a call more: after a few hundred cases there would be too many."""
+def test_a_recorder_is_hidden_from_the_compiler() -> None:
+    """Also where eager code runs between two compiled parts, which the mode sees."""
+    compiled = []
 
-    def depth() -> int:
-        function, found = Recorder.__torch_dispatch__, 0
-        while hasattr(function, "__wrapped__"):
-            function, found = function.__wrapped__, found + 1
-        return found
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        compiled.append(graph)
+        return graph.forward
 
+    def eager(x: Tensor) -> Tensor:
+        return x.cos() + inner(x)
+
+    def inner(x: Tensor) -> Tensor:
+        return x * 3
+
+    between = torch.compiler.disable(eager, recursive=False)
+    function = torch.compile(lambda x: between(x.sin()), backend=backend)
     with Recorder(0):
-        first = depth()
-    for _ in range(5):
-        with Recorder(0):
-            pass
-    assert depth() == first
+        assert torch.equal(function(torch.ones(2)), eager(torch.ones(2).sin()))
+    operators = [[n.name for n in g.graph.nodes if n.op == "call_method"] for g in compiled]
+    assert operators[0] == ["sin"]
+    assert len(compiled) == 2  # and `inner`
+
+
+def test_a_recorder_takes_no_wrapper_to_be_hidden() -> None:
+    """It would take as long as the mode itself, for each operator."""
+    with Recorder(0):
+        assert not hasattr(Recorder.__torch_dispatch__, "__wrapped__")
 
 
 def test_a_recorder_lets_the_compiler_compile() -> None:

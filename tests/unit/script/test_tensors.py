@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,8 @@ from tpcheck.placement import Replicate
 from tpcheck.protocol.problem import Target
 from tpcheck.script import body
 from tpcheck.script.parts import tensors
-from tpcheck.script.parts.tensors import Expected, ending, named
+from tpcheck.script.parts.tensors import Expected, dense, ending, named
+from tpcheck.tensors import forms
 from tpcheck.vocabulary import Kind
 
 VALUE = torch.linspace(1, 2, 64, dtype=torch.float64).reshape(8, 8)
@@ -123,3 +125,19 @@ def fails() -> list[str]:
 )
 def test_exit_codes(show: Any, raises: bool, status: int) -> None:
     assert ending(show, raises=raises) == status
+
+
+ROWS = torch.tensor([[0, 2, 2]])
+STRIDED = torch.arange(12.0).view(4, 3).t()
+SUMMED = torch.zeros(6, 4).index_add_(0, ROWS[0], STRIDED)
+
+
+@pytest.mark.parametrize("zeros_of", [dense, forms.dense])
+@pytest.mark.parametrize(
+    "gradient",
+    [torch.sparse_coo_tensor(ROWS, STRIDED, (6, 4), check_invariants=False), SUMMED],
+    ids=["sparse", "strided"],
+)
+def test_a_gradient_with_its_zeros(gradient: Tensor, zeros_of: Callable[[Tensor], Tensor]) -> None:
+    """An embedding may leave it sparse, with rows that are met twice."""
+    assert torch.equal(zeros_of(gradient), SUMMED)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tpcheck.ranks.remembered import remembered
 from tpcheck.script.parts.kernel import Inputs, Tensors, backward, fresh
-from tpcheck.script.parts.tensors import named
+from tpcheck.script.parts.tensors import dense, named
 from tpcheck.tensors.reserved import is_sparse
 
 
@@ -141,14 +141,6 @@ def differ(what: str, first: Mapping[str, Tensor], second: Mapping[str, Tensor])
     return found
 
 
-def dense(tensor: Tensor) -> Tensor:
-    """A gradient may be sparse."""
-    own = tensor.detach()
-    if own.is_sparse:  # torch 2.13 writes beyond the result of values that are strided
-        own = torch.sparse_coo_tensor(own._indices(), own._values().contiguous(), own.shape)
-    return own if own.layout is torch.strided else own.to_dense()
-
-
 def lies(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.data_ptr()
 
@@ -156,7 +148,7 @@ def lies(tensor: Tensor) -> tuple[Any, ...]:
 def bytes_of(tensor: Tensor) -> Tensor:
     """All of its storage; the elements alone where that is reserved and not used."""
     if is_sparse(tensor):
-        dense = tensor.detach().clone(memory_format=torch.contiguous_format)
-        return dense.reshape(-1).view(torch.uint8)
+        own = tensor.detach().clone(memory_format=torch.contiguous_format)
+        return own.reshape(-1).view(torch.uint8)
     memory = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return memory.set_(tensor.untyped_storage())

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from tpcheck.script.parts.tensors import Expected, leaf, named
+from tpcheck.script.parts.tensors import Expected, dense, leaf, named
 
 #: Of each rank what it holds: of each dim that is cut the indices, in order; None where it has no
 #: part at all.
@@ -208,11 +208,12 @@ class Rank:
         bits: dict[tuple[str, str], bytes] = {}
         for wanted in expected:
             key = wanted.kind, wanted.name
-            place, actual = self.placed.compared[key], self.actual.get(key)
+            actual: Any = self.actual.get(key)
+            place = self.placed.compared[key]
             if place[self.rank] is None:
                 continue
             if actual is not None:
-                actual = actual.to_dense() if actual.is_sparse else actual.detach()
+                actual = dense(actual)
             if actual is not None and is_dtensor(actual):
                 said = wanted.fault(actual.full_tensor())
             else:

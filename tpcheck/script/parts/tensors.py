@@ -142,6 +142,15 @@ def named(result: Any, path: str = "") -> dict[str, Tensor]:
     return {name: t for key, part in under for name, t in named(part, key).items()}
 
 
+def dense(tensor: Tensor) -> Tensor:
+    """A gradient may be sparse."""
+    own = tensor.detach()
+    if own.is_sparse:  # torch 2.13 writes beyond the result of values that are strided
+        indices, values = own._indices(), own._values().contiguous()
+        own = torch.sparse_coo_tensor(indices, values, own.shape, check_invariants=False)
+    return own if own.layout is torch.strided else own.to_dense()
+
+
 def leaf(tensor: Tensor) -> Tensor:
     """Floats take a gradient."""
     return tensor.detach().requires_grad_(tensor.is_floating_point())
