@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fixtures.frameworks import megatron as mcore
 from fixtures.frameworks import megatron_findings as findings
+from fixtures.frameworks import megatron_modules as modules
 from fixtures.frameworks.megatron_norm import clip, in_float32
 from tpcheck import Check, Spec
 from tpcheck.adapters.megatron import candidate
@@ -17,16 +17,16 @@ def _clipped(spec: Spec, build: Any, order: float = 2.0, **more: Any) -> Check:
     return Check(in_float32(spec, order), candidate(build), clip=clipping, processes=True, **more)
 
 
-megatron_mlp_norm = _clipped(mcore.mlp_spec(False), mcore.mlp)
-megatron_mlp_sp_norm = _clipped(mcore.mlp_spec(True), partial(mcore.mlp, sp=True))
-megatron_mlp_norm_of_order_3 = _clipped(mcore.mlp_spec(False), mcore.mlp, 3.0)
-megatron_mlp_largest = _clipped(mcore.mlp_spec(False), mcore.mlp, math.inf)
-megatron_attention_norm = _clipped(mcore.attention_spec(False), mcore.attention)
-megatron_gpt_sp_norm = _clipped(mcore.gpt_spec(True), partial(mcore.gpt, sp=True))
+megatron_mlp_norm = _clipped(modules.mlp_spec(False), modules.mlp)
+megatron_mlp_sp_norm = _clipped(modules.mlp_spec(True), partial(modules.mlp, sp=True))
+megatron_mlp_norm_of_order_3 = _clipped(modules.mlp_spec(False), modules.mlp, 3.0)
+megatron_mlp_largest = _clipped(modules.mlp_spec(False), modules.mlp, math.inf)
+megatron_attention_norm = _clipped(modules.attention_spec(False), modules.attention)
+megatron_gpt_sp_norm = _clipped(modules.gpt_spec(True), partial(modules.gpt, sp=True))
 
 #: Listed: among drawn ones are some in which the sinks have next to no part in the norm.
 _sinks = replace(
-    mcore.attention_spec(False, sink=True),
+    modules.attention_spec(False, sink=True),
     cases=[findings.sink(2), findings.sink(4)],
 )
-megatron_sink_norm = _clipped(_sinks, mcore.attention, known=[findings.sink_on_one_rank])
+megatron_sink_norm = _clipped(_sinks, modules.attention, known=[findings.sink_on_one_rank])

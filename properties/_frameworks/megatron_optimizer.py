@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fixtures.frameworks import megatron as mcore
+from fixtures.frameworks import megatron_modules as modules
 from fixtures.frameworks.megatron_optimizer import RATE, Distributed
 from fixtures.parallel.zero import data_parallel
 from tpcheck import Check, Spec, Training
@@ -42,14 +42,14 @@ def _trained(spec: Spec) -> Spec:
 
 
 megatron_mlp_distributed_optimizer = Check(
-    _trained(mcore.mlp_spec(False)),
-    megatron.candidate(mcore.mlp),
+    _trained(modules.mlp_spec(False)),
+    megatron.candidate(modules.mlp),
     optimizer=Distributed,
     processes=True,
 )
 megatron_mlp_sp_distributed_optimizer = Check(
-    _trained(mcore.mlp_spec(True)),
-    megatron.candidate(partial(mcore.mlp, sp=True)),
+    _trained(modules.mlp_spec(True)),
+    megatron.candidate(partial(modules.mlp, sp=True)),
     optimizer=Distributed,
     processes=True,
 )

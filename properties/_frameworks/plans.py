@@ -5,7 +5,7 @@ and compared with the single-device reference in values and gradients."""
 from typing import Any
 
 from fixtures.frameworks.torch_findings import singleton
-from fixtures.plans import qwen, subjects, transformer
+from fixtures.plans import qwen, qwen_weights, subjects, transformer
 from tpcheck import Case, Check, Layout, Plan, Shard
 
 _SMALLEST = {"vocab": 1, "layers": 1, "kv_heads": 1, "heads": 1, "head_dim": 2}
@@ -23,7 +23,7 @@ def _qwen(top: dict[str, str], layout: Any = None) -> Check:
         with torch.device("meta"):
             model = subjects.qwen_model(case, merge_qkv=True)
         qwen.parallelize(model, mesh["tp"], qwen.full_plan(top))
-        qwen.materialize(model, mesh.device_type)
+        qwen_weights.materialize(model, mesh.device_type)
         qwen.sum_head_norm_gradients(model, mesh["tp"].get_group())
         return model
 
@@ -37,7 +37,7 @@ def _qwen(top: dict[str, str], layout: Any = None) -> Check:
 
 
 def _load_fused(model: Any, state: Any) -> None:
-    qwen.load(model, qwen.checkpoint(state))
+    qwen_weights.load(model, qwen_weights.checkpoint(state))
 
 
 def _sharded_logits(case: Case) -> Layout:

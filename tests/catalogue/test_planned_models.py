@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import SequenceParallel
 
-from fixtures.plans import qwen, transformer
+from fixtures.plans import qwen, qwen_weights, transformer
 from tpcheck import audit
 
 QWEN = qwen.QwenConfig(
@@ -61,7 +61,7 @@ def test_built_on_the_meta_device_and_loaded_after_parallelizing(mesh: DeviceMes
     qwen.parallelize(model, mesh)
     assert all(p.is_meta for p in model.parameters())
     assert not any("qkv_proj" in name for name, _ in model.named_modules())
-    qwen.materialize(model, "cpu")
+    qwen_weights.materialize(model, "cpu")
     up = model.model.layers[0].mlp.up_proj.weight
     assert isinstance(up, DTensor) and up.to_local().shape == (6, 8)
     assert audit(model, qwen.PLAN, mesh=mesh).findings == []
@@ -70,12 +70,12 @@ def test_built_on_the_meta_device_and_loaded_after_parallelizing(mesh: DeviceMes
 def test_checkpoints_have_fused_names() -> None:
     full = qwen.QwenForCausalLM(replace(QWEN, merge_qkv=False, attention_bias=True))
     fused = qwen.QwenForCausalLM(replace(QWEN, attention_bias=True))
-    state = qwen.checkpoint(full.state_dict())
+    state = qwen_weights.checkpoint(full.state_dict())
     fused.load_state_dict(state)  # by name and shape
     ids = torch.arange(6).view(2, 3)
     torch.testing.assert_close(fused(ids), full(ids))
     other = qwen.QwenForCausalLM(replace(QWEN, merge_qkv=False, attention_bias=True))
-    qwen.load(other, state)
+    qwen_weights.load(other, state)
     assert torch.equal(other(ids), full(ids))
 
 

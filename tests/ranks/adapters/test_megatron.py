@@ -28,7 +28,7 @@ from tpcheck.verdict import Verdict
 if importlib.util.find_spec("megatron") is None:
     pytest.skip("megatron-core is not installed", allow_module_level=True)
 
-from fixtures.frameworks import megatron as mcore
+from fixtures.frameworks import megatron_layers as layers
 from fixtures.mutants.megatron_core import MUTANTS
 
 CHECKS = {
@@ -77,7 +77,7 @@ def test_the_layout_is_read_from_the_partition_attributes(engine: Engine, stride
     """The columns of a weight that says `partition_stride` 2 are dealt out in two blocks."""
 
     def build(case: Case, tp: int) -> Any:
-        column = mcore.column(case, tp)
+        column = layers.column(case, tp)
         for parameter in column.parameters():
             parameter.partition_stride = stride  # type: ignore[attr-defined]
         return column
@@ -88,12 +88,12 @@ def test_the_layout_is_read_from_the_partition_attributes(engine: Engine, stride
     halves = Blocks(2, ((2, Shard(2)), (2, Shard(2)))) if stride == 2 else Shard(2)
     layout = Layout(inputs={"x": Replicate()}, outputs={"output": halves})
     check = Check(
-        mcore.column_spec(False),
+        layers.column_spec(False),
         megatron.candidate(build),
         overrides={"layout": lambda case: layout},
     )
     assert Runner(check, engine).run(LINEAR).verdict is Verdict.PASS
-    other = Check(mcore.column_spec(False), megatron.candidate(build))  # outputs: Shard(2)
+    other = Check(layers.column_spec(False), megatron.candidate(build))  # outputs: Shard(2)
     assert (Runner(other, engine).run(LINEAR).verdict is Verdict.PASS) == (stride == 1)
 
 
@@ -116,9 +116,9 @@ def test_nothing_is_left_behind_on_warm_ranks(engine: Engine, raises: bool) -> N
         assert parallel_state.get_tensor_model_parallel_rank() == dist.get_rank() % tp
         if raises:
             raise ValueError("deliberate")
-        return mcore.column(case, tp)
+        return layers.column(case, tp)
 
-    spec = mcore.column_spec(False)
+    spec = layers.column_spec(False)
     result = Runner(Check(spec, megatron.candidate(build)), engine).run(LINEAR)
     assert (result.verdict is Verdict.FAIL) == raises
     after = Runner(Check(spec, look), engine).run(LINEAR)

@@ -17,7 +17,7 @@ from tpcheck.oracle.pose import pose
 if importlib.util.find_spec("megatron") is None:
     pytest.skip("megatron-core is not installed", allow_module_level=True)
 
-from fixtures.frameworks import megatron as mcore
+from fixtures.frameworks import megatron_modules as modules
 
 CASE = Case(
     dims={"batch": 1, "seq": 2, "hidden": 3, "ffn": 4, "gated": True, "bias": True}, mesh={"tp": 2}
@@ -26,7 +26,7 @@ CASE = Case(
 
 def test_the_driver_is_left_as_it_was() -> None:
     hook, device = sys.excepthook, torch.cuda.current_device
-    posed = pose(mcore.mlp_spec(False), CASE)
+    posed = pose(modules.mlp_spec(False), CASE)
     assert posed.problems[0].targets
     from megatron.core import parallel_state
 
@@ -36,4 +36,4 @@ def test_the_driver_is_left_as_it_was() -> None:
 
 def test_a_driver_in_a_process_group_is_refused_in_one_line() -> None:
     with fake_ranks(2), pytest.raises(InvalidArgument, match="init_process_group already"):
-        pose(mcore.mlp_spec(False), CASE)
+        pose(modules.mlp_spec(False), CASE)
