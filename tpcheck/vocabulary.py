@@ -120,6 +120,7 @@ class Code(StrEnum):
     SECOND_BACKWARD = "second-backward"
     SHARED_INPUT = "shared-input"
     NOT_FROZEN = "not-frozen"
+    OVERFLOW_IGNORED = "overflow-ignored"
     ALIASED_ARGUMENTS = "aliased-arguments"
     PARTIAL_GRADIENTS = "partial-gradients"
     ROWS_NOT_INDEPENDENT = "rows-not-independent"

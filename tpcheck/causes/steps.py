@@ -102,6 +102,18 @@ class OverflowNotShared:
     ranks: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class OverflowIgnored:
+    """All ranks that have it change it in a step which the reference leaves out.
+
+    Args:
+        gradient: the parameter of which a gradient is infinite.
+    """
+
+    subject: Subject
+    gradient: str
+
+
 OfSteps = (
     NotStepped
     | FrozenMoves
@@ -111,4 +123,5 @@ OfSteps = (
     | UpdateScaled
     | NoState
     | OverflowNotShared
+    | OverflowIgnored
 )

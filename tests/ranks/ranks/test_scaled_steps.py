@@ -60,6 +60,16 @@ class StepsAnyway(ScaledMainParameters):
         return True
 
 
+class DecaysAnyway(ScaledMainParameters):
+    """A step that is left out takes the weights nearer to zero."""
+
+    def left_out(self) -> None:
+        super().left_out()
+        with torch.no_grad():
+            for parameter in self.parameters.values():
+                parameter *= 0.5
+
+
 class StaysHigh(ScaledMainParameters):
     """The scale does not fall."""
 
@@ -101,7 +111,11 @@ def test_gradients_that_nobody_divides_are_told(gloo: Engine, dtype: str) -> Non
 
 @pytest.mark.parametrize(
     ("optimizer", "code"),
-    [(StepsAnyway, "unwritten-memory"), (StaysHigh, "unclassified")],  # NaN, and a scale
+    [
+        (StepsAnyway, "overflow-ignored"),  # NaN
+        (DecaysAnyway, "overflow-ignored"),
+        (StaysHigh, "unclassified"),  # the scale alone
+    ],
 )
 def test_counts_and_scales_are_no_sums_over_ranks_and_hang_on_no_gradient(
     gloo: Engine, optimizer: type[ScaledMainParameters], code: str

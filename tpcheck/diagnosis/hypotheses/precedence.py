@@ -150,6 +150,7 @@ def by_values(facts: Facts) -> Diagnosis | None:
         loaded.misloaded(facts)
         or resumed.misresumed(facts)
         or reruns.changes(facts)
+        or steps.taken_anyway(facts, first)
         or _first(map(evident.evident, first))
     )
     if at_once is not None and isinstance(at_once.cause, HoldsNaN):

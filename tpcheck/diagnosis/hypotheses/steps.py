@@ -16,6 +16,7 @@ from tpcheck.causes.steps import (
     GradientOfOwnPart,
     NotStepped,
     NotZeroed,
+    OverflowIgnored,
     OverflowNotShared,
     UpdateScaled,
 )
@@ -112,6 +113,22 @@ def taken_by_others(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     cause = OverflowNotShared(local.subject, due.name, tuple(owners), tuple(wrong))
     return Diagnosis(Code.MISSING_ALL_REDUCE, cause)
+
+
+def taken_anyway(facts: Facts, first: Sequence[Mismatch]) -> Diagnosis | None:
+    """All ranks change what the reference's step, which is left out, leaves as it is. Before NaN,
+    of which an infinite gradient leaves much."""
+    if not all(mismatch.kind in _LEFT for mismatch in first):
+        return None
+    for mismatch in first:
+        name, due = mismatch.name, facts.posed.problems[facts.data_of(mismatch)].overflow
+        if due is None or name.at.step != due.step or name.base == SCALE:
+            continue
+        if (local := gather(facts, mismatch)) is None:
+            continue
+        if set(local.wrong()) == {r for r in local.ranks if local.actual[r].numel()}:
+            return Diagnosis(Code.OVERFLOW_IGNORED, OverflowIgnored(local.subject, due.name))
+    return None
 
 
 def of_own_part(facts: Facts, local: Local) -> Diagnosis | None:

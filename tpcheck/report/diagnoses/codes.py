@@ -41,6 +41,7 @@ MEANING = {
     Code.NOT_REPEATABLE: "run again with the same numbers, it gives other bits",
     Code.SECOND_BACKWARD: "a second backward through the same graph gives other gradients",
     Code.NOT_FROZEN: "a parameter has a gradient, or moves, that takes none in the reference",
+    Code.OVERFLOW_IGNORED: "a step that is to be left out changes what it would have stepped",
     Code.SHARED_INPUT: "where its inputs have another consumer, too, it gives other gradients",
     Code.ALIASED_ARGUMENTS: "a kernel is wrong where two of its arguments are one tensor",
     Code.PARTIAL_GRADIENTS: "it is right where all gradients are asked for only",

@@ -67,5 +67,13 @@ def _(cause: causes.OverflowNotShared) -> str:
 
 
 @sentence.register
+def _(cause: causes.OverflowIgnored) -> str:
+    return (
+        f"{called(cause.subject)} changes on all ranks in a step that is to be left out, since a "
+        f"gradient of {cause.gradient} is infinite"
+    )
+
+
+@sentence.register
 def _(cause: causes.NoState) -> str:
     return f"{called(cause.subject)}: the optimizer keeps none of it on rank {cause.rank}"

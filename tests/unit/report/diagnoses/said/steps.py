@@ -10,6 +10,7 @@ from tpcheck.causes.steps import (
     NoState,
     NotStepped,
     NotZeroed,
+    OverflowIgnored,
     OverflowNotShared,
     UpdateScaled,
 )
@@ -26,6 +27,12 @@ SAID: list[Said] = [
         "who alone have an infinite gradient of up.weight: that there is one was not reduced over "
         "the ranks",
         {"gradient": "up.weight", "owners": [0], "ranks": [1, 2]},
+    ),
+    (
+        OverflowIgnored(STATE, "down.bias"),
+        "optimizer_state up.weight.exp_avg changes on all ranks in a step that is to be left out, "
+        "since a gradient of down.bias is infinite",
+        {"gradient": "down.bias"},
     ),
     (
         FrozenMoves(PARAM, (0, 1)),
