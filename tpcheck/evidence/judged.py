@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 
 from tpcheck.vocabulary import Kind, Unjudged
 
+#: Why elements were not judged where all were: one for all, of which a long run has 100,000.
+_ALL: Mapping[Unjudged, int] = {}
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Judged:
     """How many elements of one tensor were judged, over its passes, dp coordinates and cases.
 
@@ -23,7 +26,7 @@ class Judged:
     judged: int = 0
     cases: int = 0
     judged_in: int = 0
-    why: Mapping[Unjudged, int] = field(default_factory=dict)
+    why: Mapping[Unjudged, int] = field(default_factory=lambda: _ALL)
 
     @property
     def complete(self) -> bool:
@@ -75,5 +78,7 @@ def over(cases: Iterable[Tensors]) -> Tensors:
     return found
 
 
-def _sum(one: Mapping[Unjudged, int], other: Mapping[Unjudged, int]) -> dict[Unjudged, int]:
+def _sum(one: Mapping[Unjudged, int], other: Mapping[Unjudged, int]) -> Mapping[Unjudged, int]:
+    if not (one or other):
+        return _ALL
     return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in {**one, **other}}

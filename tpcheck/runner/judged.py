@@ -3,6 +3,7 @@ could have been told."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -36,9 +37,15 @@ def judged(posed: Posed, reports: Iterable[RankReport], again: Posed | None = No
             key = (target.kind, target.name)
             held = {r: by_rank[r].compared[key] for r in ranks if key in by_rank[r].compared}
             own = _of(last.get(key, target) if key in suspects else target, held, posed.case)
-            name = (target.kind, InPass.parse(target.name).base)
+            name = _without_pass(target.kind, target.name)
             found[name] = found.get(name, Judged()).beside(own)
     return _extra(by_rank.values()) | found
+
+
+@functools.lru_cache(1 << 12)
+def _without_pass(kind: Kind, name: str) -> tuple[Kind, str]:
+    """The key of a tensor: one for all cases that have it, which may be 10,000."""
+    return kind, InPass.parse(name).base
 
 
 def _of(target: Target, held: Mapping[int, Entry], case: Case) -> Judged:
