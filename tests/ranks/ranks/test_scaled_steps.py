@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from fixtures.parallel.scaling import ScaledMainParameters
 from properties.training import SCALING, adamw, mlp_sp_main_scaled
-from tpcheck import Check
+from tpcheck import Check, Layout, Replicate, Spec, Training
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
+from tpcheck.oracle.overflow import draw_overflow
 from tpcheck.runner.runner import Runner
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
@@ -122,3 +123,44 @@ def test_counts_and_scales_are_no_sums_over_ranks_and_hang_on_no_gradient(
 ) -> None:
     found, message = named(gloo, optimizer)
     assert found == code, message
+
+
+class Tracks(nn.Module):
+    """Linear, with a running mean, by which each forward goes ``rate`` of the way."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.linear, self.rate = nn.Linear(4, 3), rate
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.mean += self.rate * (x.mean(0) - self.mean)
+        out: Tensor = self.linear(x)
+        return out
+
+
+NAMES = ("linear.weight", "linear.bias", "mean")
+
+
+def test_a_buffer_moves_in_a_step_that_is_left_out(gloo: Engine) -> None:
+    """Forwards update it: that it is wrong says nothing of the step."""
+    cases = [Case({}, dtype="float64", mesh={"tp": 2}, seed=seed) for seed in range(12)]
+    spec = Spec(
+        name="tracks",
+        cases=cases,
+        reference=lambda case: Tracks(0.1),
+        inputs=lambda case, draw: {"x": draw("x", 5, 4)},
+        layout=lambda case: Layout(params=dict.fromkeys(NAMES, Replicate())),
+        training=Training(adamw, steps=1, scaling=SCALING),
+    )
+    struck = {case.seed for case in cases if draw_overflow(spec, case, Tracks(0.1)) is not None}
+    assert 1 < len(struck) < len(cases)
+    check = Check(spec, candidate=lambda case, mesh: Tracks(0.2))
+    for case in (case for case in cases if case.seed in struck):
+        one = replace(check, spec=replace(spec, cases=[case]))
+        options = Options(
+            examples=1, corpus=None, shrink_cases=0, degrees=(2,), dtypes=("float64",)
+        )
+        found = Search(one, gloo, options).run().counterexample
+        assert found is not None and found.diagnosis.code != "overflow-ignored", found

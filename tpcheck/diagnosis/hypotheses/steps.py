@@ -124,6 +124,8 @@ def taken_anyway(facts: Facts, first: Sequence[Mismatch]) -> Diagnosis | None:
         name, due = mismatch.name, facts.posed.problems[facts.data_of(mismatch)].overflow
         if due is None or name.at.step != due.step or name.base == SCALE:
             continue
+        if is_buffer(facts, mismatch.kind, mismatch.tensor):
+            continue  # which forwards update
         if (local := gather(facts, mismatch)) is None:
             continue
         if set(local.wrong()) == {r for r in local.ranks if local.actual[r].numel()}:
