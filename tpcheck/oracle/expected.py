@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tpcheck.bounds import floor, integers
+from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
 from tpcheck.oracle.deviations import beside
@@ -24,6 +26,7 @@ from tpcheck.oracle.effort import FLOOR, SCREEN, Effort
 from tpcheck.oracle.noise import Noise, Run
 from tpcheck.oracle.overflow import up_to
 from tpcheck.oracle.passes import Passes
+from tpcheck.oracle.producers import LARGE, Producers, noting
 from tpcheck.oracle.reference import References, build_reference
 from tpcheck.oracle.repeats import check_repeats
 from tpcheck.oracle.runs import (
@@ -110,11 +113,23 @@ class Study:
         self.noisy: list[Run] = []  # deviations from the values under rounding errors
         self.strained: list[tuple[Run, Run]] = []  # those of antithetic pairs
         self._checked = False
+        large = any(t.numel() >= LARGE for p in passes.problems for t in p.params.values())
+        self._producers = Producers() if large else None
 
     @functools.cached_property
     def own(self) -> Run:
         """The results in the case's dtype."""
-        return own_run(self.passes, self._of.low)
+        with noting(self._producers):
+            return own_run(self.passes, self._of.low)
+
+    def rounded(self, i: int, key: Key) -> Tensor | None:
+        """The variance of what the operation rounds that makes a tensor of a problem, float64; None
+        where that is not known, and of float64, whose own errors no run shows."""
+        if self._producers is None or self._is_wide or key not in self.own[i].values:
+            return None
+        case = self.passes.case
+        how = Arithmetic(torch_dtype(case), case.tp)
+        return self._producers.rounded(self.own[i].values[key], how)
 
     @functools.cached_property
     def low(self) -> Low | None:

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from tpcheck import layout as layouts
 from tpcheck import placement
 from tpcheck.case import Case
-from tpcheck.comms import frames
-from tpcheck.errors import CaseError, InvalidArgument, let_through
+from tpcheck.errors import CaseError, InvalidArgument
 from tpcheck.layout import Layout
 from tpcheck.oracle.effort import CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.expected import Expected, Study, study
-from tpcheck.oracle.limit import TimeUp, one_process, within
+from tpcheck.oracle.in_time import in_time
 from tpcheck.oracle.overflow import draw_overflow
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.placed import Placed, placed_ends, placed_params, placed_tensors, terms_of
@@ -32,16 +31,16 @@ from tpcheck.oracle.reference import (
     references,
 )
 from tpcheck.placement import Entry
-from tpcheck.process.alone import alone
-from tpcheck.process.surroundings import same_filters
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.scaling import Overflow
-from tpcheck.relation import OnOneRank
 from tpcheck.spec import Spec
 from tpcheck.tensors import case_mode
 from tpcheck.tensors.forms import as_int64
 from tpcheck.tensors.names import Pass, Shelf, check_names, computed_buffers
 from tpcheck.vocabulary import Kind
+
+#: As of `Posed`.
+Rounded = Callable[[int, Kind, str], Tensor | None]
 
 #: Seconds that posing a case may take: a reference of ordinary size takes less than one. Shorter
 #: would refuse large references on a busy machine; longer is waited for where one never ends.
@@ -60,6 +59,8 @@ class Posed:
         effort: with which the bounds were measured.
         shared: whether all dp coordinates have the same gradients of parameters.
         closely: effort → the same with bounds that are measured more closely; in as many seconds.
+        rounded: (dp coordinate, kind, name) → the variance of what the operation rounds that makes
+            this tensor; None where that is not known.
     """
 
     case: Case
@@ -73,6 +74,7 @@ class Posed:
     effort: Effort = SCREEN
     shared: bool = False
     closely: Callable[[Effort], Posed] | None = field(default=None, repr=False, compare=False)
+    rounded: Rounded | None = field(default=None, repr=False, compare=False)
 
 
 @contextlib.contextmanager
@@ -152,30 +154,6 @@ def ends_as(
         return placed_ends(layout, case, posed.problems[0].inputs[0], list(posed.outputs))
 
 
-@contextlib.contextmanager
-def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
-    """Nothing in the block runs for ever, or ends the driver: either is the spec's trouble; nor
-    does it make errors of others' warnings."""
-    try:
-        with one_process(), same_filters(), _world_of(spec), within(seconds):
-            yield
-    except TimeUp:
-        raise InvalidArgument(
-            f"spec {spec.name!r}: its reference took longer than {seconds:g} s in "
-            f"{case.describe()}; give smaller sizes, or a larger --time-limit"
-        ) from None
-    except Exception:
-        raise
-    except BaseException as error:
-        let_through(error)
-        raise InvalidArgument(f"spec {spec.name!r}: {frames.in_a_line(error)}") from error
-
-
-def _world_of(spec: Spec) -> contextlib.AbstractContextManager[None]:
-    """Where the spec's reference runs."""
-    return alone() if isinstance(spec.reference, OnOneRank) else contextlib.nullcontext()
-
-
 @dataclass(frozen=True)
 class _Drawn:
     """A case with all its numbers, and the runs of its reference.
@@ -210,7 +188,17 @@ class _Drawn:
                 runs.forget()
         shared = self.spec.dp_gradients != "local"
         about = (placed.inputs, placed.outputs, self.named, self.computed, self.frozen)
-        return Posed(self.case, problems, self.params, *about, effort, shared, self.closely)
+        more = (effort, shared, self.closely, self.rounded)
+        return Posed(self.case, problems, self.params, *about, *more)
+
+    @_one_thread()
+    def rounded(self, d: int, kind: Kind, name: str) -> Tensor | None:
+        with in_time(self.spec, self.case, self.limit):
+            for group, runs in self.studied:
+                for i, problem in enumerate(group):
+                    if problem.d == d:
+                        return runs.rounded(i, (kind, name))
+        return None
 
     @_one_thread()
     def closely(self, effort: Effort) -> Posed:

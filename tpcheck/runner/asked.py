@@ -14,7 +14,7 @@ from tpcheck.budget import Budget
 from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.pose import in_time
+from tpcheck.oracle.in_time import in_time
 from tpcheck.oracle.reference import ask
 from tpcheck.runner.planned import Planned, planned
 

@@ -8,19 +8,13 @@ from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
 
-from torch import Tensor
-
-from tpcheck import placement
-from tpcheck.bounds.compare import Comparison, compare
 from tpcheck.evidence import Absent, Values
 from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
-from tpcheck.protocol import returned
 from tpcheck.protocol.messages import RankReport
-from tpcheck.protocol.problem import Target
+from tpcheck.runner.looked_at import Found, looked_at
 from tpcheck.tensors.blocks import largest
 from tpcheck.tensors.digest import NOTHING
-from tpcheck.tensors.names import Key
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -30,9 +24,6 @@ CLEAR = 1e3
 #: Of the largest number of its tensor: so far off nothing right is in float64, however its rounding
 #: errors have grown.
 PLAIN = 1e-6
-#: A rank's mismatches, and the largest error over bound of its right tensors.
-Found = tuple[list[Mismatch], float]
-
 #: A tensor this many times off its bound is taken for wrong where that only decides what is looked
 #: at first, and with how many runs. With less, right ones that few runs suspect pass for it; with
 #: more, small faults cost as much as right cases.
@@ -60,15 +51,51 @@ def screened(
         return posed
     if not closely and _is_plain(posed, reports):
         return posed
+    if (known := _by_their_operations(posed, reports, folder)) is not None:
+        return known
     again = of_few_runs(posed)
     for report in reports:
         problem = again.problems[again.case.coordinates(report.rank).get("dp", 0)]
         unused = {(t.kind, t.name) for t in problem.targets if t.unused}
-        mismatches, report.usage = _looked_at(again, report, folder)
+        mismatches, report.usage = looked_at(again, report, folder)
         report.mismatches = [
             m for m in mismatches if not (m.detail == Absent() and (m.kind, m.tensor) in unused)
         ]
     return again
+
+
+def _by_their_operations(posed: Posed, reports: list[RankReport], folder: Path) -> Posed | None:
+    """The case with σ of each suspect at least that of the operation which makes it, where all are
+    right then: each number's own, in place of what its row and column tell. None where one is not,
+    or more is wrong than single numbers."""
+    found = [mismatch for report in reports for mismatch in report.mismatches]
+    if posed.rounded is None or not all(map(_is_of_single_numbers, found)):
+        return None
+    problems = []
+    for problem in posed.problems:
+        targets = []
+        for target in problem.targets:
+            if any((m.kind, m.tensor) == (target.kind, target.name) for m in found):
+                each = posed.rounded(problem.d, target.kind, target.name)
+                if each is None:
+                    return None
+                sigma = target.spread.sigma.maximum(each.sqrt())
+                target = replace(target, spread=replace(target.spread, sigma=sigma))
+            targets.append(target)
+        problems.append(replace(problem, targets=targets))
+    again = replace(posed, problems=problems)
+    looked = [looked_at(again, report, folder) for report in reports]
+    if any(mismatches for mismatches, _ in looked):
+        return None
+    for report, (_, usage) in zip(reports, looked, strict=True):
+        report.mismatches, report.usage = [], usage
+    return again
+
+
+def _is_of_single_numbers(mismatch: Mismatch) -> bool:
+    own = mismatch.detail
+    whole = isinstance(own, Values) and (own.norm_error, own.gain_error, own.dtype, own.nan)
+    return whole == (None, None, None, None)
 
 
 def _is_plain(posed: Posed, reports: list[RankReport]) -> bool:
@@ -158,11 +185,11 @@ def _looked(
     """As `look_again`, of the suspects up to this step."""
     suspected = [m for m in _suspected(reports) if m.name.at.step <= step]
     posed = closely(CLOSER, step + 1)
-    found = [_looked_at(posed, report, folder) for report in reports]
+    found = [looked_at(posed, report, folder) for report in reports]
     until = step if _is_rare(posed, suspected) else _unsettled(suspected, found)
     if until is not None:
         confirmed = closely(CONFIRM, until + 1)
-        again = [_looked_at(confirmed, report, folder) for report in reports]
+        again = [looked_at(confirmed, report, folder) for report in reports]
         if until == step:
             posed, found = confirmed, again
         else:
@@ -217,49 +244,3 @@ def _is_rare(posed: Posed, found: list[Mismatch]) -> bool:
         return True
     integers = {(t.kind, t.name) for t in posed.problems[0].targets if t.exact is not None}
     return any((m.kind, m.tensor) in integers for m in found)
-
-
-def _looked_at(posed: Posed, report: RankReport, folder: Path) -> Found:
-    """A rank's mismatches under these bounds."""
-    if not report.suspects:
-        return report.mismatches, report.usage
-    # where the candidate has removed one, or written over it, its evidence stands
-    kept = returned.read(folder, report.rank) or {}
-    problem = posed.problems[posed.case.coordinates(report.rank).get("dp", 0)]
-    targets = {(t.kind, t.name): t for t in problem.targets}
-    mismatches, usage = [], report.usage
-    for first in report.mismatches:
-        key = (first.kind, first.tensor)
-        actual, target = kept.get(str(Key(*key))), targets.get(key)
-        if actual is None or target is None or key not in report.suspects:
-            mismatches.append(first)
-            continue
-        again = _again(posed, report, target, actual, first)
-        if again.mismatch is not None:
-            mismatches.append(again.mismatch)
-        else:
-            usage = max(usage, again.usage)
-    return mismatches, usage
-
-
-def _again(
-    posed: Posed, report: RankReport, target: Target, actual: Tensor, first: Mismatch
-) -> Comparison:
-    # a kernel's output may have another dtype than the reference's: the first look knows
-    other = isinstance(first.detail, Values) and first.detail.dtype is not None
-    entry = report.suspects[target.kind, target.name]
-    expected, sigma, exact = (
-        None if t is None else placement.take(t, entry, case=posed.case, rank=report.rank)
-        for t in (target.value, target.spread.sigma, target.exact)
-    )
-    assert expected is not None and sigma is not None
-    return compare(
-        actual,
-        expected,
-        replace(target.spread, sigma=sigma),
-        exact,
-        name=target.name,
-        kind=target.kind,
-        rank=report.rank,
-        dtype=target.dtype if other else None,
-    )

@@ -1,0 +1,84 @@
+"""Which operation makes a tensor of a run, and what it rounds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tpcheck import Layout, Spec
+from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF, Arithmetic
+from tpcheck.case import Case
+from tpcheck.oracle.pose import Posed, pose
+from tpcheck.oracle.producers import LARGE, Producers
+from tpcheck.vocabulary import Kind
+
+WIDTH = 512  # its square is LARGE
+HOW = Arithmetic(torch.float32, 2)
+
+
+def given(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_product_is_known_by_its_bits_and_so_is_its_transpose() -> None:
+    a, b = given(WIDTH, 8), given(8, WIDTH)
+    with Producers() as noted:
+        made = a @ b
+    found = noted.rounded(made, HOW)
+    assert found is not None and found.dtype == torch.float64
+    # at least what storing each number rounds
+    least = (UNIT_ROUNDOFF[torch.float32] * made.double()) ** 2 / 3
+    assert bool((found >= least).all()) and float(found.mean()) < 100 * float(least.mean())
+    turned = noted.rounded(made.mT.contiguous(), HOW)
+    assert turned is not None and torch.equal(turned, found.mT)
+
+
+def test_a_sum_of_products_is_none_of_them() -> None:
+    a, b = given(WIDTH, 8), given(8, WIDTH)
+    with Producers() as noted:
+        made = a @ b + a @ b
+    assert noted.rounded(made, HOW) is None
+    made[3, 5] += 1e-3
+    assert noted.rounded(made, HOW) is None
+
+
+def test_small_products_are_not_noted() -> None:
+    a, b = given(WIDTH, 8), given(8, WIDTH - 1)
+    with Producers() as noted:
+        made = a @ b
+    assert made.numel() < LARGE and noted.rounded(made, HOW) is None
+
+
+def posed(dtype: str, microbatches: int = 1) -> Posed:
+    case = Case({}, dtype=dtype, microbatches=microbatches)
+    spec = Spec(
+        name="wide",
+        cases=[case],
+        reference=lambda case: nn.Linear(WIDTH, WIDTH, bias=False),
+        inputs=lambda case, draw: {"x": draw("x", 4, WIDTH)},
+        layout=lambda case: Layout(),
+    )
+    return pose(spec, case, None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "microbatches", "kind", "name", "known"),
+    [
+        ("float32", 1, Kind.PARAM_GRAD, "weight", True),
+        ("bfloat16", 1, Kind.PARAM_GRAD, "weight", True),
+        ("float32", 1, Kind.OUTPUT, "output", False),  # it is small
+        ("float32", 1, Kind.PARAM_GRAD, "bias", False),  # there is none
+        ("float32", 2, Kind.PARAM_GRAD, "weight", False),  # a sum of two
+        ("float64", 1, Kind.PARAM_GRAD, "weight", False),
+    ],
+)
+def test_what_is_known_of_a_case(
+    dtype: str, microbatches: int, kind: Kind, name: str, known: bool
+) -> None:
+    case = posed(dtype, microbatches)
+    assert case.rounded is not None
+    found = case.rounded(0, kind, name)
+    assert (found is not None) is known
+    if found is not None:
+        assert found.shape == (WIDTH, WIDTH) and bool((found > 0).all())

@@ -1,0 +1,86 @@
+"""Which operation makes a tensor of a run, and what that rounds: of large products.
+
+The least bounds pool the squares of one run's errors over rows and columns. In a tensor of millions
+a few numbers are larger than their row and column tell, and so are their errors: the operation
+itself knows them one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from tpcheck.bounds.arithmetic import Arithmetic, Operation
+from tpcheck.bounds.operations import variances
+from tpcheck.tensors.dispatch import Dispatch
+
+aten = torch.ops.aten
+
+#: Elements from which on a product is noted. Of fewer, hardly one is outside of the least bounds,
+#: and to note a product takes as long as to make it; of more, cases are suspected without need.
+LARGE = 1 << 18
+#: What is noted: all factors stay in memory as long as the case does.
+_PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default})
+
+
+class Producers(Dispatch):
+    """Notes the large products of what runs under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: list[tuple[Any, tuple[Any, ...], dict[str, Any], torch.Size]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func in _PRODUCTS and out.numel() >= LARGE:
+            # not the result: autograd would copy a gradient that somebody else holds
+            self._made.append((func, tree_map(_detached, args), kwargs or {}, out.shape))
+        return out
+
+    @torch.no_grad()
+    def rounded(self, value: Tensor, how: Arithmetic) -> Tensor | None:
+        """The variance of what the product rounds that makes this very tensor, to the last bit, or
+        is its transpose; None where none does.
+
+        Args:
+            value: of the run.
+            how: the arithmetic of a candidate.
+        """
+        for func, args, kwargs, shape in reversed(self._made):
+            for turned in _turns(value, shape):
+                again = func(*args, **kwargs)
+                if torch.equal(again, turned):
+                    wide = tree_map(_wide, args)
+                    op = Operation(func.overloadpacket.__name__, wide, kwargs, again.double())
+                    found = variances(how, op, func)[0]
+                    each = None if found is None else found.each
+                    return each if turned is value or each is None else each.mT
+        return None
+
+
+def _turns(value: Tensor, shape: torch.Size) -> Iterator[Tensor]:
+    """The tensor, and its transpose, where they have this shape."""
+    if value.shape == shape:
+        yield value
+    if value.ndim == 2 and value.mT.shape == shape:
+        yield value.mT
+
+
+def _detached(given: Any) -> Any:
+    return given.detach() if isinstance(given, Tensor) else given
+
+
+def _wide(given: Any) -> Any:
+    return given.double() if isinstance(given, Tensor) else given
+
+
+def noting(producers: Producers | None) -> contextlib.AbstractContextManager[Any]:
+    """The block in which they are noted."""
+    return contextlib.nullcontext() if producers is None else producers
