@@ -122,14 +122,15 @@ class Study:
         with noting(self._producers):
             return own_run(self.passes, self._of.low)
 
-    def rounded(self, i: int, key: Key) -> Tensor | None:
-        """The variance of what the operation rounds that makes a tensor of a problem, float64; None
-        where that is not known, and of float64, whose own errors no run shows."""
+    def rounded(self, i: int, key: Key, at: Tensor) -> Tensor | None:
+        """The variance of what the operation rounds that makes a tensor of a problem, at some of
+        its elements, float64; None where that is not known, and of float64, whose own errors no run
+        shows."""
         if self._producers is None or self._is_wide or key not in self.own[i].values:
             return None
         case = self.passes.case
         how = Arithmetic(torch_dtype(case), case.tp)
-        return self._producers.rounded(self.own[i].values[key], how)
+        return self._producers.rounded(self.own[i].values[key], at, how)
 
     @functools.cached_property
     def low(self) -> Low | None:

@@ -40,7 +40,7 @@ from tpcheck.tensors.names import Pass, Shelf, check_names, computed_buffers
 from tpcheck.vocabulary import Kind
 
 #: As of `Posed`.
-Rounded = Callable[[int, Kind, str], Tensor | None]
+Rounded = Callable[[int, Kind, str, Tensor], Tensor | None]
 
 #: Seconds that posing a case may take: a reference of ordinary size takes less than one. Shorter
 #: would refuse large references on a busy machine; longer is waited for where one never ends.
@@ -59,8 +59,8 @@ class Posed:
         effort: with which the bounds were measured.
         shared: whether all dp coordinates have the same gradients of parameters.
         closely: effort → the same with bounds that are measured more closely; in as many seconds.
-        rounded: (dp coordinate, kind, name) → the variance of what the operation rounds that makes
-            this tensor; None where that is not known.
+        rounded: (dp coordinate, kind, name, numbers of elements) → their variances by what the
+            operation rounds that makes this tensor; None where that is not known.
     """
 
     case: Case
@@ -192,12 +192,12 @@ class _Drawn:
         return Posed(self.case, problems, self.params, *about, *more)
 
     @_one_thread()
-    def rounded(self, d: int, kind: Kind, name: str) -> Tensor | None:
+    def rounded(self, d: int, kind: Kind, name: str, at: Tensor) -> Tensor | None:
         with in_time(self.spec, self.case, self.limit):
             for group, runs in self.studied:
                 for i, problem in enumerate(group):
                     if problem.d == d:
-                        return runs.rounded(i, (kind, name))
+                        return runs.rounded(i, (kind, name), at)
         return None
 
     @_one_thread()

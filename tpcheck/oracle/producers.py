@@ -45,24 +45,42 @@ class Producers(Dispatch):
         return out
 
     @torch.no_grad()
-    def rounded(self, value: Tensor, how: Arithmetic) -> Tensor | None:
-        """The variance of what the product rounds that makes this very tensor, to the last bit, or
+    def rounded(self, value: Tensor, at: Tensor, how: Arithmetic) -> Tensor | None:
+        """The variances of what the product rounds that makes this very tensor, to the last bit, or
         is its transpose; None where none does.
 
         Args:
             value: of the run.
+            at: which of its elements are asked for, by number.
             how: the arithmetic of a candidate.
         """
+        places = torch.unravel_index(at, value.shape)
         for func, args, kwargs, shape in reversed(self._made):
             for turned in _turns(value, shape):
                 again = func(*args, **kwargs)
                 if torch.equal(again, turned):
-                    wide = tree_map(_wide, args)
-                    op = Operation(func.overloadpacket.__name__, wide, kwargs, again.double())
-                    found = variances(how, op, func)[0]
-                    each = None if found is None else found.each
-                    return each if turned is value or each is None else each.mT
+                    own = places if turned is value else places[::-1]
+                    return _variances(how, func, args, kwargs, again, own)
         return None
+
+
+def _variances(
+    how: Arithmetic,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    out: Tensor,
+    places: tuple[Tensor, ...],
+) -> Tensor | None:
+    """Those of some elements of a product; of a matrix its other rows are left out."""
+    if out.ndim == 2:
+        rows, where = places[0].unique(return_inverse=True)
+        *first, a, b = args
+        first = [one.expand_as(out)[rows] for one in first]  # what the product is added to
+        args, out, places = (*first, a[rows], b), out[rows], (where, places[1])
+    op = Operation(func.overloadpacket.__name__, tree_map(_wide, args), kwargs, out.double())
+    found = variances(how, op, func)[0]
+    return None if found is None else found.each[places]
 
 
 def _turns(value: Tensor, shape: torch.Size) -> Iterator[Tensor]:

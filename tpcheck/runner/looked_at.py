@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from tpcheck import placement
@@ -42,6 +43,28 @@ def looked_at(posed: Posed, report: RankReport, folder: Path) -> Found:
         else:
             usage = max(usage, again.usage)
     return mismatches, usage
+
+
+def outside(
+    posed: Posed, d: int, target: Target, reports: list[RankReport], folder: Path
+) -> Tensor:
+    """The elements, by number, that ranks of a dp coordinate have outside of a tensor's bounds, by
+    what they kept of it."""
+    found = [torch.zeros(0, dtype=torch.int64)]
+    key = target.kind, target.name
+    for report in reports:
+        if key not in report.suspects or posed.case.coordinates(report.rank).get("dp", 0) != d:
+            continue
+        actual = (returned.read(folder, report.rank) or {}).get(str(Key(*key)))
+        numbers = torch.arange(target.value.numel()).view(target.value.shape)
+        expected, sigma, numbers = (
+            placement.take(t, report.suspects[key], case=posed.case, rank=report.rank)
+            for t in (target.value, target.spread.sigma, numbers)
+        )
+        if actual is not None and actual.shape == expected.shape:
+            limit = target.spread.elementwise_limit(expected.numel())
+            found.append(numbers[(actual.double() - expected).abs() > sigma * limit])
+    return torch.cat(found).unique()
 
 
 def _again(

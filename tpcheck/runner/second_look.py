@@ -12,7 +12,7 @@ from tpcheck.evidence import Absent, Values
 from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol.messages import RankReport
-from tpcheck.runner.looked_at import Found, looked_at
+from tpcheck.runner.looked_at import Found, looked_at, outside
 from tpcheck.tensors.blocks import largest
 from tpcheck.tensors.digest import NOTHING
 from tpcheck.verdict import Mismatch
@@ -75,11 +75,13 @@ def _by_their_operations(posed: Posed, reports: list[RankReport], folder: Path) 
     for problem in posed.problems:
         targets = []
         for target in problem.targets:
-            if any((m.kind, m.tensor) == (target.kind, target.name) for m in found):
-                each = posed.rounded(problem.d, target.kind, target.name)
+            at = outside(posed, problem.d, target, reports, folder)
+            if len(at):
+                each = posed.rounded(problem.d, target.kind, target.name, at)
                 if each is None:
                     return None
-                sigma = target.spread.sigma.maximum(each.sqrt())
+                sigma = target.spread.sigma.clone()
+                sigma.view(-1)[at] = sigma.view(-1)[at].maximum(each.sqrt())
                 target = replace(target, spread=replace(target.spread, sigma=sigma))
             targets.append(target)
         problems.append(replace(problem, targets=targets))

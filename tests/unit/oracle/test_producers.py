@@ -15,6 +15,7 @@ from tpcheck.vocabulary import Kind
 
 WIDTH = 512  # its square is LARGE
 HOW = Arithmetic(torch.float32, 2)
+EVERY = torch.arange(WIDTH * WIDTH)
 
 
 def given(*shape: int) -> Tensor:
@@ -25,29 +26,49 @@ def test_a_product_is_known_by_its_bits_and_so_is_its_transpose() -> None:
     a, b = given(WIDTH, 8), given(8, WIDTH)
     with Producers() as noted:
         made = a @ b
-    found = noted.rounded(made, HOW)
+    found = noted.rounded(made, EVERY, HOW)
     assert found is not None and found.dtype == torch.float64
+    found = found.view(WIDTH, WIDTH)
+    some = torch.tensor([7, 7 * WIDTH + 3, 9 * WIDTH])
+    few = noted.rounded(made, some, HOW)
+    assert few is not None and torch.equal(few, found.view(-1)[some])
     # at least what storing each number rounds
     least = (UNIT_ROUNDOFF[torch.float32] * made.double()) ** 2 / 3
     assert bool((found >= least).all()) and float(found.mean()) < 100 * float(least.mean())
-    turned = noted.rounded(made.mT.contiguous(), HOW)
-    assert turned is not None and torch.equal(turned, found.mT)
+    turned = noted.rounded(made.mT.contiguous(), some, HOW)
+    assert turned is not None and torch.equal(turned, found.mT.reshape(-1)[some])
+
+
+def test_what_a_product_is_added_to_is_taken_by_rows() -> None:
+    first, a, b = given(WIDTH), given(WIDTH, 8), given(8, WIDTH)
+    with Producers() as noted:
+        made = torch.addmm(first, a, b)
+    every, few = noted.rounded(made, EVERY, HOW), noted.rounded(made, EVERY[513:515], HOW)
+    assert every is not None and few is not None and torch.equal(few, every[513:515])
+
+
+def test_of_several_matrices_all_are_known() -> None:
+    a, b = given(2, WIDTH, 8), given(2, 8, WIDTH)
+    with Producers() as noted:
+        made = torch.bmm(a, b)
+    found = noted.rounded(made, torch.tensor([5, WIDTH * WIDTH + 5]), HOW)
+    assert found is not None and found.shape == (2,) and bool((found > 0).all())
 
 
 def test_a_sum_of_products_is_none_of_them() -> None:
     a, b = given(WIDTH, 8), given(8, WIDTH)
     with Producers() as noted:
         made = a @ b + a @ b
-    assert noted.rounded(made, HOW) is None
+    assert noted.rounded(made, EVERY, HOW) is None
     made[3, 5] += 1e-3
-    assert noted.rounded(made, HOW) is None
+    assert noted.rounded(made, EVERY, HOW) is None
 
 
 def test_small_products_are_not_noted() -> None:
     a, b = given(WIDTH, 8), given(8, WIDTH - 1)
     with Producers() as noted:
         made = a @ b
-    assert made.numel() < LARGE and noted.rounded(made, HOW) is None
+    assert made.numel() < LARGE and noted.rounded(made, EVERY[:9], HOW) is None
 
 
 def posed(dtype: str, microbatches: int = 1) -> Posed:
@@ -78,7 +99,7 @@ def test_what_is_known_of_a_case(
 ) -> None:
     case = posed(dtype, microbatches)
     assert case.rounded is not None
-    found = case.rounded(0, kind, name)
+    found = case.rounded(0, kind, name, EVERY[:9])
     assert (found is not None) is known
     if found is not None:
-        assert found.shape == (WIDTH, WIDTH) and bool((found > 0).all())
+        assert found.shape == (9,) and bool((found > 0).all())

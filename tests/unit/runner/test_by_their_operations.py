@@ -42,9 +42,9 @@ def looked(
         asked.append(effort)
         return replace(posed, effort=effort)
 
-    def rounded(d: int, kind: Kind, name: str) -> Tensor | None:
-        assert (d, kind, name) == (0, Kind.OUTPUT, "y")
-        return variance
+    def rounded(d: int, kind: Kind, name: str, at: Tensor) -> Tensor | None:
+        assert (d, kind, name, at.tolist()) == (0, Kind.OUTPUT, "y", [0])
+        return None if variance is None else variance[at]
 
     first = replace(posed, effort=FLOOR, closely=closely, rounded=rounded)
     found = screened(first, [report], folder)
