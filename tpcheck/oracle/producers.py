@@ -21,8 +21,8 @@ from tpcheck.tensors.dispatch import Dispatch
 
 aten = torch.ops.aten
 
-#: Elements from which on a product is noted. Of fewer, hardly one is outside of the least bounds,
-#: and to note a product takes as long as to make it; of more, cases are suspected without need.
+#: Elements from which on a product is noted. With fewer, small cases, of whose elements hardly one
+#: is outside by itself, take longer; with more, large ones are studied for one number in a million.
 LARGE = 1 << 18
 #: What is noted: all factors stay in memory as long as the case does.
 _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default})
