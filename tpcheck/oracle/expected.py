@@ -8,6 +8,7 @@ shows the outputs' shapes, of which the cotangents are drawn; all others are giv
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from tpcheck.oracle.effort import FLOOR, SCREEN, Effort
 from tpcheck.oracle.noise import Noise, Run
 from tpcheck.oracle.overflow import up_to
 from tpcheck.oracle.passes import Passes
-from tpcheck.oracle.producers import LARGE, Producers, noting
+from tpcheck.oracle.producers import LARGE, Producers
 from tpcheck.oracle.reference import References, build_reference
 from tpcheck.oracle.repeats import check_repeats
 from tpcheck.oracle.runs import (
@@ -114,19 +115,25 @@ class Study:
         self.strained: list[tuple[Run, Run]] = []  # those of antithetic pairs
         self._checked = False
         large = any(t.numel() >= LARGE for p in passes.problems for t in p.params.values())
-        self._producers = Producers() if large else None
+        # training is not looked at under the least bounds, nor float64 under those of its own run
+        asked = large and passes.spec.training is None and not self._is_wide
+        self._producers = Producers() if asked else None
 
     @functools.cached_property
     def own(self) -> Run:
         """The results in the case's dtype."""
-        with noting(self._producers):
+        with self._producers or contextlib.nullcontext():
             return own_run(self.passes, self._of.low)
+
+    @property
+    def notes(self) -> bool:
+        """Whether `rounded` may know of anything."""
+        return self._producers is not None
 
     def rounded(self, i: int, key: Key, at: Tensor) -> Tensor | None:
         """The variance of what the operation rounds that makes a tensor of a problem, at some of
-        its elements, float64; None where that is not known, and of float64, whose own errors no run
-        shows."""
-        if self._producers is None or self._is_wide or key not in self.own[i].values:
+        its elements, float64; None where that is not known."""
+        if self._producers is None or key not in self.own[i].values:
             return None
         case = self.passes.case
         how = Arithmetic(torch_dtype(case), case.tp)

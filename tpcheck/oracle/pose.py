@@ -60,7 +60,8 @@ class Posed:
         shared: whether all dp coordinates have the same gradients of parameters.
         closely: effort → the same with bounds that are measured more closely; in as many seconds.
         rounded: (dp coordinate, kind, name, numbers of elements) → their variances by what the
-            operation rounds that makes this tensor; None where that is not known.
+            operation rounds that makes this tensor; None where that is not known. None itself where
+            it is known of no tensor.
     """
 
     case: Case
@@ -188,7 +189,8 @@ class _Drawn:
                 runs.forget()
         shared = self.spec.dp_gradients != "local"
         about = (placed.inputs, placed.outputs, self.named, self.computed, self.frozen)
-        more = (effort, shared, self.closely, self.rounded)
+        known = any(runs.notes for _, runs in self.studied)
+        more = (effort, shared, self.closely, self.rounded if known else None)
         return Posed(self.case, problems, self.params, *about, *more)
 
     @_one_thread()

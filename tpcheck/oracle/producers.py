@@ -7,7 +7,6 @@ itself knows them one by one.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,8 +96,3 @@ def _detached(given: Any) -> Any:
 
 def _wide(given: Any) -> Any:
     return given.double() if isinstance(given, Tensor) else given
-
-
-def noting(producers: Producers | None) -> contextlib.AbstractContextManager[Any]:
-    """The block in which they are noted."""
-    return contextlib.nullcontext() if producers is None else producers

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -50,21 +52,25 @@ def outside(
 ) -> Tensor:
     """The elements, by number, that ranks of a dp coordinate have outside of a tensor's bounds, by
     what they kept of it."""
+    key, whole = (target.kind, target.name), target.value
+    own = [r for r in reports if key in r.suspects]
+    own = [r for r in own if posed.case.coordinates(r.rank).get("dp", 0) == d]
     found = [torch.zeros(0, dtype=torch.int64)]
-    key = target.kind, target.name
-    for report in reports:
-        if key not in report.suspects or posed.case.coordinates(report.rank).get("dp", 0) != d:
-            continue
+    numbers = torch.arange(whole.numel()).view(whole.shape) if own else found[0]
+    for report in own:
         actual = (returned.read(folder, report.rank) or {}).get(str(Key(*key)))
-        numbers = torch.arange(target.value.numel()).view(target.value.shape)
-        expected, sigma, numbers = (
-            placement.take(t, report.suspects[key], case=posed.case, rank=report.rank)
-            for t in (target.value, target.spread.sigma, numbers)
-        )
+        part = _part(posed, report, target)
+        expected, sigma = part(whole), part(target.spread.sigma)
         if actual is not None and actual.shape == expected.shape:
             limit = target.spread.elementwise_limit(expected.numel())
-            found.append(numbers[(actual.double() - expected).abs() > sigma * limit])
+            found.append(part(numbers)[(actual.double() - expected).abs() > sigma * limit])
     return torch.cat(found).unique()
+
+
+def _part(posed: Posed, report: RankReport, target: Target) -> Callable[[Tensor], Tensor]:
+    """A full tensor → a rank's part of it, placed as the rank has the suspect."""
+    entry = report.suspects[target.kind, target.name]
+    return partial(placement.take, entry=entry, case=posed.case, rank=report.rank)
 
 
 def _again(
@@ -72,17 +78,12 @@ def _again(
 ) -> Comparison:
     # a kernel's output may have another dtype than the reference's: the first look knows
     other = isinstance(first.detail, Values) and first.detail.dtype is not None
-    entry = report.suspects[target.kind, target.name]
-    expected, sigma, exact = (
-        None if t is None else placement.take(t, entry, case=posed.case, rank=report.rank)
-        for t in (target.value, target.spread.sigma, target.exact)
-    )
-    assert expected is not None and sigma is not None
+    part = _part(posed, report, target)
     return compare(
         actual,
-        expected,
-        replace(target.spread, sigma=sigma),
-        exact,
+        part(target.value),
+        replace(target.spread, sigma=part(target.spread.sigma)),
+        None if target.exact is None else part(target.exact),
         name=target.name,
         kind=target.kind,
         rank=report.rank,

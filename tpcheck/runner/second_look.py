@@ -12,6 +12,7 @@ from tpcheck.evidence import Absent, Values
 from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol.messages import RankReport
+from tpcheck.protocol.problem import Target
 from tpcheck.runner.looked_at import Found, looked_at, outside
 from tpcheck.tensors.blocks import largest
 from tpcheck.tensors.digest import NOTHING
@@ -73,18 +74,11 @@ def _by_their_operations(posed: Posed, reports: list[RankReport], folder: Path) 
         return None
     problems = []
     for problem in posed.problems:
-        targets = []
-        for target in problem.targets:
-            at = outside(posed, problem.d, target, reports, folder)
-            if len(at):
-                each = posed.rounded(problem.d, target.kind, target.name, at)
-                if each is None:
-                    return None
-                sigma = target.spread.sigma.clone()
-                sigma.view(-1)[at] = sigma.view(-1)[at].maximum(each.sqrt())
-                target = replace(target, spread=replace(target.spread, sigma=sigma))
-            targets.append(target)
-        problems.append(replace(problem, targets=targets))
+        made = [_as_made(posed, problem.d, t, reports, folder) for t in problem.targets]
+        known = [target for target in made if target is not None]
+        if len(known) < len(made):
+            return None
+        problems.append(replace(problem, targets=known))
     again = replace(posed, problems=problems)
     looked = [looked_at(again, report, folder) for report in reports]
     if any(mismatches for mismatches, _ in looked):
@@ -94,10 +88,27 @@ def _by_their_operations(posed: Posed, reports: list[RankReport], folder: Path) 
     return again
 
 
+def _as_made(
+    posed: Posed, d: int, target: Target, reports: list[RankReport], folder: Path
+) -> Target | None:
+    """A tensor with σ of what is outside of its bounds at least that of its operation; None where
+    that is not known."""
+    at = outside(posed, d, target, reports, folder)
+    if not len(at):
+        return target
+    assert posed.rounded is not None, "asked before"
+    if (each := posed.rounded(d, target.kind, target.name, at)) is None:
+        return None
+    sigma = target.spread.sigma.clone()
+    sigma.view(-1)[at] = sigma.view(-1)[at].maximum(each.sqrt())
+    return replace(target, spread=replace(target.spread, sigma=sigma))
+
+
 def _is_of_single_numbers(mismatch: Mismatch) -> bool:
     own = mismatch.detail
-    whole = isinstance(own, Values) and (own.norm_error, own.gain_error, own.dtype, own.nan)
-    return whole == (None, None, None, None)
+    return isinstance(own, Values) and all(
+        more is None for more in (own.norm_error, own.gain_error, own.dtype, own.nan)
+    )
 
 
 def _is_plain(posed: Posed, reports: list[RankReport]) -> bool:

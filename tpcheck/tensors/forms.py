@@ -54,9 +54,9 @@ def odd(tensor: Tensor) -> str | None:
 def is_freed(tensor: Tensor) -> bool:
     """Whether its storage ends before its last element, as one does whose memory was given back:
     to read or to write it would end the process."""
-    if tensor.is_nested or tensor.is_meta or tensor.layout != torch.strided:
+    if is_lazy(tensor) or tensor.is_nested or tensor.is_meta or tensor.layout != torch.strided:
         return False
-    if type(tensor) not in _PLAIN and (is_lazy(tensor) or _wraps(tensor)):
+    if _wraps(tensor):
         return False
     dtype, count = tensor.dtype, tensor.numel()
     whole = dtype.is_floating_point or dtype.is_complex or dtype in INTEGERS
