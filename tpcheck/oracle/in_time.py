@@ -11,6 +11,7 @@ from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.oracle.limit import TimeUp, one_process, within
 from tpcheck.process.alone import alone
 from tpcheck.process.surroundings import same_filters
+from tpcheck.process.threads import one_thread
 from tpcheck.relation import OnOneRank
 from tpcheck.spec import Spec
 
@@ -18,9 +19,9 @@ from tpcheck.spec import Spec
 @contextlib.contextmanager
 def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
     """Nothing in the block runs for ever, or ends the driver: either is the spec's trouble; nor
-    does it make errors of others' warnings."""
+    does it make errors of others' warnings, or take processors from the ranks."""
     try:
-        with one_process(), same_filters(), _world_of(spec), within(seconds):
+        with one_process(), same_filters(), _world_of(spec), within(seconds), one_thread():
             yield
     except TimeUp:
         raise InvalidArgument(

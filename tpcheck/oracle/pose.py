@@ -6,8 +6,7 @@ data differ. Letters: d = dp coordinate, m = microbatch.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -78,19 +77,6 @@ class Posed:
     rounded: Rounded | None = field(default=None, repr=False, compare=False)
 
 
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Tiny operations gain nothing from more threads, and lose much where the ranks keep the cores
-    busy. The process's own setting comes back."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@_one_thread()
 def pose(
     spec: Spec,
     case: Case,
@@ -125,7 +111,6 @@ def _first_look(spec: Spec) -> Effort:
     return FLOOR if spec.training is None else SCREEN
 
 
-@_one_thread()
 def placed_as(
     spec: Spec, case: Case, state: Mapping[str, Tensor], limit: float = LIMIT
 ) -> tuple[dict[str, Entry], frozenset[str]]:
@@ -193,7 +178,6 @@ class _Drawn:
         more = (effort, shared, self.closely, self.rounded if known else None)
         return Posed(self.case, problems, self.params, *about, *more)
 
-    @_one_thread()
     def rounded(self, d: int, kind: Kind, name: str, at: Tensor) -> Tensor | None:
         with in_time(self.spec, self.case, self.limit):
             for group, runs in self.studied:
@@ -202,7 +186,6 @@ class _Drawn:
                         return runs.rounded(i, (kind, name), at)
         return None
 
-    @_one_thread()
     def closely(self, effort: Effort) -> Posed:
         with in_time(self.spec, self.case, self.limit * effort.patience):
             return self.posed(effort)

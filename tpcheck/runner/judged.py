@@ -14,12 +14,14 @@ from tpcheck.case import Case
 from tpcheck.evidence.judged import Judged, Tensors
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Entry, holds, is_sharded, summed
+from tpcheck.process.threads import one_thread
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
 from tpcheck.tensors.names import InPass
 from tpcheck.vocabulary import Kind, Unjudged
 
 
+@one_thread()
 def judged(posed: Posed, reports: Iterable[RankReport], again: Posed | None = None) -> Tensors:
     """Each tensor of the case, over its passes and dp coordinates.
 
@@ -92,11 +94,12 @@ def _compared(value: Tensor, held: Mapping[int, Entry], case: Case) -> Tensor:
 def _reasons(target: Target, compared: Tensor | None) -> dict[Unjudged, int]:
     """Why elements were not judged, each for the first of the reasons that holds."""
     exact = not target.dtype.is_floating_point
-    bound = target.spread.sigma * target.spread.elementwise_limit(target.value.numel())
+    sigma, limit = target.spread.sigma, target.spread.elementwise_limit(target.value.numel())
     # a bound beyond the largest number of the dtype excludes none
-    left = ~(bound < (torch.inf if exact else torch.finfo(target.dtype).max))
-    if compared is None and not bool(left.any()):
+    most = torch.inf if exact else torch.finfo(target.dtype).max
+    if compared is None and float(sigma.max()) * limit < most:
         return {}
+    left = ~(sigma * limit < most)
     finite = target.value.isfinite()
     here = torch.ones_like(left) if compared is None else compared
     own = finite if target.own is None else target.own.isfinite()
