@@ -62,6 +62,9 @@ _HOME = {
     "verify": "search.verify",
 }
 
+#: Modules that are used by their names.
+_MODULES = ("adapters", "configurations", "specs", "strategies")
+
 __all__ = [
     "Argument",
     "Blocks",
@@ -93,6 +96,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"tpcheck.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'tpcheck' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"tpcheck.{_HOME[name]}"), name)

@@ -25,10 +25,10 @@ Values = Mapping[tuple[str, str], Tensor]
 #: As many samples as make σ known.
 KNOWN = 1 << 40
 
-#: Of a run in float32, what one in float64 would be off, and the half of what σ is enlarged by
-#: there: of one run, and not of many.
-OF_FLOAT32 = UNIT_ROUNDOFF[torch.float64] / UNIT_ROUNDOFF[torch.float32]
-OF_FLOAT64 = OF_FLOAT32 * MARGIN[torch.float64] / 2
+#: By how much σ is enlarged in float64: half as much as that of many runs.
+ENLARGED = MARGIN[torch.float64] / 2
+#: Of a run in float32, what one in float64 would be off, enlarged.
+OF_FLOAT64 = UNIT_ROUNDOFF[torch.float64] / UNIT_ROUNDOFF[torch.float32] * ENLARGED
 #: By how much the variance of a projection may be larger than one run shows, row by row. Less, and
 #: tensors of few rows are suspected by chance; more hides scale errors beside rows that move whole.
 ALONG = 2.0
@@ -109,7 +109,7 @@ def least(value: Tensor, runs: Runs, dtype: torch.dtype, *, chance: float, reduc
     wide, grid = dtype == torch.float64, in_rows(value)
     as_case = OF_FLOAT64 if wide else 1.0
     # of what storing each number rounds, in the dtype that the reference gives it
-    u = UNIT_ROUNDOFF[dtype] * MARGIN[dtype] / 2 if wide else UNIT_ROUNDOFF.get(runs.low.dtype, 0.0)
+    u = UNIT_ROUNDOFF[dtype] * ENLARGED if wide else UNIT_ROUNDOFF.get(runs.low.dtype, 0.0)
     sigma = _sigma(grid, off, own, runs.split, as_case, u / math.sqrt(3))
     found = Spread(sigma.reshape(value.shape), KNOWN, KNOWN, chance, least=True)
     if not reduced:

@@ -59,6 +59,8 @@ class RoundingNoise(Dispatch):
             candidate.
     """
 
+    supports_higher_order_operators = False  # what they round is not seen
+
     def __init__(
         self,
         arithmetic: Arithmetic,

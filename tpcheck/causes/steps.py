@@ -104,14 +104,17 @@ class OverflowNotShared:
 
 @dataclass(frozen=True)
 class OverflowIgnored:
-    """All ranks that have it change it in a step which the reference leaves out.
+    """Ranks change it in a step which the reference leaves out.
 
     Args:
         gradient: the parameter of which a gradient is infinite.
+        ranks: those that have that gradient, where it is no number there afterwards; else all ranks
+            change it.
     """
 
     subject: Subject
     gradient: str
+    ranks: tuple[int, ...] = ()
 
 
 OfSteps = (

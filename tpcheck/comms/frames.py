@@ -82,12 +82,13 @@ def is_within(file: str | Path, name: str, line: int) -> bool:
 
 def through(error: BaseException) -> list[str]:
     """The modules of tpcheck (`oracle.passes`) that were left by `error`, the outermost first;
-    without the one that raises it in the place of what would end the process."""
+    without those that raise it in the place of what would end the process, or for a name that
+    tpcheck does not have."""
     package = Path(__file__).parent.parent
     files = [Path(f.filename) for f in traceback.extract_tb(error.__traceback__)]
     inside = [file.relative_to(package) for file in files if file.is_relative_to(package)]
     found = [".".join(file.with_suffix("").parts) for file in inside]
-    return [name for name in found if name != "process.exits"]
+    return [name for name in found if name not in ("process.exits", "__init__")]
 
 
 def text_of(error: BaseException) -> str:

@@ -31,7 +31,7 @@ from tpcheck.comms.operands import (
 from tpcheck.comms.reduce_ops import REDUCING, reduce_op_of
 from tpcheck.comms.saved import Saved
 from tpcheck.event import POINT_TO_POINT, Event
-from tpcheck.tensors.dispatch import Dispatch
+from tpcheck.tensors.dispatch import Dispatch, is_whole
 from tpcheck.vocabulary import Phase
 
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional")
@@ -112,6 +112,8 @@ class Recorder(Dispatch):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if is_whole(func):
+            return func(*args, **(kwargs or {}))
         if types and any(t.__name__ == "DTensor" for t in types):
             if self.masks is not None:
                 self.masks.unfolds(func, args)

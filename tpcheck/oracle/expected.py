@@ -115,15 +115,21 @@ class Study:
         self.strained: list[tuple[Run, Run]] = []  # those of antithetic pairs
         self._checked = False
         large = any(t.numel() >= LARGE for p in passes.problems for t in p.params.values())
-        # training is not looked at under the least bounds, nor float64 under those of its own run
-        asked = large and passes.spec.training is None and not self._is_wide
-        self._producers = Producers() if asked else None
+        # training is not looked at under the least bounds
+        asked = large and passes.spec.training is None
+        low = torch.float32 if self._is_wide else torch_dtype(passes.case)
+        self._producers = Producers(low) if asked else None
 
     @functools.cached_property
     def own(self) -> Run:
         """The results in the case's dtype."""
-        with self._producers or contextlib.nullcontext():
+        with contextlib.nullcontext() if self._is_wide else self._noting:
             return own_run(self.passes, self._of.low)
+
+    @property
+    def _noting(self) -> contextlib.AbstractContextManager[object]:
+        """A block in which large products are noted, where they are asked for."""
+        return self._producers or contextlib.nullcontext()
 
     @property
     def notes(self) -> bool:
@@ -133,16 +139,17 @@ class Study:
     def rounded(self, i: int, key: Key, at: Tensor) -> Tensor | None:
         """The variance of what the operation rounds that makes a tensor of a problem, at some of
         its elements, float64; None where that is not known."""
-        if self._producers is None or key not in self.own[i].values:
+        if self._producers is None or self.low is None or key not in self.low.own[i].values:
             return None
         case = self.passes.case
         how = Arithmetic(torch_dtype(case), case.tp)
-        return self._producers.rounded(self.own[i].values[key], at, how)
+        found = self._producers.rounded(self.low.own[i].values[key], at, how)
+        return found if found is None or not self._is_wide else found * floor.ENLARGED**2
 
     @functools.cached_property
     def low(self) -> Low | None:
         """What the least bounds are of."""
-        return low_run(self.passes, self._of, self.exact, lambda: self.own)
+        return low_run(self.passes, self._of, self.exact, lambda: self.own, self._noting)
 
     @functools.cached_property
     def sizes(self) -> Run | None:

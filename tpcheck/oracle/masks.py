@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tpcheck.case import Case
 from tpcheck.protocol.problem import Masks, Problem
-from tpcheck.tensors.dispatch import Dispatch
+from tpcheck.tensors.dispatch import Dispatch, is_whole
 from tpcheck.tensors.draw import generator
 from tpcheck.tensors.masks import Chance, Drawing, Mask, in_backward
 from tpcheck.tensors.names import Pass
@@ -72,7 +72,7 @@ class Masking(Dispatch):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if self._aside:
+        if self._aside or is_whole(func):
             return func(*args, **(kwargs or {}))
         return self._drawing(func, args, kwargs or {})
 

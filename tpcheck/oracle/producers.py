@@ -28,17 +28,22 @@ _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default})
 
 
 class Producers(Dispatch):
-    """Notes the large products of what runs under it."""
+    """Notes the large products of what runs under it.
 
-    def __init__(self) -> None:
+    Args:
+        dtype: of the run. What a reference computes in another one rounds otherwise.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
+        self.dtype = dtype
         self._made: list[tuple[Any, tuple[Any, ...], dict[str, Any], torch.Size]] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        if func in _PRODUCTS and out.numel() >= LARGE:
+        if func in _PRODUCTS and out.dtype == self.dtype and out.numel() >= LARGE:
             # not the result: autograd would copy a gradient that somebody else holds
             self._made.append((func, tree_map(_detached, args), kwargs or {}, out.shape))
         return out

@@ -75,17 +75,24 @@ class Low:
     right: Run
 
 
-def low_run(passes: Passes, of: References, exact: Run, own: Callable[[], Run]) -> Low | None:
+def low_run(
+    passes: Passes,
+    of: References,
+    exact: Run,
+    own: Callable[[], Run],
+    noting: contextlib.AbstractContextManager[object],
+) -> Low | None:
     """None where the reference can't run in float32, of a case in float64.
 
     Args:
         exact: the run in float64.
         own: makes the one in the case's dtype.
+        noting: a block for the run in float32, of a case in float64.
     """
     case = passes.case
     if case.dtype == "float64":
         with contextlib.suppress(Exception):  # a reference may ask for the case's own dtype
-            return _in_float32(passes, of)
+            return _in_float32(passes, of, noting)
         return None
     plain = own()
     if case.tp == 1 or torch.finfo(torch_dtype(case)).bits >= 32:
@@ -94,7 +101,9 @@ def low_run(passes: Passes, of: References, exact: Run, own: Callable[[], Run]) 
         return Low(own_run(passes, of.low), plain, exact)
 
 
-def _in_float32(passes: Passes, of: References) -> Low:
+def _in_float32(
+    passes: Passes, of: References, noting: contextlib.AbstractContextManager[object]
+) -> Low:
     """Both runs are on numbers that float32 holds: what it rounds of what it is given, float64
     would not."""
 
@@ -112,7 +121,8 @@ def _in_float32(passes: Passes, of: References) -> Low:
         for p in passes.problems
     ]
     passes = replace(passes, problems=problems)
-    low = _lower(passes, torch.float32, of.narrow())
+    with noting:
+        low = _lower(passes, torch.float32, of.narrow())
     with sdpa_kernel([SDPBackend.MATH]):
         return Low(low, low, passes(of.formula))
 

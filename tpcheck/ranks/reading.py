@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from tpcheck.tensors.dispatch import Dispatch
+from tpcheck.tensors.dispatch import Dispatch, is_whole
 from tpcheck.tensors.mapped import mapped_files
 
 
@@ -69,7 +69,7 @@ class Reading(Dispatch):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if not (func.is_view or _only_asks(func)):
+        if not (is_whole(func) or func.is_view or _only_asks(func)):
             # what an operator writes into it does not read
             written = args[0] if args and _only_writes(func) else None
             for tensor in tree_leaves((args, kwargs)):

@@ -8,6 +8,8 @@ from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
 
+import torch
+
 from tpcheck.evidence import Absent, Values
 from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.pose import Posed
@@ -99,7 +101,7 @@ def _as_made(
     assert posed.rounded is not None, "asked before"
     if (each := posed.rounded(d, target.kind, target.name, at)) is None:
         return None
-    sigma = target.spread.sigma.clone()
+    sigma = target.spread.sigma.clone(memory_format=torch.contiguous_format)
     sigma.view(-1)[at] = sigma.view(-1)[at].maximum(each.sqrt())
     return replace(target, spread=replace(target.spread, sigma=sigma))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fixtures.parallel.optimizing import MainParameters
 from fixtures.parallel.scaling import ScaledMainParameters
 from properties.training import SCALING, adamw, mlp_sp_main_scaled
 from tpcheck import Check, Layout, Replicate, Spec, Training
@@ -123,6 +125,91 @@ def test_counts_and_scales_are_no_sums_over_ranks_and_hang_on_no_gradient(
 ) -> None:
     found, message = named(gloo, optimizer)
     assert found == code, message
+
+
+class Rounds(ScaledMainParameters):
+    """What parameters hold is rounded after each step."""
+
+    def step(self) -> None:
+        super().step()
+        with torch.no_grad():
+            for parameter in self.parameters.values():
+                parameter.copy_(parameter.bfloat16())
+
+
+class Clamps(ScaledMainParameters):
+    """Parameters are clamped after each step."""
+
+    def step(self) -> None:
+        super().step()
+        with torch.no_grad():
+            for parameter in self.parameters.values():
+                parameter.clamp_(-0.3, 0.3)
+
+
+class BeginsElsewhere(ScaledMainParameters):
+    """The copies that step are built off."""
+
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
+        with torch.no_grad():
+            for name, copy in self.copies.items():
+                if copy is not self.parameters[name]:
+                    copy *= 1.01
+
+
+class Zeros(StepsAnyway):
+    """Infinite gradients are zero."""
+
+    def unscale(self) -> None:
+        super().unscale()
+        for parameter in self.parameters.values():
+            if parameter.grad is not None:
+                parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
+
+
+class AtRateZero(ScaledMainParameters):
+    """A step is left out by a rate of zero, which leaves NaN where the gradient is infinite."""
+
+    def step(self) -> None:
+        rates = [group["lr"] for group in self.inner.param_groups]
+        for group, rate in zip(self.inner.param_groups, rates, strict=True):
+            group["lr"] = rate if self.finite else 0.0
+        MainParameters.step(self)
+        for group, rate in zip(self.inner.param_groups, rates, strict=True):
+            group["lr"] = rate
+        (self.taken if self.finite else self.left_out)()
+
+
+STEPS = Training(adamw, steps=2, main=torch.float32, scaling=SCALING)
+
+
+@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize(
+    ("optimizer", "dtype", "ignores"),
+    [
+        (StepsAnyway, "float32", True),
+        (Zeros, "float32", True),
+        (Zeros, "bfloat16", True),
+        (AtRateZero, "float32", True),
+        (Rounds, "float32", False),
+        (Clamps, "float32", False),
+        (BeginsElsewhere, "bfloat16", False),
+    ],
+)
+def test_a_step_is_taken_where_numbers_have_gone_its_way(
+    gloo: Engine, optimizer: type[ScaledMainParameters], dtype: str, ignores: bool, step: int
+) -> None:
+    """And no other: what else a step leaves wrong it leaves in one that is left out, too."""
+    spec = replace(mlp_sp_main_scaled.spec, training=STEPS, norm=None)
+    module = spec.reference(CASE)
+    cases = (replace(CASE, dtype=dtype, seed=seed) for seed in range(100))
+    of_step = (c for c in cases if (o := draw_overflow(spec, c, module)) and o.step == step)
+    own = replace(check(optimizer), spec=replace(spec, cases=[next(of_step)]), clip=None)
+    options = Options(examples=1, corpus=None, shrink_cases=0, degrees=(2,), dtypes=(dtype,))
+    found = Search(own, gloo, options).run().counterexample
+    assert found is not None
+    assert (found.diagnosis.code == "overflow-ignored") is ignores, found.diagnosis.message
 
 
 class Tracks(nn.Module):

@@ -124,6 +124,12 @@ def test_the_name_of_a_class_is_one_line() -> None:
     assert frames.in_a_line(kind("text")) == "raised One PASS all: text"
 
 
+def test_a_name_that_tpcheck_does_not_have_is_left_by_who_asked_for_it() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'shards'") as left:
+        tpcheck.shards  # noqa: B018
+    assert frames.through(left.value) == []
+
+
 def test_what_ends_the_process_is_left_by_who_called_it() -> None:
     with refused(), pytest.raises(SystemExit) as left:
         os._exit(0)

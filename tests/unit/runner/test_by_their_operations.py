@@ -25,17 +25,22 @@ SINGLE = Values(wrong=1, of=2)
 
 
 def looked(
-    folder: Path, variance: Tensor | None, detail: Values | Absent = SINGLE, off: float = 5.0
+    folder: Path,
+    variance: Tensor | None,
+    detail: Values | Absent = SINGLE,
+    off: float = 5.0,
+    value: Tensor = NONE,
 ) -> tuple[list[Effort], bool]:
-    """The efforts that were asked for over a number that is so far off, and whether it is right."""
+    """The efforts that were asked for over a number that is so far off, the first one of a tensor,
+    and whether it is right."""
     asked: list[Effort] = []
     posed, report = suspected("float32", integer=False, error=off, bound=1.0)
     (target,) = posed.problems[0].targets
-    target = replace(target, spread=Spread(NONE, KNOWN, KNOWN))
+    target = replace(target, value=value, spread=Spread(value, KNOWN, KNOWN))
     posed = replace(posed, problems=[replace(posed.problems[0], targets=[target])])
     report.mismatches = [replace(report.mismatches[0], detail=detail)]
-    actual = NONE.float()
-    actual[0] = off
+    actual = value.float().contiguous()
+    actual.view(-1)[0] = off
     save_file({str(Key(Kind.OUTPUT, "y")): actual}, file_of(folder, report.rank))
 
     def closely(effort: Effort) -> Posed:
@@ -54,6 +59,12 @@ def looked(
 
 def test_a_number_that_its_operation_may_round_so_far_is_right(tmp_path: Path) -> None:
     assert looked(tmp_path, NONE + 4.0) == ([], True)
+
+
+def test_a_tensor_that_is_a_view_the_other_way_round_is_one_too(tmp_path: Path) -> None:
+    value = torch.zeros(2, 3, dtype=torch.float64).mT
+    assert not value.is_contiguous()
+    assert looked(tmp_path, torch.full((6,), 4.0), value=value) == ([], True)
 
 
 @pytest.mark.parametrize(

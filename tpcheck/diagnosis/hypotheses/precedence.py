@@ -12,6 +12,7 @@ from tpcheck.diagnosis.hypotheses import (
     altered,
     evident,
     joined,
+    left_out,
     loaded,
     losses,
     microbatches,
@@ -49,7 +50,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     # ranks that went another way in one place
     norms.not_clipped,
     # before other steps: it says which ranks, and why
-    steps.taken_by_others,
+    left_out.taken_by_others,
     # of what no step is to change
     steps.moves_frozen,
     # before factors: what a step adds, of numbers that are right before it
@@ -150,7 +151,7 @@ def by_values(facts: Facts) -> Diagnosis | None:
         loaded.misloaded(facts)
         or resumed.misresumed(facts)
         or reruns.changes(facts)
-        or steps.taken_anyway(facts, first)
+        or left_out.taken_anyway(facts, first)
         or _first(map(evident.evident, first))
     )
     if at_once is not None and isinstance(at_once.cause, HoldsNaN):

@@ -19,7 +19,7 @@ from tpcheck.diagnosis.hypotheses.reference import answers, given
 from tpcheck.errors import let_through
 from tpcheck.placement import Entry, Sharded, by_axis, take
 from tpcheck.protocol.problem import Problem
-from tpcheck.tensors.dispatch import Dispatch
+from tpcheck.tensors.dispatch import Dispatch, is_whole
 from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code, Kind
@@ -77,7 +77,8 @@ class _Roundings(Dispatch):
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         few = any(isinstance(o, Tensor) and o.dtype in _FEW_DIGITS for o in results(out))
-        self.seen = self.seen or few or func.overloadpacket.__name__ == "round"
+        rounds = not is_whole(func) and func.overloadpacket.__name__ == "round"
+        self.seen = self.seen or few or rounds
         return out
 
 

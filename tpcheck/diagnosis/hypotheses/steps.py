@@ -16,13 +16,11 @@ from tpcheck.causes.steps import (
     GradientOfOwnPart,
     NotStepped,
     NotZeroed,
-    OverflowIgnored,
-    OverflowNotShared,
     UpdateScaled,
 )
 from tpcheck.diagnosis.facts import Facts, Local, gather
 from tpcheck.diagnosis.replay import by_one_step, share_of, unclipped, value_of
-from tpcheck.placement import is_sharded, take
+from tpcheck.placement import is_sharded
 from tpcheck.protocol.optimizing import MAIN, parameter_of
 from tpcheck.protocol.scaling import SCALE
 from tpcheck.tensors.names import InPass, Key, Pass
@@ -36,9 +34,6 @@ AGREE = {torch.float64: 2, torch.float32: 2, torch.bfloat16: 8, torch.float16: 8
 #: How far a gap may be from having just so much of a tensor in it, of that. With more, what bounds
 #: leave open is taken for it; with less, rounding hides it.
 ADDED = 0.25
-
-#: What a step leaves.
-_LEFT = (Kind.PARAM, Kind.OPTIMIZER_STATE)
 
 
 def not_taken(facts: Facts, local: Local) -> Diagnosis | None:
@@ -60,7 +55,7 @@ def moves_frozen(facts: Facts, local: Local) -> Diagnosis | None:
 
 def _kept_by(facts: Facts, local: Local, wrong: Sequence[int]) -> Diagnosis | None:
     """As `not_taken`, of these ranks."""
-    if not wrong or not all(_stays(facts, local, rank) for rank in wrong):
+    if not wrong or not all(stays(facts, local, rank) for rank in wrong):
         return None
     over_dp, buffer = facts.right_over_dp(local), is_buffer(facts, local.kind, local.target.name)
     others = len(wrong) < len(local.ranks) or over_dp is not None
@@ -92,45 +87,6 @@ def is_buffer(facts: Facts, kind: Kind, tensor: str) -> bool:
     targets = facts.posed.problems[0].targets
     graded = {InPass.parse(t.name).base for t in targets if t.kind is Kind.PARAM_GRAD}
     return kind is Kind.PARAM and InPass.parse(tensor).base not in graded | facts.posed.frozen
-
-
-def taken_by_others(facts: Facts, local: Local) -> Diagnosis | None:
-    """In a step that is to be left out, the ranks that have the infinite gradient are right, and
-    all others wrong."""
-    problem, wrong = facts.problem_of(local), local.wrong()
-    due = problem.overflow
-    of_step = local.kind in _LEFT
-    if due is None or not of_step or local.at.step != due.step or not wrong:
-        return None
-    others = (m.name.base for m in facts.result.mismatches if m.kind in _LEFT)
-    if all(name == SCALE for name in others):
-        return None  # the scale alone is wrong
-    hit = torch.zeros(problem.params[due.name].shape, dtype=torch.bool)
-    hit.view(-1)[due.element] = True
-    entry = facts.posed.params[due.name]
-    owners = [r for r in local.ranks if take(hit, entry, case=facts.case, rank=r).any()]
-    if not owners or set(wrong) != set(local.ranks) - set(owners):
-        return None
-    cause = OverflowNotShared(local.subject, due.name, tuple(owners), tuple(wrong))
-    return Diagnosis(Code.MISSING_ALL_REDUCE, cause)
-
-
-def taken_anyway(facts: Facts, first: Sequence[Mismatch]) -> Diagnosis | None:
-    """All ranks change what the reference's step, which is left out, leaves as it is. Before NaN,
-    of which an infinite gradient leaves much."""
-    if not all(mismatch.kind in _LEFT for mismatch in first):
-        return None
-    for mismatch in first:
-        name, due = mismatch.name, facts.posed.problems[facts.data_of(mismatch)].overflow
-        if due is None or name.at.step != due.step or name.base == SCALE:
-            continue
-        if is_buffer(facts, mismatch.kind, mismatch.tensor):
-            continue  # which forwards update
-        if (local := gather(facts, mismatch)) is None:
-            continue
-        if set(local.wrong()) == {r for r in local.ranks if local.actual[r].numel()}:
-            return Diagnosis(Code.OVERFLOW_IGNORED, OverflowIgnored(local.subject, due.name))
-    return None
 
 
 def of_own_part(facts: Facts, local: Local) -> Diagnosis | None:
@@ -203,7 +159,7 @@ def begins_anew(facts: Facts, local: Local) -> Diagnosis | None:
 def scaled(facts: Facts, local: Local) -> Diagnosis | None:
     """What a step changes on wrong ranks is a multiple of what it should change: one for all, or,
     of a parameter that is sharded, each rank's own."""
-    before, wrong = _before(facts, local, local.at.step), local.wrong()
+    before, wrong = before_step(facts, local, local.at.step), local.wrong()
     fewest = min((local.expected[rank].numel() for rank in wrong), default=0)
     if before is None or fewest < AGREE.get(local.target.dtype, 2):
         return None
@@ -247,7 +203,7 @@ def _factor(local: Local, before: Tensor, rank: int) -> float | None:
     return factor if fits else None
 
 
-def _stays(facts: Facts, local: Local, rank: int) -> bool:
+def stays(facts: Facts, local: Local, rank: int) -> bool:
     """Whether a rank has what it had last before the step, which may be another's to keep in
     between: to the bit, since bounds may be wider than what a step changes."""
     base = InPass.parse(local.target.name).base
@@ -255,13 +211,13 @@ def _stays(facts: Facts, local: Local, rank: int) -> bool:
         own = facts.dumps.get(rank, {}).get(Key(local.kind, str(InPass(base, Pass(0, step)))))
         if own is not None:
             return torch.equal(own.double(), local.actual[rank])
-    if (given := _before(facts, local, 0)) is None:
+    if (given := before_step(facts, local, 0)) is None:
         return False
     part = local.part_of(given, rank).to(local.target.dtype)
     return torch.equal(part.double(), local.actual[rank])
 
 
-def _before(facts: Facts, local: Local, step: int) -> Tensor | None:
+def before_step(facts: Facts, local: Local, step: int) -> Tensor | None:
     """What was there before a step: of a parameter, or of the optimizer's state of it."""
     if local.kind not in (Kind.PARAM, Kind.OPTIMIZER_STATE):
         return None

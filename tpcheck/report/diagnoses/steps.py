@@ -68,9 +68,12 @@ def _(cause: causes.OverflowNotShared) -> str:
 
 @sentence.register
 def _(cause: causes.OverflowIgnored) -> str:
+    changes = "changes on all ranks in"
+    if cause.ranks:
+        changes = f"is not finite on ranks {list(cause.ranks)} after"
     return (
-        f"{called(cause.subject)} changes on all ranks in a step that is to be left out, since a "
-        f"gradient of {cause.gradient} is infinite"
+        f"{called(cause.subject)} {changes} a step that is to be left out, since a gradient of "
+        f"{cause.gradient} is infinite"
     )
 
 

@@ -35,6 +35,12 @@ SAID: list[Said] = [
         {"gradient": "down.bias"},
     ),
     (
+        OverflowIgnored(PARAM, "up.weight", (1,)),
+        "param up.weight@step2 is not finite on ranks [1] after a step that is to be left out, "
+        "since a gradient of up.weight is infinite",
+        {"gradient": "up.weight", "ranks": [1]},
+    ),
+    (
         FrozenMoves(PARAM, (0, 1)),
         "param up.weight@step2 takes no gradient, and the reference's steps leave it as it is: "
         "those on ranks [0, 1] change it",
