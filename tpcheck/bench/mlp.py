@@ -138,7 +138,10 @@ def drawn(case: Case, group: Any) -> tuple[nn.Module, MLP, Tensor, Tensor]:
     dtype = torch_dtype(case)
     with _drawing:
         torch.manual_seed(case.seed)
-        plain = reference.MLP(case["hidden"], case["intermediate"]).to(dtype)
+        plain = reference.MLP(case["hidden"], case["intermediate"])
+        for p in plain.parameters():
+            p.data = torch.randn(p.shape) * p.shape[-1] ** -0.5
+        plain = plain.to(dtype)
         x = torch.randn(case["batch"], case["seq"], case["hidden"]).to(dtype)
         cotangent = torch.randn(x.shape).to(dtype)
         candidate = MLP(case["hidden"], case["intermediate"], group).to(dtype)

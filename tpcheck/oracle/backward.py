@@ -28,11 +28,18 @@ def backward(
         torch.autograd.backward([outputs[n] for n in names], seeds)
 
 
-def gradient(tensor: Tensor, scale: float) -> Tensor:
+def gradient(tensor: Tensor, scale: float, *, stays: bool = False) -> Tensor:
     """The gradient of a loss that was scaled; zero where the reference does not depend on the
-    tensor at all."""
+    tensor at all.
+
+    Args:
+        stays: whether nobody will write into it: it is not copied then.
+    """
     if tensor.grad is None:
         return torch.zeros_like(tensor)
-    gradient = dense(tensor.grad).detach().clone()
+    gradient = dense(tensor.grad).detach()
+    if stays and scale == 1.0:
+        return gradient
+    gradient = gradient.clone()
     scaling.scale([gradient], 1.0 / scale)
     return gradient

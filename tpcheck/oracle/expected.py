@@ -199,6 +199,9 @@ class Study:
     def overflowed(self, effort: Effort) -> frozenset[int]:
         """The steps in which the case's dtype may overflow, under a loss that is scaled, or in the
         norm of gradients: in its own run, or in one under rounding errors of this effort."""
+        spec = self.passes.spec
+        if spec.norm is None and (spec.training is None or spec.training.scaling is None):
+            return frozenset()
         runs = [self.own]
         if effort is not FLOOR:
             noisy, strained = self.run(effort)

