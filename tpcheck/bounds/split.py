@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpcheck.tensors.dispatch import Dispatch
+from tpcheck.tensors.dispatch import OverCompiled
 
 aten = torch.ops.aten
 
 
-class SplitProducts(Dispatch):
+class SplitProducts(OverCompiled):
     """Runs products of floating point as sums of partial products, one after the other, each
     rounded to what it is stored in, and so is each sum: what an all-reduce over `degree` ranks
     leaves that passes sums on.

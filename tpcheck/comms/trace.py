@@ -9,7 +9,6 @@ noted on the way in (`watch_reduce_ops`). On threads the process group itself ca
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from tpcheck.comms.operands import (
 from tpcheck.comms.reduce_ops import REDUCING, reduce_op_of
 from tpcheck.comms.saved import Saved
 from tpcheck.event import POINT_TO_POINT, Event
-from tpcheck.tensors.dispatch import Dispatch, is_whole
+from tpcheck.tensors.dispatch import OverCompiled, is_whole
 from tpcheck.vocabulary import Phase
 
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional")
@@ -62,7 +61,7 @@ _OPS = {
 COLLECTIVES = frozenset(_OPS.values())
 
 
-class Recorder(Dispatch):
+class Recorder(OverCompiled):
     """The trace of one rank in one case.
 
     Args:
@@ -71,8 +70,6 @@ class Recorder(Dispatch):
         epoch: the number of the case on the board.
         dispatch: whether to see c10d operators as a dispatch mode (not on threads).
     """
-
-    hidden = False  # from Dynamo
 
     def __init__(
         self, rank: int, *, board: Board | None = None, epoch: int = 0, dispatch: bool = True
@@ -89,15 +86,6 @@ class Recorder(Dispatch):
         self.broken: BaseException | None = None  # what a collective raised
         self.masks: Any = None  # the `Masks` that operators of random ones go through, or None
         self.late: Late | None = None  # what makes asynchronous ones late, where any does
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True  # off while a candidate compiles, on when its graph runs; else it runs eagerly
-
-    def __enter__(self) -> Recorder:
-        _hide_from_compiler(type(self))
-        super().__enter__()
-        return self
 
     def built(self) -> None:
         """Says on the board that the candidate's `build` is over."""
@@ -217,19 +205,3 @@ class Recorder(Dispatch):
 @functools.cache
 def _is_c10ds(func: Any) -> bool:
     return func.namespace in _NAMESPACES
-
-
-def _hide_from_compiler(cls: Any) -> None:
-    """Keeps Dynamo from compiling the mode itself, and what it calls, once a candidate has brought
-    Dynamo in. By a mark on its code: a wrapper, as of `torch.compiler.disable`, would take as long
-    as the mode does, for each operator."""
-    if "torch._dynamo" in sys.modules and not cls.hidden:
-        from torch._C._dynamo.eval_frame import (
-            _FrameAction,
-            _FrameExecStrategy,
-            set_code_exec_strategy,
-        )
-
-        cls.hidden = True
-        skipped = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-        set_code_exec_strategy(cls.__torch_dispatch__.__code__, skipped)

@@ -28,18 +28,11 @@ def backward(
         torch.autograd.backward([outputs[n] for n in names], seeds)
 
 
-def gradient(tensor: Tensor, scale: float, *, stays: bool = False) -> Tensor:
+def gradient(tensor: Tensor, scale: float) -> Tensor:
     """The gradient of a loss that was scaled; zero where the reference does not depend on the
-    tensor at all.
-
-    Args:
-        stays: whether nobody will write into it: it is not copied then.
-    """
+    tensor at all. A copy: the reference may keep its own, and write into it later."""
     if tensor.grad is None:
         return torch.zeros_like(tensor)
-    gradient = dense(tensor.grad).detach()
-    if stays and scale == 1.0:
-        return gradient
-    gradient = gradient.clone()
+    gradient = dense(tensor.grad).detach().clone()
     scaling.scale([gradient], 1.0 / scale)
     return gradient

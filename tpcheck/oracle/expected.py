@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from tpcheck.bounds import floor, integers
 from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.deviations import beside
 from tpcheck.oracle.effort import FLOOR, SCREEN, Effort
 from tpcheck.oracle.noise import Noise, Run
@@ -123,13 +125,16 @@ class Study:
     @functools.cached_property
     def own(self) -> Run:
         """The results in the case's dtype."""
-        with contextlib.nullcontext() if self._is_wide else self._noting:
-            return own_run(self.passes, self._of.low)
+        run = partial(own_run, self.passes, self._of.low)
+        return run() if self._is_wide else self._noted(run)
 
-    @property
-    def _noting(self) -> contextlib.AbstractContextManager[object]:
-        """A block in which large products are noted, where they are asked for."""
-        return self._producers or contextlib.nullcontext()
+    def _noted(self, run: Callable[[], Run]) -> Run:
+        """A run whose large products are noted, where they are asked for."""
+        if self._producers is not None:
+            with contextlib.suppress(InvalidArgument), self._producers:
+                return run()
+            self._producers = None  # it runs under no mode, as some of what torch compiles
+        return run()
 
     @property
     def notes(self) -> bool:
@@ -149,7 +154,7 @@ class Study:
     @functools.cached_property
     def low(self) -> Low | None:
         """What the least bounds are of."""
-        return low_run(self.passes, self._of, self.exact, lambda: self.own, self._noting)
+        return low_run(self.passes, self._of, self.exact, lambda: self.own, self._noted)
 
     @functools.cached_property
     def sizes(self) -> Run | None:

@@ -164,8 +164,7 @@ class Passes:
         keys = {
             n: (Kind.PARAM_GRAD, str(InPass(n, at))) for n, p in params.items() if p.requires_grad
         }
-        stay = optimizing is None and self.spec.norm is None  # else they are clipped, or unscaled
-        shared: Values = {key: gradient(params[n], scale, stays=stay) for n, key in keys.items()}
+        shared: Values = {key: gradient(params[n], scale) for n, key in keys.items()}
         unused = frozenset(key for n, key in keys.items() if params[n].grad is None)
         near = frozenset[int]()
         if optimizing is not None:

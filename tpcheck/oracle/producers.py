@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 
 from tpcheck.bounds.arithmetic import Arithmetic, Operation
 from tpcheck.bounds.operations import variances
-from tpcheck.tensors.dispatch import Dispatch
+from tpcheck.tensors.dispatch import OverCompiled
 
 aten = torch.ops.aten
 
@@ -27,7 +27,7 @@ LARGE = 1 << 18
 _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default})
 
 
-class Producers(Dispatch):
+class Producers(OverCompiled):
     """Notes the large products of what runs under it.
 
     Args:

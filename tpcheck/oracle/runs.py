@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tpcheck.bounds.split import SplitProducts
+from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.noise import Noise, Run
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.reference import References, ask, draw_cotangents
@@ -80,30 +81,29 @@ def low_run(
     of: References,
     exact: Run,
     own: Callable[[], Run],
-    noting: contextlib.AbstractContextManager[object],
+    noted: Callable[[Callable[[], Run]], Run],
 ) -> Low | None:
     """None where the reference can't run in float32, of a case in float64.
 
     Args:
         exact: the run in float64.
         own: makes the one in the case's dtype.
-        noting: a block for the run in float32, of a case in float64.
+        noted: makes the run in float32, of a case in float64.
     """
     case = passes.case
     if case.dtype == "float64":
         with contextlib.suppress(Exception):  # a reference may ask for the case's own dtype
-            return _in_float32(passes, of, noting)
+            return _in_float32(passes, of, noted)
         return None
     plain = own()
     if case.tp == 1 or torch.finfo(torch_dtype(case)).bits >= 32:
         return Low(plain, plain, exact)
-    with SplitProducts(case.tp):
+    with contextlib.suppress(InvalidArgument), SplitProducts(case.tp):
         return Low(own_run(passes, of.low), plain, exact)
+    return Low(plain, plain, exact)  # what can't be split, as what `torch.cond` runs
 
 
-def _in_float32(
-    passes: Passes, of: References, noting: contextlib.AbstractContextManager[object]
-) -> Low:
+def _in_float32(passes: Passes, of: References, noted: Callable[[Callable[[], Run]], Run]) -> Low:
     """Both runs are on numbers that float32 holds: what it rounds of what it is given, float64
     would not."""
 
@@ -121,8 +121,7 @@ def _in_float32(
         for p in passes.problems
     ]
     passes = replace(passes, problems=problems)
-    with noting:
-        low = _lower(passes, torch.float32, of.narrow())
+    low = noted(partial(_lower, passes, torch.float32, of.narrow()))
     with sdpa_kernel([SDPBackend.MATH]):
         return Low(low, low, passes(of.formula))
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from tpcheck.tensors.dispatch import Dispatch, is_whole
+from tpcheck.tensors.dispatch import OverCompiled, is_whole
 from tpcheck.tensors.mapped import mapped_files
 
 
@@ -29,7 +29,7 @@ def counted(loader: Callable[..., Any], module: Any, folder: Path) -> tuple[Any,
     return made, reading.bytes
 
 
-class Reading(Dispatch):
+class Reading(OverCompiled):
     """Counts what is read of the files under a folder while it is entered. Parts of a mapped file
     count once, however often they are read: the second time they are in memory. Not seen: what
     other threads read of mapped files, and what an extension reads through a file descriptor.

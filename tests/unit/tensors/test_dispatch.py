@@ -25,6 +25,12 @@ def chosen(x: Tensor) -> Tensor:
     return found
 
 
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """What is compiled under one mode is kept, and may fail under another."""
+    torch._dynamo.reset()
+
+
 def counting() -> Recorder:
     recorder = Recorder(0)
     recorder.witnesses = frozenset({"aten::add"})
@@ -48,6 +54,17 @@ def test_one_runs_as_without_a_mode(make: Callable[[], Any]) -> None:
     with make():
         assert torch.equal(chosen(x), x + 1)
         assert torch.equal(chosen(-x), -x - 1)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own
+@pytest.mark.parametrize(
+    "make", [counting, lambda: Producers(torch.float32), lambda: SplitProducts(2)]
+)
+def test_one_has_a_backward_under_what_leaves_the_compiler_alone(make: Callable[[], Any]) -> None:
+    x = torch.ones(3, requires_grad=True)
+    with make():
+        chosen(2 * x).sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, torch.full((3,), 2.0))
 
 
 def test_what_one_rounds_is_not_taken_for_nothing() -> None:

@@ -19,7 +19,7 @@ from tpcheck.diagnosis.hypotheses.reference import answers, given
 from tpcheck.errors import let_through
 from tpcheck.placement import Entry, Sharded, by_axis, take
 from tpcheck.protocol.problem import Problem
-from tpcheck.tensors.dispatch import Dispatch, is_whole
+from tpcheck.tensors.dispatch import OverCompiled, is_whole
 from tpcheck.tensors.names import UPSTREAM
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code, Kind
@@ -67,7 +67,7 @@ def largest_of_own_part(facts: Facts, local: Local) -> Diagnosis | None:
     return Diagnosis(Code.SCALE_NOT_SHARED, LargestNotShared(local.subject, tuple(local.ranks)))
 
 
-class _Roundings(Dispatch):
+class _Roundings(OverCompiled):
     """Whether a tensor of few digits is made, or one is rounded to whole numbers."""
 
     seen = False
