@@ -22,6 +22,7 @@ from tpcheck.bounds import products, times_zero
 from tpcheck.bounds.arithmetic import OVERFLOW, Arithmetic, Operation, is_number, results
 from tpcheck.bounds.operations import has_order, is_exact, parts_of, variances
 from tpcheck.bounds.scales import Scaled, Scales, Sigma
+from tpcheck.errors import InvalidArgument
 from tpcheck.tensors.dispatch import Dispatch
 from tpcheck.tensors.lists import is_of_lists, run
 
@@ -59,8 +60,6 @@ class RoundingNoise(Dispatch):
             candidate.
     """
 
-    supports_higher_order_operators = False  # what they round is not seen
-
     def __init__(
         self,
         arithmetic: Arithmetic,
@@ -86,6 +85,14 @@ class RoundingNoise(Dispatch):
         self._anew = False
         self._at = 0  # how many operations that round have run
         self._begin()
+
+    @property
+    def supports_higher_order_operators(self) -> bool:  # type: ignore[override]
+        """torch asks when it meets one: what they round is not seen."""
+        raise InvalidArgument(
+            "how far an operator of higher order, as torch.cond, may round is not known; give the "
+            "spec a rounding=, the same function without it"
+        )
 
     def _begin(self) -> None:
         self.scales.draw(self.generator, self.amplitude)

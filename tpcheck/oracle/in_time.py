@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 
 from tpcheck.case import Case
@@ -29,6 +30,7 @@ def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
             f"{case.describe()}; give smaller sizes, or a larger --time-limit"
         ) from None
     except Exception:
+        _forget_compiled()
         raise
     except BaseException as error:
         let_through(error)
@@ -38,3 +40,10 @@ def in_time(spec: Spec, case: Case, seconds: float) -> Iterator[None]:
 def _world_of(spec: Spec) -> contextlib.AbstractContextManager[None]:
     """Where the spec's reference runs."""
     return alone() if isinstance(spec.reference, OnOneRank) else contextlib.nullcontext()
+
+
+def _forget_compiled() -> None:
+    """What torch has compiled under a mode of ours fails later, without it, in another's
+    reference."""
+    if (dynamo := sys.modules.get("torch._dynamo")) is not None:
+        dynamo.reset()

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from tpcheck import Layout, Spec
 from tpcheck.case import Case
-from tpcheck.oracle.effort import FLOOR
+from tpcheck.errors import InvalidArgument
+from tpcheck.oracle.effort import FLOOR, SCREEN
 from tpcheck.oracle.pose import pose
 
 
@@ -34,4 +35,7 @@ def test_operators_of_higher_order_are_no_more_than_looked_at(dtype: str, width:
         layout=lambda case: Layout(),
         forward=forward,
     )
-    assert pose(spec, Case(dtype=dtype, mesh={"tp": 2}), None).effort is FLOOR
+    case = Case(dtype=dtype, mesh={"tp": 2})
+    assert pose(spec, case, None).effort is FLOOR
+    with pytest.raises(InvalidArgument, match="may round is not known; give the spec a rounding="):
+        pose(spec, case, SCREEN)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tpcheck.bounds.noise import RoundingNoise
 from tpcheck.bounds.split import SplitProducts
 from tpcheck.comms.trace import Recorder
 from tpcheck.diagnosis.hypotheses.scales import _Roundings
+from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.masks import Masking
 from tpcheck.oracle.producers import Producers
 from tpcheck.ranks.reading import Reading
@@ -26,8 +27,10 @@ def chosen(x: Tensor) -> Tensor:
 
 
 @pytest.fixture(autouse=True)
-def nothing_compiled() -> None:
-    """What is compiled under one mode is kept, and may fail under another."""
+def nothing_compiled() -> Iterator[None]:
+    """What is compiled under one mode is kept, and may fail under another, or without one."""
+    torch._dynamo.reset()
+    yield
     torch._dynamo.reset()
 
 
@@ -69,5 +72,5 @@ def test_one_has_a_backward_under_what_leaves_the_compiler_alone(make: Callable[
 
 def test_what_one_rounds_is_not_taken_for_nothing() -> None:
     noise = RoundingNoise(Arithmetic(torch.float32, 2), torch.Generator())
-    with noise, pytest.raises(NotImplementedError, match="HigherOrderOperator cond"):
+    with noise, pytest.raises(InvalidArgument, match=r"as torch\.cond, may round is not known"):
         chosen(torch.ones(3, dtype=torch.float64))
