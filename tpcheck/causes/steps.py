@@ -108,8 +108,8 @@ class OverflowIgnored:
 
     Args:
         gradient: the parameter of which a gradient is infinite.
-        ranks: those that have that gradient, where it is no number there afterwards; else all ranks
-            change it.
+        ranks: those that have that gradient, where its element is not finite there afterwards; none
+            where all ranks change it.
     """
 
     subject: Subject

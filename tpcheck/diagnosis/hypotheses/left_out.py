@@ -118,10 +118,12 @@ def _along_a_step(facts: Facts, changed: Sequence[Local]) -> bool:
     if facts.spec is None or (training := facts.spec.training) is None or changed[0].at.step:
         return False
     sums, count = torch.zeros(3, dtype=torch.float64), 0
+    problems = {problem.d: problem for problem in map(facts.problem_of, changed)}
+    left = {d: unclipped(problem, training, 0)[1] for d, problem in problems.items()}
     for local in changed:
-        base = InPass.parse(local.target.name).base
-        _, left = unclipped(facts.problem_of(local), training, 0)
-        began, after = before_step(facts, local, 0), left.get(base.removesuffix(f".{MAIN}"))
+        name = InPass.parse(local.target.name).base.removesuffix(f".{MAIN}")
+        began = before_step(facts, local, 0)
+        after = left[facts.problem_of(local).d].get(name)
         if began is None or after is None:
             continue
         for rank in local.ranks:
