@@ -1,9 +1,11 @@
 """The bundle: how a problem reaches the ranks. Tensors as safetensors, the rest as JSON in its
-header; no pickle.
+header; no pickle. Small ones of float64 are one tensor there: each that a file has takes longer to
+write and to read than its numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
 from json import dumps, loads
@@ -15,6 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tpcheck.bounds.scales import flat
 from tpcheck.bounds.spread import Spread
 from tpcheck.placement import Entry
 from tpcheck.protocol.problem import Problem, Target
@@ -23,13 +26,24 @@ from tpcheck.tensors.forms import dtype_name
 from tpcheck.tensors.masks import Chance, Mask
 from tpcheck.vocabulary import Kind
 
+#: Elements, at most, of what is written together. With more, copying takes longer than it saves;
+#: with fewer, small cases pay for each tensor.
+SMALL = 1 << 12
 
-def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) -> None:
-    """Writes all tensors of a case, by dp coordinate, to one safetensors file (no pickle); with
-    `own` also the reference's results in the case's dtype."""
+
+def write_bundle(
+    problems: Sequence[Problem], path: Path, *, own: bool = False, together: bool = True
+) -> None:
+    """Writes all tensors of a case, by dp coordinate, to one safetensors file (no pickle).
+
+    Args:
+        own: also the reference's results in the case's dtype.
+        together: small values and σ as one tensor; else each has its name, for others to read.
+    """
     tensors: dict[str, Tensor] = {}
     listing: list[list[Any]] = []
     drawn: list[list[Any]] = []
+    small: list[dict[str, Tensor]] = [{} for _ in problems]
     for d, problem in enumerate(problems):
         if d == 0:
             tensors |= {f"param/{n}": t for n, t in problem.params.items()}
@@ -42,9 +56,10 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
                 tensors[f"mask/{d}/{suffix}/{i}"] = mask.true
                 drawn.append([d, suffix, i, mask.chance.true, mask.chance.kept])
         for i, target in enumerate(problem.targets):
-            tensors[f"value/{d}/{i}"] = target.value
             found = target.spread
-            tensors[f"sigma/{d}/{i}"] = found.sigma
+            for name, each in (("value", target.value), ("sigma", found.sigma)):
+                with_others = together and each.numel() <= SMALL
+                (small[d] if with_others else tensors)[f"{name}/{d}/{i}"] = each
             if own and target.own is not None:
                 tensors[f"own/{d}/{i}"] = target.own
             if target.exact is not None:
@@ -59,6 +74,8 @@ def write_bundle(problems: Sequence[Problem], path: Path, *, own: bool = False) 
     about["terms"] = dumps(sorted(problems[0].terms))
     overflow = problems[0].overflow  # of all dp coordinates
     about["overflow"] = dumps(None if overflow is None else astuple(overflow))
+    about["small"] = dumps([{n: list(t.shape) for n, t in some.items()} for some in small])
+    tensors |= {f"small/{d}": flat(some.values()) for d, some in enumerate(small) if some}
     save_file(apart(tensors), path, metadata=about)
 
 
@@ -81,12 +98,12 @@ def read_bundle(
     """Reads the problem of dp coordinate `d`; `entries` maps (kind, name) → placement, of
     the targets that are wanted."""
     with safe_open(path, framework="pt", device=str(device)) as bundle:
-        names = loads(bundle.metadata()["inputs"])
-        most = loads(bundle.metadata()["most"])[d]
-        overflow = loads(bundle.metadata()["overflow"])
-        tied = frozenset(loads(bundle.metadata()["tied"]))
-        problem = Problem(d, inputs=[{} for _ in names], most=most, tied=tied)
-        problem.terms = frozenset(loads(bundle.metadata()["terms"]))
+        about = {name: loads(said) for name, said in bundle.metadata().items()}
+        names, overflow = about["inputs"], about["overflow"]
+        inputs: list[dict[str, Tensor]] = [{} for _ in names]
+        tied, terms = frozenset(about["tied"]), frozenset(about["terms"])
+        problem = Problem(d, inputs=inputs, most=about["most"][d], tied=tied)
+        problem.terms = terms
         problem.overflow = None if overflow is None else Overflow(*overflow)
         keys = list(bundle.keys())
         for key in keys:
@@ -102,14 +119,18 @@ def read_bundle(
                     passes[int(m)][name] = bundle.get_tensor(key)
         ordered = zip(problem.inputs, names, strict=True)
         problem.inputs = [{n: inputs[n] for n in order} for inputs, order in ordered]
-        for own, suffix, i, *chance in loads(bundle.metadata()["masks"]):
+        for own, suffix, i, *chance in about["masks"]:
             if own == d:
                 mask = Mask(bundle.get_tensor(f"mask/{d}/{suffix}/{i}"), Chance(*chance))
                 problem.masks.setdefault(suffix, []).append(mask)
         known = set(keys)
-        for own, i, kind, name, dtype, unused, *counts in loads(bundle.metadata()["targets"]):
+        small = _small(bundle, d, about["small"][d])
+        for own, i, kind, name, dtype, unused, *counts in about["targets"]:
             if own == d and (kind, name) in entries:
-                value, sigma = (bundle.get_tensor(f"{k}/{d}/{i}") for k in ("value", "sigma"))
+                value, sigma = (
+                    small[key] if (key := f"{k}/{d}/{i}") in small else bundle.get_tensor(key)
+                    for k in ("value", "sigma")
+                )
                 entry = entries[kind, name]
                 spread = Spread(sigma, *counts)
                 floats = getattr(torch, dtype)
@@ -117,6 +138,15 @@ def read_bundle(
                     bundle.get_tensor(key) if (key := f"{k}/{d}/{i}") in known else None
                     for k in ("own", "exact")
                 )
-                about = (entry, floats, value, spread, unused, low, exact)
-                problem.targets.append(Target(Kind(kind), name, *about))
+                more = (entry, floats, value, spread, unused, low, exact)
+                problem.targets.append(Target(Kind(kind), name, *more))
     return problem
+
+
+def _small(bundle: Any, d: int, shapes: Mapping[str, list[int]]) -> dict[str, Tensor]:
+    """What was written together, by name."""
+    if not shapes:
+        return {}
+    parts = bundle.get_tensor(f"small/{d}").split([math.prod(shape) for shape in shapes.values()])
+    each = zip(shapes.items(), parts, strict=True)
+    return {name: part.view(shape) for (name, shape), part in each}

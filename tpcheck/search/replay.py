@@ -149,7 +149,7 @@ def _replayed(
 def _run(runner: Runner, saved: Saved, dump: Path | None) -> CaseResult:
     posed = pose(runner.check.spec, saved.case)
     if dump is not None:
-        write_bundle(posed.problems, dump / "expected.safetensors")
+        write_bundle(posed.problems, dump / "expected.safetensors", together=False)
     return runner.execute(posed, dump=dump)
 
 
