@@ -150,12 +150,11 @@ def _run(
     from tpcheck.engines import ranks_for
     from tpcheck.engines.launch import launch
     from tpcheck.search.session import open_session
-    from tpcheck.space import Space
 
     if run.engine == "torchrun":
         _require_launch(run, launch().size, options.degrees)
     run.ranks = run.ranks or ranks_for(options.degrees, run.engine)
-    Space(options.degrees, options.dtypes, run.ranks)
+    _require_ranks(run.ranks, targets, options)
     opened = partial(open_session, run.engine, run.ranks, time_limit=time_limit, confirm=True)
     run.jobs = run.jobs or carried(run.engine, run.ranks, partial(_count, targets))
     if run.jobs > 1:
@@ -165,6 +164,21 @@ def _run(
         return
     with opened(preload=preload, ahead=first) as session:
         run.go(session, targets, options)
+
+
+def _require_ranks(ranks: int, targets: Sequence[str], options: Options) -> None:
+    """Raises where there are too few for the degrees; where all checks have their own, as kernels
+    have, for those."""
+    from tpcheck.search.collect import collect
+    from tpcheck.space import Space
+
+    try:
+        Space(options.degrees, options.dtypes, ranks)
+    except InvalidArgument:
+        own = {degree for check in collect(targets, {}) for degree in check.spec.degrees or (0,)}
+        if 0 in own or max(own, default=0) > ranks:
+            raise
+        Space(tuple(own), options.dtypes, ranks)
 
 
 def _count(targets: Sequence[str]) -> int:
