@@ -128,7 +128,9 @@ def _owner(local: Local, rank: int) -> int | None:
         return None
     for other in local.ranks:
         part = local.expected[other]
-        if other != rank and local.fits(held, rank, expected=part):
+        if other == rank or local.fits(part, rank):
+            continue  # what is about its own says nothing
+        if local.fits(held, rank, expected=part):
             return None if _is_multiple(held, local.expected[rank], (held - part).norm()) else other
     return None
 

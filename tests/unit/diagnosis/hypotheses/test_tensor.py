@@ -139,6 +139,17 @@ def test_a_step_that_one_replica_alone_took_is_no_factor() -> None:
     assert scaled(cast("Facts", None), both) is not None
 
 
+def test_what_every_rank_is_to_hold_is_no_other_s_part() -> None:
+    """As replicated state, of which some elements are bounded far closer than others."""
+    whole = torch.ones(2, dtype=torch.float64)
+    off = whole + torch.tensor([1e-3, -1e-3])
+    local = held(Kind.OPTIMIZER_STATE, [off] * 2, [whole] * 2, dtype=whole.dtype, sigma=1)
+    close = torch.full_like(whole, 1e-9)
+    local = replace(local, sigma={rank: close for rank in local.ranks})
+    assert local.wrong() == [0, 1]
+    assert other_rank(cast("Facts", None), local) is None
+
+
 def test_a_multiple_of_the_own_part_is_no_other_s_part() -> None:
     """However wide the bounds of a low dtype are."""
     parts = [torch.tensor([0.010, 0.012]).double(), torch.tensor([0.007, 0.007]).double()]
