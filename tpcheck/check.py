@@ -209,7 +209,10 @@ class Check:
         kinds = _with_subclasses(Check)
         for module, file in _by_likelihood(home):
             # by type: `isinstance` would wake lazy objects of other libraries
-            held = [(n, v) for n, v in list(vars(module).items()) if type(v) in kinds]
+            names = list(vars(module).items())
+            held = [(name, value) for name, value in names if type(value) in kinds]
+            if not held:
+                _WITHOUT[file] = len(names)
             for variable, value in held:
                 if self._is(value):
                     return file, variable
@@ -221,16 +224,23 @@ class Check:
         return all(getattr(other, part) is getattr(self, part) for part in parts.split())
 
 
+#: File of a module that held no check → how many names it had. A check that is made by a function
+#: is in no module, and to look for it through all takes longer than a case.
+_WITHOUT: dict[str, int] = {}
+
+
 def _by_likelihood(home: ModuleType | None) -> Iterator[tuple[ModuleType, str]]:
     """Modules of Python files with their files: first `home`, then those of no installed package,
-    since a look into each of the others takes longer than all the rest of a search."""
+    since a look into each of the others takes longer than all the rest of a search; those of them
+    that held no check have been looked into."""
     installed = []
     for module in (home, *list(sys.modules.values())):
         file = str(getattr(module, "__file__", ""))
         if module is None or not file.endswith(".py"):
             continue
         if is_installed(file) and module is not home:
-            installed.append((module, file))
+            if _WITHOUT.get(file) != len(vars(module)):
+                installed.append((module, file))
         else:
             yield module, file
     yield from installed
