@@ -80,6 +80,9 @@ Ranks = Annotated[
 #: Processes, at most, unless `--jobs` says more: each has a driver and as many ranks as the world,
 #: and with more of them a machine of many cores runs out of memory first.
 JOBS = 4
+#: Checks from which on two run at a time where ranks share processors. With fewer, loading torch
+#: twice takes longer than it saves.
+MANY = 20
 
 
 def alone_if_sanitized(jobs: int | None) -> int | None:
@@ -110,7 +113,9 @@ def at_once(jobs: int | None, engine: str) -> int:
 
 def carried(engine: str, ranks: int, checks: Callable[[], int]) -> int:
     """How many checks run at a time where `--jobs` does not say it: each rank has a processor, and
-    each of the processes, which load torch first, more than one check.
+    each of the processes, which load torch first, more than one check. Of two processors one check
+    alone leaves a quarter idle, however many ranks share them: two take four fifths of the time, where
+    there are `MANY`.
 
     Args:
         checks: how many there are; asked only where it matters.
@@ -119,8 +124,11 @@ def carried(engine: str, ranks: int, checks: Callable[[], int]) -> int:
         engine in ON_GPUS or engine == "torchrun"
     ):  # a GPU has one job, and a launch one set of ranks
         return 1
-    most = min(JOBS, cores() // ranks)
-    return max(1, min(most, checks() // 2)) if most > 1 else 1
+    if cores() == 1:
+        return 1
+    if (most := min(JOBS, cores() // ranks)) < 2:
+        return 2 if checks() >= MANY else 1
+    return max(1, min(most, checks() // 2))
 
 
 def _seconds(text: str | float) -> float:

@@ -7,10 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tpcheck.comms import callsite
 from tpcheck.tensors.digest import fingerprint
+
+#: What operators of higher order, as `torch.cond`, are traced with, whatever compiles.
+_TRACED = (FakeTensor, FunctionalTensor)
 
 
 class Saved:
@@ -26,7 +31,7 @@ class Saved:
         is still the same when backward asks for it."""
 
         def pack(tensor: Tensor) -> tuple[Tensor, str, str]:
-            if TracingContext.try_get() is not None:
+            if TracingContext.try_get() is not None or isinstance(tensor, _TRACED):
                 return tensor, "", ""  # what a compiler traces has no memory yet
             alone = tensor.detach()  # its history leads back here: a circle that is never freed
             self.tensors += _plain(alone)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tpcheck.case import Case
 from tpcheck.protocol.problem import Masks, Problem
-from tpcheck.tensors.dispatch import Dispatch, is_whole
+from tpcheck.tensors.dispatch import OverCompiled, eagerly, is_whole
 from tpcheck.tensors.draw import generator
 from tpcheck.tensors.masks import Chance, Drawing, Mask, in_backward
 from tpcheck.tensors.names import Pass
@@ -23,8 +23,9 @@ def masking(case: Case, problem: Problem, at: Pass) -> Masking:
     return Masking(seed, problem.masks.get(at.suffix))
 
 
-class Masking(Dispatch):
-    """While one pass of the reference runs, forward and backward.
+class Masking(OverCompiled):
+    """While one pass of the reference runs, forward and backward. What it compiles runs eagerly: so
+    the operators that draw are seen.
 
     Args:
         seed: what it draws from, whatever was drawn before.
@@ -49,7 +50,7 @@ class Masking(Dispatch):
         """Those of this pass, by its suffix; nothing where there is none."""
         return {at.suffix: self.drawn} if self.drawn else {}
 
-    @contextmanager
+    @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """What is drawn inside is not the reference's."""
         self._aside = True
@@ -59,8 +60,9 @@ class Masking(Dispatch):
             self._aside = False
 
     def __enter__(self) -> Masking:
-        self._outside = torch.random.fork_rng(devices=[])
-        self._outside.__enter__()
+        self._outside = contextlib.ExitStack()
+        self._outside.enter_context(torch.random.fork_rng(devices=[]))
+        self._outside.enter_context(eagerly())
         torch.default_generator.manual_seed(self.seed)
         super().__enter__()
         return self

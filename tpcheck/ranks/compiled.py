@@ -1,4 +1,4 @@
-"""What a candidate compiles: whether it does, a switch to run it eagerly, and its end."""
+"""What a candidate compiles: whether it does, and its end."""
 
 from __future__ import annotations
 
@@ -38,14 +38,6 @@ def _own_classes(kind: type) -> tuple[type, ...]:
     """Those before torch's own in the order in which attributes are looked up."""
     order = kind.__mro__
     return order[: order.index(nn.Module)]
-
-
-def eagerly() -> contextlib.AbstractContextManager[Any]:
-    """`torch.compile` does nothing in this process meanwhile: where modules are watched, Dynamo
-    would trace the hooks that watch them, with graph breaks that the candidate does not have."""
-    if "torch._dynamo" not in sys.modules:
-        return contextlib.nullcontext()
-    return torch.compiler.set_stance("force_eager")
 
 
 def graphs() -> int:

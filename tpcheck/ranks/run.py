@@ -41,6 +41,7 @@ from tpcheck.ranks.share import Share
 from tpcheck.ranks.stepping import step_once, trained
 from tpcheck.tensors import case_mode, in_place
 from tpcheck.tensors.boundaries import Watch
+from tpcheck.tensors.dispatch import eagerly
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import Key, Pass, Shelf, tensors_of
@@ -207,11 +208,12 @@ class RankRun:
 
     def _as_asked(self, module: Any) -> contextlib.AbstractContextManager[Any]:
         """Runs compiled modules eagerly, where that is asked for (not on threads: the switch is the
-        process's)."""
+        process's): where modules are watched, Dynamo would trace the hooks that watch them, with
+        graph breaks that the candidate does not have."""
         if not self.recorder.dispatch:
             return contextlib.nullcontext()
         self.report.compiles = compiled.compiles(module)
-        return compiled.eagerly() if self.work.eager else contextlib.nullcontext()
+        return eagerly() if self.work.eager else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def watching(self, module: Any, at: Pass) -> Iterator[None]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
+import torch
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -19,35 +23,33 @@ class Dispatch(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # torch would import its compiler, a second per process, to wrap a class of it
 
+    def __enter__(self) -> Any:
+        _hide_from_compiler(type(self))
+        return super().__enter__()
+
 
 class OverCompiled(Dispatch):
     """One that leaves the compiler alone: it is off while something compiles, and on when that
     runs. Under another one torch compiles with the mode in it, and what it keeps of that fails
     without."""
 
-    hidden = False  # from Dynamo
-
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True
-
-    def __enter__(self) -> Any:
-        _hide_from_compiler(type(self))
-        return super().__enter__()
 
 
 def _hide_from_compiler(cls: Any) -> None:
     """Keeps Dynamo from compiling the mode itself, and what it calls, once anybody has brought
     Dynamo in. By a mark on its code: a wrapper, as of `torch.compiler.disable`, would take as long
     as the mode does, for each operator."""
-    if "torch._dynamo" in sys.modules and not cls.hidden:
+    if "torch._dynamo" in sys.modules and not vars(cls).get("hidden"):
         from torch._C._dynamo.eval_frame import (
             _FrameAction,
             _FrameExecStrategy,
             set_code_exec_strategy,
         )
 
-        cls.hidden = True
+        cls.hidden = True  # a class that takes its method from it is asked about again
         skipped = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
         set_code_exec_strategy(cls.__torch_dispatch__.__code__, skipped)
 
@@ -55,3 +57,40 @@ def _hide_from_compiler(cls: Any) -> None:
 def is_whole(func: Any) -> bool:
     """Whether an operator is one of higher order, as `torch.cond`: no mode sees what it runs."""
     return isinstance(func, HigherOrderOperator)
+
+
+#: Where torch compiles what an operator of higher order is made of, before it runs, and the context
+#: that it does so in, under the names that its releases have for it.
+_OF_HIGHER_ORDER = ("torch._higher_order_ops", "torch.nn.attention.flex_attention")
+_COMPILES_IN = ("setup_compilation_env", "_set_compilation_env")
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """`torch.compile` does nothing in this process meanwhile, but for operators of higher order,
+    which torch can't run otherwise."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"), contextlib.ExitStack() as left:
+        for module, name in _contexts():
+            left.callback(setattr, module, name, vars(module)[name])
+            setattr(module, name, _as_ever(vars(module)[name]))
+        yield
+
+
+def _contexts() -> Iterator[tuple[ModuleType, str]]:
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_OF_HIGHER_ORDER):
+            yield from ((module, own) for own in _COMPILES_IN if own in vars(module))
+
+
+def _as_ever(context: Callable[..., Any]) -> Callable[..., Any]:
+    """The context, in which what is asked to be compiled is."""
+
+    @contextlib.contextmanager
+    def within(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        with torch.compiler.set_stance("default"), context(*args, **kwargs) as found:
+            yield found
+
+    return within

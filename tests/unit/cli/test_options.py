@@ -37,7 +37,10 @@ def test_a_report_may_go_to_a_device_in_a_folder_that_is_not_ours(
 @pytest.mark.parametrize(
     ("processors", "engine", "ranks", "checks", "jobs"),
     [
-        (2, "gloo", 4, 90, 1),
+        (1, "gloo", 2, 90, 1),
+        (2, "gloo", 4, 90, 2),  # one alone leaves processors idle
+        (6, "gloo", 4, 90, 2),
+        (2, "gloo", 4, 10, 1),
         (16, "gloo", 4, 90, 4),
         (16, "gloo", 8, 90, 2),
         (128, "threads", 4, 90, options.JOBS),
@@ -60,5 +63,5 @@ def test_as_many_checks_at_a_time_as_the_processors_carry(
 
 
 def test_checks_are_not_counted_where_it_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "cores", lambda: 2)
+    monkeypatch.setattr(options, "cores", lambda: 1)
     assert options.carried("gloo", 4, lambda: pytest.fail("counted")) == 1

@@ -51,3 +51,16 @@ def test_what_changed_before_backward_asked_for_it_is_told() -> None:
     y.detach().data.mul_(2)
     y.sum().backward()
     assert len(saved.overwritten) == 1
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own
+def test_what_an_operator_of_higher_order_is_traced_with_is_not_one() -> None:
+    torch._dynamo.reset()
+    saved, x = Saved(), torch.ones(3, requires_grad=True)
+    with saved.watch(bits=True):
+        y = torch.cond(x.sum() > 0, torch.tanh, torch.neg, (x,))
+        y = torch.tanh(y)
+    assert not saved.holds([torch.ones(3)]) and saved.holds([y])
+    y.sum().backward()
+    torch._dynamo.reset()
+    assert not saved.overwritten

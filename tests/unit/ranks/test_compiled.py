@@ -1,4 +1,4 @@
-"""Compiled candidates: found to be so, and run eagerly where they are asked to."""
+"""Compiled candidates are found to be so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tpcheck.ranks.compiled import compiles, eagerly
+from tpcheck.ranks.compiled import compiles
 
 
 class Decorated(nn.Module):
@@ -48,18 +48,3 @@ def compiled_in_place() -> nn.Module:
 def test_what_is_compiled_is_seen(make: Any) -> None:
     assert compiles(make())
     assert not compiles(nn.Sequential(nn.Linear(2, 2), Disabled()))
-
-
-def test_nothing_is_compiled_meanwhile() -> None:
-    graphs = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
-        graphs.append(graph)
-        return graph.forward
-
-    function = torch.compile(lambda x: x.sin() + 1, backend=backend)
-    with eagerly():
-        function(torch.ones(2))
-    assert not graphs
-    function(torch.ones(2))
-    assert graphs

@@ -19,6 +19,7 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.masks import Masking
 from tpcheck.oracle.producers import Producers
 from tpcheck.ranks.reading import Reading
+from tpcheck.tensors.dispatch import Dispatch, eagerly
 
 
 def chosen(x: Tensor) -> Tensor:
@@ -61,7 +62,14 @@ def test_one_runs_as_without_a_mode(make: Callable[[], Any]) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # torch's own
 @pytest.mark.parametrize(
-    "make", [counting, lambda: Producers(torch.float32), lambda: SplitProducts(2)]
+    "make",
+    [
+        counting,
+        lambda: Producers(torch.float32),
+        lambda: SplitProducts(2),
+        lambda: Masking(0, None),
+        eagerly,
+    ],
 )
 def test_one_has_a_backward_under_what_leaves_the_compiler_alone(make: Callable[[], Any]) -> None:
     x = torch.ones(3, requires_grad=True)
@@ -74,3 +82,36 @@ def test_what_one_rounds_is_not_taken_for_nothing() -> None:
     noise = RoundingNoise(Arithmetic(torch.float32, 2), torch.Generator())
     with noise, pytest.raises(InvalidArgument, match=r"as torch\.cond, may round is not known"):
         chosen(torch.ones(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("make", [eagerly, lambda: Masking(0, None)])
+def test_nothing_is_compiled_meanwhile(make: Callable[[], Any]) -> None:
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    function = torch.compile(lambda x: x.sin() + 1, backend=backend)
+    with make():
+        function(torch.ones(2))
+    assert not graphs
+    function(torch.ones(2))
+    assert graphs
+
+
+def test_no_mode_is_compiled_itself() -> None:
+    """Once Dynamo is there, it would compile each of them up to its limit, with a warning."""
+
+    class Own(Dispatch):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    function = torch.compile(lambda x: x.sin() + 1, backend="aot_eager")
+    torch._dynamo.utils.counters.clear()
+    with Own():
+        for n in range(2, 14):
+            function(torch.ones(n))
+    assert not torch._dynamo.utils.counters["frames"]
