@@ -113,9 +113,8 @@ def at_once(jobs: int | None, engine: str) -> int:
 
 def carried(engine: str, ranks: int, checks: Callable[[], int]) -> int:
     """How many checks run at a time where `--jobs` does not say it: each rank has a processor, and
-    each of the processes, which load torch first, more than one check. Of two processors one check
-    alone leaves a quarter idle, however many ranks share them: two take four fifths of the time, where
-    there are `MANY`.
+    each of the processes, which load torch first, more than one check. Two of `MANY` do where ranks
+    share processors: of two, one check alone leaves a quarter idle.
 
     Args:
         checks: how many there are; asked only where it matters.

@@ -16,7 +16,7 @@ from tpcheck.protocol.optimizing import Mains, Optimizing, main_dtype, once
 from tpcheck.protocol.scaling import Scaler
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import torch_dtype
-from tpcheck.tensors.lists import in_lists
+from tpcheck.tensors.lists import in_lists, in_parts
 from tpcheck.tensors.names import check_names
 
 
@@ -40,7 +40,8 @@ def optimizing_of(
     mains = None if held is None else Mains(params, torch.promote_types(held, dtype))
     given = once(params) if mains is None else mains.copies
     scaler = None if training.scaling is None else Scaler(training.scaling, once(params))
-    own = in_lists(ask(spec, "training's optimizer", training.optimizer, given))
+    own = ask(spec, "training's optimizer", training.optimizer, given)
+    own = in_lists(own if dtype != torch.float64 else in_parts(own))
     schedule = training.schedule
     if schedule is not None:
         schedule = partial(ask, spec, "training's schedule", schedule)

@@ -47,6 +47,15 @@ _OF_TENSORS: dict[str, Callable[..., Tensor]] = {
 _STEPPED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
+def in_parts(optimizer: Any) -> Any:
+    """One of torch's, to step by operators that are known, and not by one for all of its formula
+    (`fused=True`): how far that rounds could not be told."""
+    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else ():
+        if group.get("fused"):
+            group["fused"] = False
+    return optimizer
+
+
 def in_lists(optimizer: Any) -> Any:
     """One of torch's own, to step by operators over lists where nobody said otherwise."""
     for group in optimizer.param_groups if type(optimizer) in _STEPPED else ():
