@@ -22,6 +22,7 @@ from tpcheck.bounds import products, times_zero
 from tpcheck.bounds.arithmetic import OVERFLOW, Arithmetic, Operation, is_number, results
 from tpcheck.bounds.operations import has_order, is_exact, parts_of, variances
 from tpcheck.bounds.scales import Scaled, Scales, Sigma
+from tpcheck.bounds.spread import MARGIN
 from tpcheck.errors import InvalidArgument
 from tpcheck.tensors.dispatch import Dispatch
 from tpcheck.tensors.lists import is_of_lists, run
@@ -30,6 +31,11 @@ from tpcheck.tensors.lists import is_of_lists, run
 #: what they lead to is divided by it again. If it were smaller, the errors would themselves be
 #: rounded away; if much larger, the reference would no longer be linear in them.
 ENLARGED = 2.0**12
+
+#: What deviations by coarse errors are divided by in float64, where all σ are enlarged by `MARGIN`
+#: later: of that they need a factor 2, since the reference itself is off by as much. Less, and
+#: faults of the size of the coarse dtype's digits hide; more, and right cases are called wrong.
+OF_COARSE = MARGIN[torch.float64] / 2
 
 #: How many times as large as what may overflow a number is that does in any order, as the reference
 #: itself shows in the case's dtype: such a one is meant to, as what masks scores. If it were
@@ -47,6 +53,11 @@ def _rounds(out: Any) -> bool:
     return is_number(out) and out.layout == torch.strided
 
 
+def _is_coarse(out: Tensor) -> bool:
+    """Whether a result is in a dtype with fewer digits than float64."""
+    return is_number(out) and torch.finfo(out.dtype).eps > torch.finfo(torch.float64).eps
+
+
 class RoundingNoise(Dispatch):
     """Runs float64 operations with the rounding errors of another arithmetic.
 
@@ -58,6 +69,9 @@ class RoundingNoise(Dispatch):
         amplitude: by how much every error is enlarged; −a is the mirror image of a.
         lost: whether numbers that overflow are ∞, and NaN where parts of them do, as ∞ − ∞ is in a
             candidate.
+        coarse: of float64, whether errors are those of results in a dtype with fewer digits, as
+            they are, and of no others; else of all others, enlarged. What the former lead to is no
+            longer linear in them where they are enlarged, and the latter can't be seen where not.
     """
 
     def __init__(
@@ -68,13 +82,15 @@ class RoundingNoise(Dispatch):
         amplitude: float = 1.0,
         *,
         lost: bool = False,
+        coarse: bool = False,
     ) -> None:
         super().__init__()
-        self.lost = lost
+        self.lost, self.coarse = lost, coarse
         #: whether any number may overflow
         self.may_overflow = False
         #: what a deviation is to be divided by
-        self.enlarged = ENLARGED if arithmetic.dtype == torch.float64 else 1.0
+        self._of_float64 = arithmetic.dtype == torch.float64
+        self.enlarged = 1.0 if not self._of_float64 else OF_COARSE if coarse else ENLARGED
         self.arithmetic = arithmetic
         self.generator = generator
         self.scales = Scales() if scales is None else scales
@@ -171,7 +187,12 @@ class RoundingNoise(Dispatch):
 
     def _sigmas_of(self, operation: Operation, func: Any) -> list[Sigma | None]:
         found = variances(self.arithmetic, operation, func)
-        return [None if v is None else Sigma.of(v, self.enlarged) for v in found]
+        each = zip(found, results(operation.out), strict=True)
+        return [None if v is None else Sigma.of(v, self._times(out)) for v, out in each]
+
+    def _times(self, out: Tensor) -> float:
+        """By how much the errors of a result are enlarged in the runs that have them."""
+        return ENLARGED if self._of_float64 and not _is_coarse(out) else 1.0
 
     def _perturbed(
         self, out: Any, sigma: Sigma | None, errors: Tensor | None, *, in_place: bool, adds: bool
@@ -184,6 +205,9 @@ class RoundingNoise(Dispatch):
         if sigma is None or not _rounds(out):
             return out
         self._perturbations += 1
+        if self._of_float64 and _is_coarse(out) is not self.coarse:
+            self.scales.coarse = True
+            return out
         errors = self._errors(out, sigma, errors)
         if errors.dtype != out.dtype:
             errors = errors.to(out.dtype)

@@ -87,6 +87,7 @@ class Scales:
     order the same σ) read it."""
 
     def __init__(self) -> None:
+        self.coarse = False  # whether any result of a run in float64 has fewer digits
         self._operations: list[Scaled] = []
         self._together: Together | None = None
 

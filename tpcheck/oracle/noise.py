@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.lanes import Drawn, NoiseInLanes
 from tpcheck.bounds.noise import RoundingNoise
-from tpcheck.bounds.scales import Scales, flat
+from tpcheck.bounds.scales import Scales
 from tpcheck.bounds.spread import STRAIN
 from tpcheck.oracle.deviations import difference, kept
 from tpcheck.oracle.effort import CLOSER, SCREEN
 from tpcheck.oracle.over_cores import over_cores
+from tpcheck.oracle.packed import Packed, packed
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.repeats import differs
 from tpcheck.oracle.walked import Walked
@@ -89,6 +90,12 @@ class Noise:
     dtype: torch.dtype
     _scales: Scales = field(default_factory=Scales)
 
+    @property
+    def coarse(self) -> bool:
+        """Whether anything of a case in float64 is computed in a dtype with fewer digits, as far as
+        runs have shown."""
+        return self._scales.coarse
+
     def anew(self) -> Noise:
         """The same, of which no run was made."""
         return replace(self, _scales=Scales())
@@ -144,15 +151,20 @@ class Noise:
         passes = self.passes
         if self._arithmetic.flushes:
             passes = replace(passes, problems=[_flushed(p, errors) for p in passes.problems])
-        noise = RoundingNoise(self._arithmetic, errors, self._scales, amplitude, lost=lost)
-        return self._off(self._walked(passes, self.module, noise), noise), noise.may_overflow
+        about = self._arithmetic, errors, self._scales, amplitude
+        noise = RoundingNoise(*about, lost=lost)
+        run = self._off(self._walked(passes, self.module, noise), noise)
+        if self.coarse:
+            other = RoundingNoise(*about, lost=lost, coarse=True)
+            run = _sum(run, self._off(self._walked(passes, self.module, other), other))
+        return run, noise.may_overflow
 
     def _each(self, batches: Sequence[Batch]) -> list[list[Run]]:
         if batches and self._numbers * max(b.count for b in batches) <= MOST_NUMBERS:
             alone = [partial(self._alone, batch) for batch in batches]
             made = [partial(self._made, batch) for batch in batches]
             # in other processes: operators may not survive tensors that are none of torch's own
-            return over_cores(made, _packed, self._unpacked, least=1, instead=alone)
+            return over_cores(made, packed, self._unpacked, least=1, instead=alone)
         return self._in_turn(batches)
 
     def _in_turn(self, batches: Sequence[Batch]) -> list[list[Run]]:
@@ -160,7 +172,7 @@ class Noise:
         alone = [partial(self._alone, batch) for batch in batches]
         if sum(batch.count for batch in batches) * self._scales.size < WORTH:
             return [runs() for runs in alone]
-        return over_cores(alone, _packed, self._unpacked, least=1)
+        return over_cores(alone, packed, self._unpacked, least=1)
 
     def _made(self, batch: Batch) -> list[Run]:
         """The runs of a batch, at once where that can be."""
@@ -189,6 +201,8 @@ class Noise:
         passes = replace(self.passes, lift=partial(lanes_of, count=drawn.count))
         noise = NoiseInLanes(self._arithmetic, errors, self._scales, drawn)
         run = self._walked(passes, module, noise)
+        if self.coarse:
+            raise Apart("each run is one of two kinds of errors")
         each = [_in_run(run, number) for number in range(drawn.count)]
         if (name := differs(self.exact, each[0])) is not None:
             raise Apart(f"{name}: without errors it is not what one run gives")
@@ -227,12 +241,25 @@ class Noise:
             for off, right in zip(run, self.exact, strict=True)
         ]
 
-    def _unpacked(self, runs: Sequence[list[_Packed]]) -> list[Run]:
+    def _unpacked(self, runs: Sequence[list[Packed]]) -> list[Run]:
         """Those that another process has made."""
         return [
             [one.unpacked(right) for right, one in zip(self.exact, run, strict=True)]
             for run in runs
         ]
+
+
+def _sum(run: Run, other: Run) -> Run:
+    """The deviations of both."""
+    return [
+        replace(
+            a,
+            values={key: off + b.values[key] for key, off in a.values.items()},
+            unused=a.unused | b.unused,
+            overflowed=a.overflowed | b.overflowed,
+        )
+        for a, b in zip(run, other, strict=True)
+    ]
 
 
 def _cut(streams: range, ends: Sequence[int], most: int) -> Iterator[range]:
@@ -251,31 +278,6 @@ def _in_run(run: Run, number: int) -> Run:
         replace(one, values={key: in_run(t, number) for key, t in one.values.items()})
         for one in run
     ]
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """What is handed over of a walk: its deviations one after the other, its gradients that are
-    None, and the steps that may overflow."""
-
-    values: Any  # numpy's, which is handed over at once
-    unused: frozenset[tuple[str, str]]
-    overflowed: frozenset[int]
-
-    def unpacked(self, right: Walked) -> Walked:
-        """The walk, whose values are those of this one."""
-        sizes = [value.numel() for value in right.values.values()]
-        parts = torch.from_numpy(self.values).split(sizes)
-        each = zip(right.values.items(), parts, strict=True)
-        values = {key: part.view(value.shape) for (key, value), part in each}
-        return replace(right, values=values, unused=self.unused, overflowed=self.overflowed)
-
-
-def _packed(runs: Sequence[Run]) -> list[list[_Packed]]:
-    def packed(one: Walked) -> _Packed:
-        return _Packed(flat(one.values.values()).numpy(), one.unused, one.overflowed)
-
-    return [[packed(one) for one in run] for run in runs]
 
 
 def _flushed(problem: Problem, errors: torch.Generator) -> Problem:

@@ -75,6 +75,7 @@ class Posed:
     shared: bool = False
     closely: Callable[[Effort], Posed] | None = field(default=None, repr=False, compare=False)
     rounded: Rounded | None = field(default=None, repr=False, compare=False)
+    coarse: bool = False
 
 
 def pose(
@@ -166,6 +167,7 @@ class _Drawn:
         if SCREEN in began and effort is FLOOR:
             return self.posed(SCREEN)
         late = frozenset[int]().union(*(runs.overflowed(effort) for _, runs in self.studied))
+        coarse = any(runs.noise.coarse for _, runs in self.studied)
         for group, runs in self.studied:
             for problem, expected in zip(group, runs.expected(effort, late), strict=True):
                 placed = placed_tensors(self.layout, self.case, self.params, problem, expected)
@@ -175,7 +177,7 @@ class _Drawn:
         shared = self.spec.dp_gradients != "local"
         about = (placed.inputs, placed.outputs, self.named, self.computed, self.frozen)
         known = any(runs.notes for _, runs in self.studied)
-        more = (effort, shared, self.closely, self.rounded if known else None)
+        more = (effort, shared, self.closely, self.rounded if known else None, coarse)
         return Posed(self.case, problems, self.params, *about, *more)
 
     def rounded(self, d: int, kind: Kind, name: str, at: Tensor) -> Tensor | None:
