@@ -5,14 +5,15 @@ kernels of Triton's.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import io
 import pickletools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -32,7 +33,7 @@ _LOADED_LATE = ("tpcheck.adapters.", "tpcheck.bench.")
 #: Functions of a pickle whose first argument is the name of a module that they import.
 _IMPORTING = {
     ("cloudpickle.cloudpickle", "subimport"),
-    *((__name__, name) for name in ("_op", "_namespace", "_of_module", "_of_check")),
+    *((__name__, name) for name in ("_op", "_namespace", "_of_module", "_of_check", "_imported")),
 }
 
 
@@ -89,6 +90,30 @@ class _Named:
     @property
     def imports(self) -> bool:
         return (self.module, self.name) in _IMPORTING
+
+
+@dataclass(frozen=True)
+class _Home:
+    """A module that is to run wherever this is unpickled, since what is sent may rely on what its
+    imports do; the name of one of its own would have it run anyway."""
+
+    module: str
+
+    def __reduce__(self) -> Any:
+        return _imported, (self.module,)
+
+
+def homes(functions: Iterable[Any]) -> list[Any]:
+    """What is to be unpickled before these callables: it imports the modules of those that are sent
+    by value, as closures are."""
+    found: dict[str, None] = {}
+    for function in functions:
+        while isinstance(function, functools.partial):
+            function = function.func
+        module = getattr(function, "__module__", None)
+        if isinstance(function, FunctionType) and module in sys.modules and module != "__main__":
+            found |= {} if _is_named(function) else {module: None}
+    return [*map(_Home, found)]
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -221,6 +246,12 @@ def _is_named(function: Any) -> bool:
 
 
 # ---- on a rank
+
+
+def _imported(module: str) -> str:
+    with contextlib.suppress(Exception):  # as a test's, that only its runner can import
+        importlib.import_module(module)
+    return module
 
 
 def _op(home: str, name: str, overload: str | None) -> Any:

@@ -10,7 +10,7 @@ from tpcheck.check import Check
 from tpcheck.oracle.pose import Posed
 from tpcheck.process.loaded import OF_OPTIMIZERS, is_installed
 from tpcheck.protocol.messages import Teach
-from tpcheck.protocol.pickled import modules_of
+from tpcheck.protocol.pickled import homes, modules_of
 from tpcheck.runner.files import CaseFiles
 
 
@@ -60,7 +60,7 @@ def _own_modules() -> dict[str, str]:
 def parts_of(check: Check) -> dict[str, Any]:
     """What ranks need to know of a check."""
     spec = check.spec
-    return {
+    parts = {
         "candidate": check.candidate,
         "forward": spec.forward,
         "load": check.load,
@@ -79,3 +79,5 @@ def parts_of(check: Check) -> dict[str, Any]:
         "context": check.context,
         "forward_context": check.forward_context,
     }
+    inner = getattr(check.candidate, "fn", None)  # of a kernel
+    return {"homes": homes([*parts.values(), inner]), **parts}

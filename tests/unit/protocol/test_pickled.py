@@ -1,7 +1,10 @@
 """What is sent to ranks by name: ops of `torch.library`, what `torch.compile` made, and kernels of
 Triton's."""
 
+import importlib
+import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -15,7 +18,8 @@ from torch.autograd.function import once_differentiable
 
 from tpcheck import Argument, Check, kernel_check
 from tpcheck.adapters import dtensor
-from tpcheck.protocol.pickled import modules_of, sent
+from tpcheck.protocol.pickled import _Home, homes, modules_of, sent
+from tpcheck.runner.sent import parts_of
 
 LIBRARY = "tpcheck_sent_ops"
 
@@ -159,3 +163,29 @@ def test_what_is_differentiable_once_is_sent_by_value() -> None:
     x = torch.ones(3, requires_grad=True)
     cloudpickle.loads(sent(function, check(function)))(x).sum().backward()
     assert torch.equal(x.grad, torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_file_of_what_is_sent_by_value_runs_first(
+    wrapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose imports register an operator that the function finds by its name."""
+    (tmp_path / "closing_over.py").write_text(
+        "import sys\nsys.registered_here = 'there'\n"
+        "def make():\n    def inner(*more):\n        import sys\n"
+        "        return sys.registered_here\n    return inner\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "registered_here", "", raising=False)
+    made = importlib.import_module("closing_over").make()
+    parts = parts_of(check(partial(made, 1) if wrapped else made))
+    blob = sent(parts, check(made))
+    assert "closing_over" in modules_of(blob)
+    monkeypatch.delitem(sys.modules, "closing_over")
+    monkeypatch.setattr(sys, "registered_here", "")
+    assert cloudpickle.loads(blob)["candidate"].fn() == "there"
+
+
+def test_a_file_that_can_not_run_elsewhere_is_none_that_has_to() -> None:
+    assert homes([plain, None, 1]) == []
+    assert cloudpickle.loads(cloudpickle.dumps(_Home("no_such_module_at_all"))) is not None
