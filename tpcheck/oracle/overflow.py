@@ -14,7 +14,7 @@ from tpcheck.protocol.problem import Problem, Values
 from tpcheck.protocol.scaling import Overflow
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import generator
-from tpcheck.tensors.names import STEP, InPass
+from tpcheck.tensors.names import STEP, InPass, parameters_of
 from tpcheck.vocabulary import Kind
 
 #: How many times as large as what must not overflow the largest number of a dtype is: in another
@@ -28,7 +28,7 @@ def draw_overflow(spec: Spec, case: Case, module: Any) -> Overflow | None:
     """In one of the steps, or in none, where the loss is scaled: of any parameter."""
     if spec.training is None or spec.training.scaling is None:
         return None
-    params = {name: p.numel() for name, p in once(dict(module.named_parameters())).items()}
+    params = {name: p.numel() for name, p in once(parameters_of(module)).items()}
     names = [name for name, numel in params.items() if numel]
     draw = generator(case, "overflow")
     # step by step: the same in a run of fewer

@@ -26,7 +26,7 @@ from tpcheck.tensors import case_mode, leaves
 from tpcheck.tensors import draw as drawing
 from tpcheck.tensors.draw import Draw, torch_dtype
 from tpcheck.tensors.families import of_family
-from tpcheck.tensors.names import computed_buffers, tensors_of
+from tpcheck.tensors.names import computed_buffers, parameters_of, tensors_of
 from tpcheck.tensors.strides import format_of, repeat_first_row
 
 
@@ -105,7 +105,7 @@ def draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
     once. Buffers that no checkpoint holds are as the module has computed them."""
     if not isinstance(module, nn.Module):
         return {}
-    buffers = dict(module.named_buffers(remove_duplicate=False))
+    trained = parameters_of(module)
     computed = computed_buffers(module)
     drawn: dict[int, Tensor] = {}
     state = {}
@@ -115,7 +115,7 @@ def draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
             drawn[id(tensor)] = (
                 _in_dtype_of(case, tensor.detach().clone())
                 if own
-                else _draw_state_of(spec, case, name, tensor, buffer=name in buffers)
+                else _draw_state_of(spec, case, name, tensor, buffer=name not in trained)
             )
         state[name] = drawn[id(tensor)]
     return state
@@ -199,4 +199,4 @@ def load(module: Any, params: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
             if name in params:
                 tensor.copy_(params[name])
             tensor.grad = None
-    return dict(module.named_parameters(remove_duplicate=False))
+    return parameters_of(module)

@@ -6,10 +6,26 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from tests import candidates
-from tpcheck import InvalidArgument, Layout, Shard, specs
+from tpcheck import InvalidArgument, Layout, Shard, Training, specs
 from tpcheck.oracle.pose import pose
+
+MLP = {"batch": 1, "seq": 2, "hidden": 4, "intermediate": 8, "activation": "gelu"}
+MLP |= {"norm": "none", "residual": False, "bias": True}
+
+
+class Wrapper(nn.Module):
+    """As activation checkpointing puts around a module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._checkpoint_wrapped_module = module
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self._checkpoint_wrapped_module(*inputs)
 
 
 @pytest.mark.parametrize(
@@ -26,3 +42,17 @@ def test_what_a_spec_s_own_functions_are_to_return_is_said(
     layout = Layout(params={"*": Shard(0)})
     with pytest.raises(InvalidArgument, match=what):
         pose(replace(specs.row_linear(), layout=lambda case: layout, **change), candidates.CASE)
+
+
+@pytest.mark.parametrize("training", [None, Training(lambda n: torch.optim.SGD(n.values(), 0.1))])
+def test_what_a_wrapper_puts_around_a_reference_is_in_no_name(training: Training | None) -> None:
+    """As around a candidate's modules."""
+    plain = replace(specs.mlp(), training=training)
+    assert plain.reference is not None
+    case = replace(candidates.CASE, dims=MLP)
+    inside = replace(plain, reference=lambda case: Wrapper(specs.mlp().reference(case)))  # type: ignore[misc]
+    found, right = pose(inside, case), pose(plain, case)
+    assert found.params == right.params
+    for one, other in zip(found.problems[0].targets, right.problems[0].targets, strict=True):
+        assert (one.kind, one.name) == (other.kind, other.name)
+        assert torch.equal(one.value, other.value)
