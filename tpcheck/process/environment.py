@@ -68,7 +68,8 @@ class _Setters:
         self.unset(name)
 
     def _note(self, name: bytes | str) -> None:
-        if self._by_a_module(sys._getframe(2)):
+        frame = sys._getframe(2)
+        if self._by_a_module(frame) or _compiles(frame.f_back):
             self.names.add(os.fsdecode(name))
         else:
             self.names.discard(os.fsdecode(name))
@@ -82,6 +83,12 @@ class _Setters:
                 return os.path.realpath(frame.f_code.co_filename) != self.importing
             frame = caller
         return False
+
+
+def _compiles(frame: FrameType | None) -> bool:
+    """Whether it is of torch's compiler, which says there where its cache is."""
+    name = "" if frame is None else str(frame.f_globals.get("__name__"))
+    return name.startswith(("torch._dynamo.", "torch._inductor."))
 
 
 def _imports(frame: FrameType | None) -> bool:

@@ -78,14 +78,8 @@ _PREFIXES = tuple(f"{package}." for package in _PACKAGES)
 #: Modules of which every class is, and of the packages all.
 _WITH_CLASSES = ("torch.nn", "torch.distributed.tensor", "torch.distributed.tensor.parallel")
 #: What is not callable and changes all the same only where somebody replaces it.
-_CONSTANTS = (
-    float,
-    torch.dtype,
-    torch.layout,
-    torch.memory_format,
-    torch.Generator,
-    dist.ReduceOp.RedOpType,
-)
+_OF_TORCH = (torch.dtype, torch.layout, torch.memory_format, torch.Generator)
+_CONSTANTS = (float, *_OF_TORCH, dist.ReduceOp.RedOpType)
 
 #: Functions around functions that are looked into.
 _DEEPEST = 32
@@ -242,8 +236,11 @@ def _is_of(value: Any, packages: Container[str], old: Any = None) -> bool:
 
 def _wraps(value: Any, old: Any) -> bool:
     """Whether it is a function of torch's own around the one that was there: an optimizer's class
-    has its `step` wrapped when the first one is made."""
-    return getattr(value, "__wrapped__", None) is old and _home(value) == torch.__name__
+    has its `step` wrapped when the first one is made, `nn.Module` what makes one by Dynamo."""
+    inside = [getattr(value, "__wrapped__", None)]
+    with contextlib.suppress(ValueError):  # a cell is empty
+        inside += [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+    return any(one is old for one in inside) and _home(value) == torch.__name__
 
 
 def _wraps_inherited(value: Any, inherited: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
@@ -27,8 +28,16 @@ def _registered() -> dict[str, bool]:
     global _read
     known: set[str] = getattr(torch.library, "_impls", set())  # all that Python has registered
     if known != _read[0]:  # thousands of keys, which hardly ever change
-        _read = known.copy(), {key: True for key in known if key.partition("/")[0] in _OWN}
+        own = {key for key in known if key.partition("/")[0] in _OWN} - _of_torch()
+        _read = known.copy(), dict.fromkeys(own, True)
     return _read[1]
+
+
+def _of_torch() -> set[str]:
+    """What torch's own modules hold the libraries of, some of which they fill when they are first
+    used, as `torch.vmap` does."""
+    own = [module for name, module in list(sys.modules.items()) if name.startswith("torch.")]
+    return {key for module in own for held in _libraries(module) for key in held._op_impls}
 
 
 def _unregister(before: dict[str, bool]) -> None:

@@ -92,3 +92,20 @@ def test_what_torch_wraps_of_another_s_is_put_back() -> None:
     assert torch.optim.Rprop.step is not replaced
     assert "torch.optim.rprop.Rprop.step" in {left.name for left in own.restore()}
     assert torch.optim.Rprop.step is before
+
+
+def test_what_dynamo_wraps_of_modules_stays_and_what_another_does_is_taken_away() -> None:
+    from torch._dynamo.mutation_guard import install_generation_tagging_init
+
+    plain = nn.Module.__init__, nn.Module.__setstate__
+    patched = getattr(nn.Module, "___needs_generation_tag_patch", True)
+    own = guard.of_driver()
+    nn.Module.___needs_generation_tag_patch = True  # type: ignore[attr-defined]
+    try:
+        install_generation_tagging_init()
+        assert own.restore() == [] and nn.Module.__init__ is not plain[0]
+        nn.Module.__init__ = replaced  # type: ignore[method-assign]
+        assert [one.name for one in own.restore()] == ["torch.nn.modules.module.Module.__init__"]
+    finally:
+        nn.Module.__init__, nn.Module.__setstate__ = plain  # type: ignore[method-assign]
+        nn.Module.___needs_generation_tag_patch = patched  # type: ignore[attr-defined]

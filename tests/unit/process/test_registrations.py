@@ -42,3 +42,13 @@ def test_what_a_file_replaces_when_it_is_imported_is_put_back() -> None:
     left = {one.name for one in held.restore()}
     assert (torch.special.expit, torch.linalg.vector_norm, sys.stdout) == (expit, norm, out)
     assert left == {"torch.special.expit", "torch.linalg.vector_norm", "sys.stdout"}
+
+
+def test_what_torch_registers_of_its_own_when_it_is_first_used_stays() -> None:
+    """As rules of `torch.vmap`: it would not register them again."""
+    before = operators().read()
+    x = torch.randn(3, 2)
+    right = torch.stack([torch.nn.functional.mse_loss(row, 2 * row) for row in x])
+    found = torch.vmap(lambda row: torch.nn.functional.mse_loss(row, 2 * row))(x)
+    assert torch.allclose(found, right) and operators().read() == before
+    assert any("FuncTorchBatched" in key for key in torch.library._impls)
