@@ -34,12 +34,14 @@ def taken_by_others(facts: Facts, local: Local) -> Diagnosis | None:
     wrong, due = local.wrong(), _due(facts, local)
     if due is None or not wrong:
         return None
-    others = (m.name.base for m in facts.result.mismatches if m.kind in _LEFT)
-    if all(name == SCALE for name in others):
+    others = [m for m in facts.result.mismatches if m.kind in _LEFT and m.name.base != SCALE]
+    if not others:
         return None  # the scale alone is wrong
     owners = list(_infinite(facts, local, due))
     if not owners or set(wrong) != set(local.ranks) - set(owners):
         return None
+    if any(m.rank in owners and m.name.at.step == due.step for m in others):
+        return None  # they step, too, and are alone in what they make of the scale
     cause = OverflowNotShared(local.subject, due.name, tuple(owners), tuple(wrong))
     return Diagnosis(Code.MISSING_ALL_REDUCE, cause)
 

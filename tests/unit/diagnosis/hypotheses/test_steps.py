@@ -271,6 +271,9 @@ def test_a_scale_that_falls_on_one_rank_alone_is_no_step() -> None:
     case, _, other = overflowing()
     alone = on((other,), Kind.OPTIMIZER_STATE, f"{SCALE}@step2", lambda posed, rank: torch.ones(()))
     assert examine(alone, spec=SCALED, case=case).code == "replicas-differ"
+    stepped = on((0, 1), Kind.PARAM, "down.weight@step2", moved("down.weight"))
+    named = examine(alone, stepped, spec=SCALED, case=case)
+    assert "leave out" not in named.message, named  # all ranks step
 
 
 def test_what_wide_bounds_leave_open_is_no_gradient_of_an_earlier_step() -> None:
