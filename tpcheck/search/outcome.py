@@ -73,11 +73,11 @@ def listed(check: Check) -> Sequence[Case]:
 
 
 def left_out(trials: Trials, hunt: Hunt) -> list[str]:
-    """What is to be said of listed cases that were not run, and of degrees without a case: a line
-    each."""
+    """What is to be said of listed cases that were not run, but for a failure that none of them
+    followed, and of degrees without a case: a line each."""
     cases = listed(hunt.check)
-    left = [case for case in cases if trials.result(case) is None]
     few = hunt.options.examples < len(cases)
+    left = [case for case in cases if trials.result(case) is None] if few or hunt.cut else []
     notes = [reasons.listed_not_run(left, len(cases), few=few)] if left else []
     return notes + ([reasons.no_case(sorted(hunt.impossible))] if hunt.impossible else [])
 

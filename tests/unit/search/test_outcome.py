@@ -29,7 +29,11 @@ def run_of(ran: list[Case], examples: int) -> tuple[Any, Any, list[CaseResult]]:
     trials = SimpleNamespace(result=known.get, results={}, ledger=ledger)
     check = replace(candidates.check(candidates.Row), overrides={"cases": CASES})
     options = Options(examples=examples, degrees=(2,), corpus=None)
-    return trials, SimpleNamespace(check=check, options=options, impossible=set()), results
+    return (
+        trials,
+        SimpleNamespace(check=check, options=options, impossible=set(), cut=len(ran) < examples),
+        results,
+    )
 
 
 def test_listed_cases_for_which_there_are_too_few_examples_are_told() -> None:
@@ -45,6 +49,8 @@ def test_a_listed_degree_for_which_there_was_no_time_is_unknown(examples: int) -
     trials, hunt, results = run_of(CASES[:2], examples)
     assert undecided(trials, hunt, results, {}) == Open(reasons.never_ran([4]), more=True)
     assert left_out(trials, hunt)[0].endswith("the time was up")
+    hunt.cut = False  # a failure ended it that real ranks do not have
+    assert left_out(trials, hunt) == []
 
 
 def test_where_all_have_run_nothing_is_said() -> None:
