@@ -212,6 +212,35 @@ def test_a_step_is_taken_where_numbers_have_gone_its_way(
     assert (found.diagnosis.code == "overflow-ignored") is ignores, found.diagnosis.message
 
 
+class ClampsGradients(StepsAnyway):
+    """Infinite gradients are as large as any may be."""
+
+    def unscale(self) -> None:
+        super().unscale()
+        for parameter in self.parameters.values():
+            if parameter.grad is not None:
+                parameter.grad.clamp_(-0.01, 0.01)
+
+
+def test_a_step_by_gradients_that_are_clamped_is_one(gloo: Engine) -> None:
+    """Each number goes to the side that it would go to, though not as far as others."""
+    training = replace(STEPS, optimizer=lambda named: torch.optim.SGD(named.values(), lr=0.1))
+    spec = replace(mlp_sp_main_scaled.spec, training=training, norm=None)
+    module = spec.reference(CASE)
+    cases = (replace(CASE, dtype="float32", seed=seed) for seed in range(100))
+    struck = (c for c in cases if (o := draw_overflow(spec, c, module)) and o.step == 0)
+    own = replace(
+        mlp_sp_main_scaled,
+        spec=replace(spec, cases=[next(struck)]),
+        clip=None,
+        optimizer=lambda module, mesh: ClampsGradients(module, mesh, training.optimizer, SCALING),
+    )
+    options = Options(examples=1, corpus=None, shrink_cases=0, degrees=(2,), dtypes=("float32",))
+    found = Search(own, gloo, options).run().counterexample
+    assert found is not None
+    assert found.diagnosis.code == "overflow-ignored", found.diagnosis.message
+
+
 class Tracks(nn.Module):
     """Linear, with a running mean, by which each forward goes ``rate`` of the way."""
 

@@ -116,10 +116,11 @@ def _alone(facts: Facts, changed: Sequence[Local]) -> bool:
 
 def _along_a_step(facts: Facts, changed: Sequence[Local]) -> bool:
     """Whether parameters, or their copies, have gone the way that the first step would have taken
-    them, however far."""
+    them, however far; or each of them to that side, as by gradients that are clamped."""
     if facts.spec is None or (training := facts.spec.training) is None or changed[0].at.step:
         return False
     sums, count = torch.zeros(3, dtype=torch.float64), 0
+    alike = moved = 0
     problems = {problem.d: problem for problem in map(facts.problem_of, changed)}
     left = {d: unclipped(problem, training, 0)[1] for d, problem in problems.items()}
     for local in changed:
@@ -135,5 +136,8 @@ def _along_a_step(facts: Facts, changed: Sequence[Local]) -> bool:
             way, gone = way[both], gone[both]
             sums += torch.stack([(way * gone).sum(), (way * way).sum(), (gone * gone).sum()])
             count += way.numel()
+            sides = (way.sign() * gone.sign())[gone != 0]
+            alike, moved = alike + int((sides > 0).sum()), moved + len(sides)
     along, due, own = sums.tolist()
-    return count >= ENOUGH and along > 0 and along >= ALONG * math.sqrt(due * own)
+    one_way = along > 0 and along >= ALONG * math.sqrt(due * own)
+    return (count >= ENOUGH and one_way) or (moved >= ENOUGH and alike >= ALONG * moved)
