@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from tpcheck.bounds.operations import has_order, is_exact, parts_of, variances
 from tpcheck.bounds.scales import Scaled, Scales, Sigma
 from tpcheck.bounds.spread import MARGIN
 from tpcheck.errors import InvalidArgument
-from tpcheck.tensors.dispatch import Dispatch
+from tpcheck.tensors.dispatch import OverCompiled, is_whole, parts_of_whole
 from tpcheck.tensors.lists import is_of_lists, run
 
 #: Float64 can't hold its own rounding errors, so they are made this many times as large there, and
@@ -58,7 +58,7 @@ def _is_coarse(out: Tensor) -> bool:
     return is_number(out) and torch.finfo(out.dtype).eps > torch.finfo(torch.float64).eps
 
 
-class RoundingNoise(Dispatch):
+class RoundingNoise(OverCompiled):
     """Runs float64 operations with the rounding errors of another arithmetic.
 
     Args:
@@ -102,14 +102,6 @@ class RoundingNoise(Dispatch):
         self._at = 0  # how many operations that round have run
         self._begin()
 
-    @property
-    def supports_higher_order_operators(self) -> bool:  # type: ignore[override]
-        """torch asks when it meets one: what they round is not seen."""
-        raise InvalidArgument(
-            "how far an operator of higher order, as torch.cond, may round is not known; give the "
-            "spec a rounding=, the same function without it"
-        )
-
     def _begin(self) -> None:
         self.scales.draw(self.generator, self.amplitude)
 
@@ -133,6 +125,8 @@ class RoundingNoise(Dispatch):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if is_whole(func):
+            return self.whole(func, args, kwargs)
         if is_of_lists(func):
             return run(func, args, kwargs, mode=self)
         exact, name, in_place, parts, adds = _nature(func)
@@ -167,6 +161,18 @@ class RoundingNoise(Dispatch):
         if isinstance(out, Tensor):
             return noisy[0]
         return noisy if isinstance(out, list) else tuple(noisy)
+
+    def whole(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """
+        Raises:
+            InvalidArgument: what it runs is not known.
+        """
+        if parts_of_whole(func) is None:
+            raise InvalidArgument(
+                f"how far {func.name()} may round, an operator of higher order, is not known; give "
+                "the spec a rounding=, the same function without it"
+            )
+        return super().whole(func, args, kwargs)
 
     def _in_parts(self, func: Any, parts: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """An operator's result from its parts, each of which rounds as what is not stored does."""

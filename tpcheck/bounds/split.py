@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpcheck.tensors.dispatch import OverCompiled
+from tpcheck.tensors.dispatch import OverCompiled, is_whole
 
 aten = torch.ops.aten
 
@@ -33,6 +33,8 @@ class SplitProducts(OverCompiled):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if is_whole(func):
+            return self.whole(func, args, kwargs)
         if func in _PRODUCTS and self.degree > 1:
             return self._product(func, *args)
         if func in _ONTO and self.degree > 1:

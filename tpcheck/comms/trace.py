@@ -101,7 +101,7 @@ class Recorder(OverCompiled):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if is_whole(func):
-            return func(*args, **(kwargs or {}))
+            return self.whole(func, args, kwargs)
         if types and any(t.__name__ == "DTensor" for t in types):
             if self.masks is not None:
                 self.masks.unfolds(func, args)

@@ -74,8 +74,10 @@ class Masking(OverCompiled):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if self._aside or is_whole(func):
+        if self._aside:
             return func(*args, **(kwargs or {}))
+        if is_whole(func):
+            return self.whole(func, args, kwargs)
         return self._drawing(func, args, kwargs or {})
 
     def _instead(self, outcome: Tensor, chance: Chance, state: bytes) -> Tensor | None:

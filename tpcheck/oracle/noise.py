@@ -27,6 +27,7 @@ from tpcheck.oracle.repeats import differs
 from tpcheck.oracle.walked import Walked
 from tpcheck.protocol.optimizing import main_dtype
 from tpcheck.protocol.problem import Problem
+from tpcheck.tensors.dispatch import eagerly
 from tpcheck.tensors.draw import generator
 from tpcheck.tensors.lanes import Apart, in_run, lanes_of, spread_over
 
@@ -231,7 +232,7 @@ class Noise:
         return None if training is None else main_dtype(training.main, self.dtype)
 
     def _walked(self, passes: Passes, module: Any, noise: RoundingNoise) -> Run:
-        with noise:
+        with eagerly(), noise:
             return replace(passes, stepping=partial(noise.anew, self._main()))(module)
 
     def _off(self, run: Run, noise: RoundingNoise) -> Run:

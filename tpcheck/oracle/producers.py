@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 
 from tpcheck.bounds.arithmetic import Arithmetic, Operation
 from tpcheck.bounds.operations import variances
-from tpcheck.tensors.dispatch import OverCompiled
+from tpcheck.tensors.dispatch import OverCompiled, is_whole
 
 aten = torch.ops.aten
 
@@ -42,6 +42,8 @@ class Producers(OverCompiled):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if is_whole(func):
+            return self.whole(func, args, kwargs)
         out = func(*args, **(kwargs or {}))
         if func in _PRODUCTS and out.dtype == self.dtype and out.numel() >= LARGE:
             # not the result: autograd would copy a gradient that somebody else holds

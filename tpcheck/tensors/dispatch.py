@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Dispatch(TorchDispatchMode):
-    """Sees the operators that run while it is entered; those of higher order too (`is_whole`).
+    """Sees the operators that run while it is entered; those of higher order too (`whole`).
     What would be compiled under it runs eagerly."""
 
     supports_higher_order_operators = True
@@ -26,6 +26,33 @@ class Dispatch(TorchDispatchMode):
     def __enter__(self) -> Any:
         _hide_from_compiler(type(self))
         return super().__enter__()
+
+    def whole(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """An operator of higher order, so that what it runs is seen, where its parts are known."""
+        if (parts := parts_of_whole(func)) is None:
+            return func(*args, **(kwargs or {}))
+        TorchDispatchMode.__enter__(self)  # once more, whatever else entering it does
+        try:
+            with _Composed():
+                return parts(*args, **(kwargs or {}))
+        finally:
+            TorchDispatchMode.__exit__(self, None, None, None)
+
+
+class _Composed(Dispatch):
+    """Takes apart what other modes would not see whole: functions inside of an operator of higher
+    order are traced before operators that are made of others are."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not is_whole(func):
+            with self:
+                found = func.decompose(*args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        return func(*args, **kwargs)
 
 
 class OverCompiled(Dispatch):
@@ -55,8 +82,27 @@ def _hide_from_compiler(cls: Any) -> None:
 
 
 def is_whole(func: Any) -> bool:
-    """Whether an operator is one of higher order, as `torch.cond`: no mode sees what it runs."""
+    """Whether an operator is one of higher order, as `torch.cond`: it runs functions."""
     return isinstance(func, HigherOrderOperator)
+
+
+def parts_of_whole(func: Any) -> Callable[..., Any] | None:
+    """What an operator of higher order does, by its parts alone: no mode sees them otherwise. None
+    where that is not known."""
+    return _WHOLE.get(func.name()) if is_whole(func) else None
+
+
+def _cond(chosen: Any, first: Any, second: Any, operands: Sequence[Any]) -> Any:
+    return (first if chosen else second)(*operands)
+
+
+def _while_loop(goes_on: Any, body: Any, carried: Any, more: Sequence[Any]) -> Any:
+    while goes_on(*carried, *more):
+        carried = body(*carried, *more)
+    return carried
+
+
+_WHOLE = {"cond": _cond, "while_loop": _while_loop}
 
 
 #: Where torch compiles what an operator of higher order is made of, before it runs, and the context

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops import map as map_rows
+from torch.nn import functional as F
 
 from tpcheck import Layout, Spec
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.effort import FLOOR, SCREEN
+from tpcheck.oracle.effort import CONFIRM, FLOOR, SCREEN
 from tpcheck.oracle.pose import pose
+
+
+def normal(x: Tensor) -> Tensor:
+    """By operators that are made of others."""
+    h = F.layer_norm(torch.tanh(x), x.shape[-1:])
+    return F.linear(h, h.mT @ h)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize("width", [4, 512])
-def test_operators_of_higher_order_are_no_more_than_looked_at(dtype: str, width: int) -> None:
-    """No noisy run sees what they round."""
+@pytest.mark.parametrize("known", [True, False])
+def test_what_operators_of_higher_order_round_is_that_of_their_parts(
+    dtype: str, width: int, known: bool
+) -> None:
+    """Or no noisy run sees what they round."""
 
     def forward(module: Any, inputs: Any) -> Tensor:
         (x,) = inputs.values()
         y = module(x)
-        given: Tensor = torch.cond(y.sum() > -1e9, lambda t: t * 2, lambda t: t * 3, (y,))
+        if not known:
+            rows: Tensor = map_rows(torch.tanh, y)
+            return rows
+        given: Tensor = torch.cond(y.sum() > -1e9, normal, lambda t: t * 3, (y,))
         return given
+
+    def plain(module: Any, inputs: Any) -> Tensor:
+        (x,) = inputs.values()
+        return normal(module(x))
 
     spec = Spec(
         name="chooses",
@@ -37,5 +56,13 @@ def test_operators_of_higher_order_are_no_more_than_looked_at(dtype: str, width:
     )
     case = Case(dtype=dtype, mesh={"tp": 2})
     assert pose(spec, case, None).effort is FLOOR
-    with pytest.raises(InvalidArgument, match="may round is not known; give the spec a rounding="):
-        pose(spec, case, SCREEN)
+    if not known:
+        with pytest.raises(InvalidArgument, match="how far map_impl may round"):
+            pose(spec, case, SCREEN)
+        return
+    found = pose(spec, case, CONFIRM).problems[0].targets
+    right = pose(replace(spec, forward=plain), case, CONFIRM).problems[0].targets
+    for one, other in zip(found, right, strict=True):
+        assert torch.equal(one.value, other.value), one.name
+        sizes = [float(target.spread.sigma.norm()) for target in (one, other)]
+        assert 0.5 < sizes[0] / sizes[1] < 2.0, one.name

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._higher_order_ops import map as map_rows
+from torch._higher_order_ops.while_loop import while_loop
+from torch.nn import functional as F
 
 from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.noise import RoundingNoise
@@ -20,6 +23,7 @@ from tpcheck.oracle.masks import Masking
 from tpcheck.oracle.producers import Producers
 from tpcheck.ranks.reading import Reading
 from tpcheck.tensors.dispatch import Dispatch, eagerly
+from tpcheck.vocabulary import Phase
 
 
 def chosen(x: Tensor) -> Tensor:
@@ -78,10 +82,37 @@ def test_one_has_a_backward_under_what_leaves_the_compiler_alone(make: Callable[
     assert x.grad is not None and torch.equal(x.grad, torch.full((3,), 2.0))
 
 
-def test_what_one_rounds_is_not_taken_for_nothing() -> None:
+def test_what_one_rounds_is_what_its_parts_do_or_not_known() -> None:
     noise = RoundingNoise(Arithmetic(torch.float32, 2), torch.Generator())
-    with noise, pytest.raises(InvalidArgument, match=r"as torch\.cond, may round is not known"):
-        chosen(torch.ones(3, dtype=torch.float64))
+    x = torch.ones(3, dtype=torch.float64)
+    with eagerly(), noise:
+        off = chosen(x) - 2
+        assert 0 < float(off.abs().max()) < 1e-6
+        with pytest.raises(InvalidArgument, match="how far map_impl may round"):
+            map_rows(torch.tanh, x)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own
+def test_what_one_runs_is_counted_drawn_and_repeated() -> None:
+    def drops(x: Tensor) -> Tensor:
+        found: Tensor = torch.cond(x.sum() > 0, lambda t: F.dropout(t, 0.5), torch.neg, (x,))
+        return found
+
+    def thrice(x: Tensor) -> Tensor:
+        start = torch.tensor(0), x
+        last: Tensor = while_loop(lambda i, t: i < 3, lambda i, t: (i + 1, t + 2), start)[1]
+        return last
+
+    x, recorder, masking = torch.ones(64), counting(), Masking(0, None)
+    with recorder:
+        found = thrice(x)
+    assert torch.equal(found, x + 6)
+    assert recorder.counted[Phase.BUILD, "aten::add"] == 6
+    with masking:
+        first = drops(x)
+    assert len(masking.drawn) == 1
+    with Masking(5, masking.drawn):
+        assert torch.equal(drops(x), first)
 
 
 @pytest.mark.parametrize("make", [eagerly, lambda: Masking(0, None)])
