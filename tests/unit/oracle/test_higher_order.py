@@ -60,8 +60,9 @@ def test_what_operators_of_higher_order_round_is_that_of_their_parts(
         with pytest.raises(InvalidArgument, match="how far map_impl may round"):
             pose(spec, case, SCREEN)
         return
-    found = pose(spec, case, CONFIRM).problems[0].targets
-    right = pose(replace(spec, forward=plain), case, CONFIRM).problems[0].targets
+    effort = CONFIRM if width < 9 else SCREEN  # few numbers take more runs
+    found = pose(spec, case, effort).problems[0].targets
+    right = pose(replace(spec, forward=plain), case, effort).problems[0].targets
     for one, other in zip(found, right, strict=True):
         assert torch.equal(one.value, other.value), one.name
         sizes = [float(target.spread.sigma.norm()) for target in (one, other)]
