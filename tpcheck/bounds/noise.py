@@ -88,8 +88,8 @@ class RoundingNoise(OverCompiled):
         self.lost, self.coarse = lost, coarse
         #: whether any number may overflow
         self.may_overflow = False
-        #: what a deviation is to be divided by
         self._of_float64 = arithmetic.dtype == torch.float64
+        #: what a deviation is to be divided by
         self.enlarged = 1.0 if not self._of_float64 else OF_COARSE if coarse else ENLARGED
         self.arithmetic = arithmetic
         self.generator = generator

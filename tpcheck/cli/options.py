@@ -119,11 +119,8 @@ def carried(engine: str, ranks: int, checks: Callable[[], int]) -> int:
     Args:
         checks: how many there are; asked only where it matters.
     """
-    if (
-        engine in ON_GPUS or engine == "torchrun"
-    ):  # a GPU has one job, and a launch one set of ranks
-        return 1
-    if cores() == 1:
+    # a GPU has one job, and a launch one set of ranks
+    if engine in ON_GPUS or engine == "torchrun" or cores() == 1:
         return 1
     if (most := min(JOBS, cores() // ranks)) < 2:
         return 2 if checks() >= MANY else 1

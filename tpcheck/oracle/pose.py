@@ -61,6 +61,7 @@ class Posed:
         rounded: (dp coordinate, kind, name, numbers of elements) → their variances by what the
             operation rounds that makes this tensor; None where that is not known. None itself where
             it is known of no tensor.
+        coarse: whether something of a case in float64 has fewer digits, as noisy runs have shown.
     """
 
     case: Case

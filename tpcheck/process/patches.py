@@ -77,8 +77,8 @@ _PACKAGES = ("torch.amp", "torch.nn.utils", "torch.optim")
 _PREFIXES = tuple(f"{package}." for package in _PACKAGES)
 #: Modules of which every class is, and of the packages all.
 _WITH_CLASSES = ("torch.nn", "torch.distributed.tensor", "torch.distributed.tensor.parallel")
-#: What is not callable and changes all the same only where somebody replaces it.
 _OF_TORCH = (torch.dtype, torch.layout, torch.memory_format, torch.Generator)
+#: What is not callable and changes all the same only where somebody replaces it.
 _CONSTANTS = (float, *_OF_TORCH, dist.ReduceOp.RedOpType)
 
 #: Functions around functions that are looked into.

@@ -102,8 +102,7 @@ def read_bundle(
         names, overflow = about["inputs"], about["overflow"]
         inputs: list[dict[str, Tensor]] = [{} for _ in names]
         tied, terms = frozenset(about["tied"]), frozenset(about["terms"])
-        problem = Problem(d, inputs=inputs, most=about["most"][d], tied=tied)
-        problem.terms = terms
+        problem = Problem(d, inputs=inputs, most=about["most"][d], tied=tied, terms=terms)
         problem.overflow = None if overflow is None else Overflow(*overflow)
         keys = list(bundle.keys())
         for key in keys:

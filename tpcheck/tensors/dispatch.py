@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
@@ -89,7 +90,7 @@ def is_whole(func: Any) -> bool:
 def parts_of_whole(func: Any) -> Callable[..., Any] | None:
     """What an operator of higher order does, by its parts alone: no mode sees them otherwise. None
     where that is not known."""
-    return _WHOLE.get(func.name()) if is_whole(func) else None
+    return _WHOLE.get(func.name())
 
 
 def _cond(chosen: Any, first: Any, second: Any, operands: Sequence[Any]) -> Any:
@@ -119,16 +120,17 @@ def eagerly() -> Iterator[None]:
         yield
         return
     with torch.compiler.set_stance("force_eager"), contextlib.ExitStack() as left:
-        for module, name in _contexts():
+        for module, name in _contexts(len(sys.modules)):
             left.callback(setattr, module, name, vars(module)[name])
             setattr(module, name, _as_ever(vars(module)[name]))
         yield
 
 
-def _contexts() -> Iterator[tuple[ModuleType, str]]:
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_OF_HIGHER_ORDER):
-            yield from ((module, own) for own in _COMPILES_IN if own in vars(module))
+@functools.lru_cache(1)
+def _contexts(count: int) -> list[tuple[ModuleType, str]]:
+    """Those of a process with so many modules: to look through all takes as long as a small run."""
+    modules = [m for name, m in list(sys.modules.items()) if name.startswith(_OF_HIGHER_ORDER)]
+    return [(module, own) for module in modules for own in _COMPILES_IN if own in vars(module)]
 
 
 def _as_ever(context: Callable[..., Any]) -> Callable[..., Any]:

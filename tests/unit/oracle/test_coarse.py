@@ -33,14 +33,18 @@ class Inside(nn.Module):
         return F.gelu(y).to(x.dtype)
 
 
-def posed(inside: torch.dtype, dtype: str, effort: Any) -> Posed:
-    spec = Spec(
+def spec_of(module: type[Inside], inside: torch.dtype) -> Spec:
+    return Spec(
         name="inside",
-        reference=lambda case: Inside(inside),
+        reference=lambda case: module(inside),
         inputs=lambda case, draw: {"x": draw("x", 5, 6)},
         layout=lambda case: Layout(),
         cases=[CASE],
     )
+
+
+def posed(inside: torch.dtype, dtype: str, effort: Any) -> Posed:
+    spec = spec_of(Inside, inside)
     return pose(spec, Case(dims=DIMS, mesh=CASE.mesh, dtype=dtype, seed=3), effort)
 
 
@@ -92,12 +96,6 @@ def test_what_is_computed_before_it_is_bounded_by_its_own_digits() -> None:
             h = self.up(x)
             return {"before": h, "after": self.down(h.to(self.dtype).to(x.dtype))}
 
-    spec = Spec(
-        name="before",
-        reference=lambda case: Before(torch.bfloat16),
-        inputs=lambda case, draw: {"x": draw("x", 5, 6)},
-        layout=lambda case: Layout(),
-        cases=[CASE],
-    )
+    spec = spec_of(Before, torch.bfloat16)
     found = sizes(pose(spec, Case(dims=DIMS, mesh=CASE.mesh, seed=3), SCREEN))
     assert 1e-16 < found["before"] < 1e-12 and found["after"] > 1e-4

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tpcheck import Layout, Norm, Spec, specs
+from tests.unit.oracle.test_expected import SEVERAL
+from tpcheck import Norm, specs
 from tpcheck.case import Case
 from tpcheck.oracle.effort import FLOOR, SCREEN, Effort
 from tpcheck.oracle.pose import pose
@@ -31,7 +32,7 @@ class Flat(torch.nn.Linear):
     """Keeps its gradients in one buffer, as DDP and Megatron do."""
 
     def __init__(self) -> None:
-        super().__init__(4, 3)
+        super().__init__(4, 6)
         self.kept: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
         for parameter in self.parameters():
             parameter.register_post_accumulate_grad_hook(self.keep)
@@ -45,13 +46,7 @@ class Flat(torch.nn.Linear):
 @pytest.mark.parametrize("effort", [FLOOR, SCREEN])
 def test_what_a_reference_writes_over_its_gradients_is_not_expected(effort: Effort) -> None:
     """In float64 it runs more than once, on other numbers."""
-    plain = Spec(
-        name="plain",
-        cases=[Case()],
-        reference=lambda case: torch.nn.Linear(4, 3),
-        inputs=lambda case, draw: {"x": draw("x", 2, 4)},
-        layout=lambda case: Layout(),
-    )
+    plain = replace(SEVERAL, forward=None)
     flat, case = replace(plain, reference=lambda case: Flat()), Case(dtype="float64")
     right, found = (pose(spec, case, effort).problems[0].targets for spec in (plain, flat))
     assert len(right) == len(found)
