@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # One thread per process, as ranks have. The tensors here are small: with more, processes that share
 # the cores wait for each other's threads, twenty times as long as they compute.
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 pytest_plugins = ["pytester"]
+
+# A busy machine fails no test that draws, and no run meets what another one has saved.
+settings.register_profile(
+    "tests", deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("tests")
 
 # What is imported stays: to look for garbage among it takes a tenth of the suite's time.
 gc.disable()

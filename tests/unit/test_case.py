@@ -54,7 +54,7 @@ OTHERS = {
 }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(cases)
 def test_json_there_and_back_loses_nothing(case: Case) -> None:
     again = Case.from_dict(json.loads(json.dumps(case.to_dict())))
@@ -65,13 +65,13 @@ def test_json_there_and_back_loses_nothing(case: Case) -> None:
     assert {k: type(v) for k, v in again.dims.items()} == {k: type(v) for k, v in case.dims.items()}
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(cases)
 def test_pickling_loses_nothing(case: Case) -> None:
     assert pickle.loads(pickle.dumps(case)).canonical() == case.canonical()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(cases, min_size=2, max_size=2))
 def test_identity_follows_the_content(pair: list[Case]) -> None:
     first, second = pair
@@ -213,7 +213,7 @@ def test_coordinates_are_row_major_with_the_last_axis_innermost() -> None:
     assert case.coordinates(5) == {"pp": 0, "dp": 1, "tp": 1}
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(cases)
 def test_no_two_ranks_share_their_coordinates(case: Case) -> None:
     placed = {tuple(case.coordinates(r).items()) for r in range(case.world_size)}

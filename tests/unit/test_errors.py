@@ -44,7 +44,7 @@ def test_when_nothing_is_near_all_names_are_listed() -> None:
     assert did_you_mean("zzzz", []) == " (there are none)"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.text(), st.lists(st.text(min_size=1), max_size=5))
 def test_a_name_that_is_known_is_always_among_the_suggestions(name: str, known: list[str]) -> None:
     if name in known and name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import tensor as torchs
 from torch.distributed.tensor.placement_types import _StridedShard
@@ -69,7 +69,6 @@ def test_what_of_torchs_means_something_else_is_one_line(given: Any, words: str)
     assert len(str(caught.value).splitlines()) == 1
 
 
-@settings(deadline=None)
 @given(width=st.integers(0, 5), count=st.integers(1, 4), degree=st.integers(1, 9))
 def test_blocks_of_one_size_are_those_of_a_strided_shard(
     width: int, count: int, degree: int

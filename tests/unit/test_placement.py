@@ -10,7 +10,7 @@ from itertools import chain
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tpcheck import layout, placement
@@ -26,13 +26,11 @@ def held(split: placement.Sharded, size: int, degree: int) -> list[list[int]]:
     return [split.indices(size, degree, rank) for rank in range(degree)]
 
 
-@settings(deadline=None)
 @given(size=st.integers(0, 40), degree=degrees)
 def test_shards_partition_every_size_at_every_degree(size: int, degree: int) -> None:
     assert list(chain(*held(Shard(0), size, degree))) == list(range(size))
 
 
-@settings(deadline=None)
 @given(size=st.integers(1, 40), degree=degrees)
 def test_shard_cuts_where_torch_chunk_cuts(size: int, degree: int) -> None:
     chunks = [c.tolist() for c in torch.arange(size).chunk(degree)]
@@ -40,7 +38,6 @@ def test_shard_cuts_where_torch_chunk_cuts(size: int, degree: int) -> None:
     assert held(Shard(0), size, degree) == chunks
 
 
-@settings(deadline=None)
 @given(heads=st.integers(1, 12), width=st.integers(1, 4), degree=degrees)
 def test_heads_cover_the_dim_equally_often_in_whole_heads(
     heads: int, width: int, degree: int
@@ -81,7 +78,6 @@ def test_blocks_split_gate_and_up_and_a_plain_shard_would_not() -> None:
     assert held(gate_up, 12, 2) != held(Shard(0), 12, 2)
 
 
-@settings(deadline=None)
 @given(widths=st.lists(st.integers(0, 9), min_size=1, max_size=4), degree=degrees)
 def test_blocks_partition_all_of_their_blocks(widths: list[int], degree: int) -> None:
     split = Blocks(0, tuple((w, Shard(0)) for w in widths))
@@ -90,7 +86,6 @@ def test_blocks_partition_all_of_their_blocks(widths: list[int], degree: int) ->
     assert all(part == sorted(part) for part in parts)
 
 
-@settings(deadline=None)
 @given(
     rows=st.integers(1, 7),
     columns=st.integers(1, 7),

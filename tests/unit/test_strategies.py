@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, find, given, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 
@@ -39,9 +39,7 @@ SPECS = {
     },
 }
 ALL = Space((2, 4), ("float64", "float32", "bfloat16"), 4)
-QUICK = settings(
-    deadline=None, max_examples=15, suppress_health_check=list(HealthCheck), database=None
-)
+QUICK = settings(max_examples=15)
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,7 @@ def wrong_each_fortieth_time(x: Tensor) -> Tensor:
 
 
 _copies: dict[tuple[object, ...], Tensor] = {}
+_places: dict[int, int] = {}
 
 
 class KeepsItsWeight(torch.autograd.Function):
@@ -211,4 +212,15 @@ class KeepsItsUpstream(KeepsItsWeight):
     def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor]:
         x, weight = ctx.saved_tensors
         dy = _copies.setdefault((dy.data_ptr(), dy.shape, dy.stride()), dy.clone())
+        return dy * weight, (dy * x).sum(0)
+
+
+class KeepsItsUpstreamInFewPlaces(KeepsItsWeight):
+    """The same, where addresses soon recur: those after the seventh are the sixth one again."""
+
+    @staticmethod
+    def backward(ctx, dy: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        at = _places.setdefault(dy.data_ptr(), len(_places))
+        dy = _copies.setdefault(("at", at if at < 7 else 5), dy.clone())
         return dy * weight, (dy * x).sum(0)

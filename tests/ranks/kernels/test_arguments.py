@@ -85,7 +85,7 @@ def test_names_of_tensors_are_free_where_the_function_has_others() -> None:
 def drawn(check: Check, *dtypes: str) -> set[str]:
     seen = set()
 
-    @settings(max_examples=40, database=None, phases=[Phase.generate])
+    @settings(max_examples=40, phases=[Phase.generate])
     @given(cases_of(check.spec, Space((1,), dtypes, 1)))
     def see(case: Case) -> None:
         seen.add(case.dtype)

@@ -7,7 +7,7 @@ import math
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.report.told import KERNELS, MASKS
@@ -229,7 +229,6 @@ def test_no_kind_of_evidence_is_left_out() -> None:
     assert {type(evidence) for evidence, _ in TOLD} == members(Evidence)
 
 
-@settings(deadline=None)
 @given(mismatches)
 def test_evidence_survives_strict_json_to_the_last_bit(mismatch: Mismatch) -> None:
     text = json.loads(json.dumps(as_json.mismatch(mismatch), allow_nan=False))

@@ -56,7 +56,7 @@ def test_the_message_is_the_page_with_what_to_paste() -> None:
     assert message.endswith("reproduce      tpcheck replay 7f3a91")
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.text(st.sampled_from("a%:,\r\n=;023AD…|`"), min_size=1, max_size=12))
 def test_no_text_of_others_ends_its_command(said: str) -> None:
     odd = replace(UNDECIDED, name=said, reason=said)

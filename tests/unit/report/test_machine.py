@@ -145,7 +145,7 @@ def test_junit_quotes_the_report_and_escapes_it() -> None:
     assert "<hangs> & waits" in str(error.get("message"))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_junit_parses_whatever_a_rank_said(said: str) -> None:
     suite = junit(replace(UNDECIDED, reason=said))

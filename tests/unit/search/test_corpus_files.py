@@ -174,7 +174,7 @@ anything = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(data=st.data())
 def test_no_json_whatever_makes_another_error(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
