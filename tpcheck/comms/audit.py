@@ -52,7 +52,13 @@ def audit(
             over = _over("communication", Kind.COMMUNICATION_BYTES, rank, allowed, sent, times)
             found.append(over)
     found += _dtypes(budget, rank, events)
-    return [*found, *_paths_not_taken(budget, case, rank, events, counted or {}, steps)]
+    asked = {
+        Phase.FORWARD: True,
+        Phase.BACKWARD: _goes_back_whole(case),
+        Phase.STEP: case.step or updates,
+    }
+    due = {what: least for what, least in budget.at_least.items() if asked[Phase(what[0])]}
+    return [*found, *_paths_not_taken(due, case, rank, events, counted or {}, steps)]
 
 
 def _over(
@@ -68,16 +74,14 @@ def _over(
 
 
 def _paths_not_taken(
-    budget: Budget,
+    wanted: Mapping[tuple[str, str], int],
     case: Case,
     rank: int,
     events: Sequence[Event],
     counted: Mapping[tuple[Phase, str], int],
     steps: int,
 ) -> Iterator[Mismatch]:
-    for (phase, name), least in budget.at_least.items():
-        if phase == Phase.BACKWARD and not _goes_back_whole(case):
-            continue
+    for (phase, name), least in wanted.items():
         times = sum(event.phase == phase and event.op == name for event in events)
         times += counted.get((Phase(phase), name), 0)
         # an optimizer leaves out the steps in which a scaled loss overflows

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import torch
 
-from tpcheck.budget import Budget
+from tpcheck.budget import PHASES, Budget
 from tpcheck.case import Case
 from tpcheck.check import Check
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, shown
 from tpcheck.oracle.in_time import in_time
 from tpcheck.oracle.reference import ask
 from tpcheck.runner.planned import Planned, planned
+from tpcheck.vocabulary import Phase
 
 
 class Asked:
@@ -47,8 +48,16 @@ class Asked:
         due = ask(self.check.spec, "witness", self.check.witness, case)
         try:
             free = Budget(None, None, at_least=due)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"{self.check.title}: witness(case): {error}") from None
+        except InvalidArgument:
+            raise InvalidArgument(
+                f"witness(case) returned {shown(due)}; give (phase, name) → how often it must run, "
+                f'as in {{("forward", "all_reduce"): 1}}; a phase is one of {", ".join(PHASES)}'
+            ) from None
+        if self.check.kernel is not None and any(phase == Phase.STEP for phase, _ in due):
+            raise InvalidArgument(
+                f"witness(case) returned {shown(due)}; a function of tensors takes no step: name "
+                "what must run in forward or backward"
+            )
         return free if allowed is None else allowed + replace(free, forward={}, backward={})
 
     def budget(self, case: Case) -> Budget | None:

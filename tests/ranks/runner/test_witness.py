@@ -111,8 +111,8 @@ def test_of_a_kernel_the_first_call_counts(gloo: Engine) -> None:
 @pytest.mark.parametrize(
     ("witness", "says"),
     [
-        (lambda case: 3, "witness.case.: Budget.at_least=3."),
-        (lambda case: {"sin": 1}, "witness.case.: .*phase"),
+        (lambda case: 3, "^witness.case. returned 3; give"),
+        (lambda case: {"sin": 1}, "^witness.case. returned .'sin': 1.; give .*phase"),
         (lambda case: 1 // 0, "witness raised ZeroDivisionError"),
     ],
 )
@@ -120,3 +120,15 @@ def test_what_is_no_witness_is_refused_in_one_line(gloo: Engine, witness: Any, s
     with pytest.raises(InvalidArgument, match=says) as caught:
         Runner(replace(check(RowLinear), witness=witness), gloo).run(CASE)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_kernel_takes_no_step_in_which_something_could_run(gloo: Engine) -> None:
+    kernel = kernel_check(
+        negated,
+        reference=negated,
+        arguments={"x": Argument("rows", "width")},
+        witness=lambda case: {("step", "aten::neg"): 1},
+        name="negated",
+    )
+    with pytest.raises(InvalidArgument, match="takes no step"):
+        Runner(kernel, gloo).run(Case(dims={"rows": 2, "width": 3}, mesh={"tp": 1}))

@@ -57,6 +57,16 @@ def test_a_kernel_that_should_have_run_is_counted_in_each_microbatch_and_once_in
     assert missed(4, 0) == [PathNotTaken("gemm", Phase.STEP, 0, 1)]
 
 
+def test_where_there_is_no_step_nothing_of_one_is_due() -> None:
+    due, case = Budget(None, None, at_least={("step", "gemm"): 1}), Case(mesh={"tp": 2})
+    assert audit(due, case, 0, []) == []
+    for found in (
+        audit(due, replace(case, step=True), 0, []),
+        audit(due, case, 0, [], updates=True),
+    ):
+        assert [m.detail for m in found] == [PathNotTaken("gemm", Phase.STEP, 0, 1)]
+
+
 def test_each_step_has_its_microbatches() -> None:
     budget = Budget({"all_reduce": 8}, at_least={("forward", "all_reduce"): 1})
     case = Case(mesh={"tp": 2}, microbatches=2)
