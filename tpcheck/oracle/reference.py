@@ -5,7 +5,7 @@ Letters: d = dp coordinate, m = microbatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -64,17 +64,30 @@ def references(spec: Spec, case: Case) -> References:
     """All of a case."""
     exact = build_reference(spec, case)
     formula = exact if spec.rounding is None else _built(spec, case, "rounding")
-    low, narrow = formula, partial(_lower, spec, case, torch.float32)
-    if case.dtype != "float64":
-        low = _lower(spec, case, torch_dtype(case))
-    return References(exact, formula, low, narrow)
+    lower = partial(_lower, spec, case, (exact, formula))
+    low = formula if case.dtype == "float64" else lower(torch_dtype(case))
+    return References(exact, formula, low, partial(lower, torch.float32))
 
 
-def _lower(spec: Spec, case: Case, dtype: torch.dtype) -> Any:
+def _lower(spec: Spec, case: Case, others: Sequence[Any], dtype: torch.dtype) -> Any:
     """The formula in a lower dtype, built anew: a module that holds process groups can't be copied.
-    Each run copies the state in."""
-    module = _built(spec, case, "rounding" if spec.rounding else "reference")
-    return module.to(dtype) if isinstance(module, nn.Module) else module
+    Each run copies the state in.
+
+    Args:
+        others: those in float64, which it may share nothing with.
+    """
+    what = "reference" if spec.rounding is None else "rounding"
+    module = _built(spec, case, what)
+    if not isinstance(module, nn.Module):
+        return module
+    theirs = {id(p) for one in others if isinstance(one, nn.Module) for p in one.parameters()}
+    for name, parameter in module.named_parameters():
+        if id(parameter) in theirs:
+            raise InvalidArgument(
+                f"spec {spec.name!r}: {what}(case) returned the parameter {name!r} twice; each "
+                "call must make a new module, since one stays in float64 and one is cast"
+            )
+    return module.to(dtype)
 
 
 def build_reference(spec: Spec, case: Case) -> Any:

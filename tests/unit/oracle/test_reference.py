@@ -56,3 +56,15 @@ def test_what_a_wrapper_puts_around_a_reference_is_in_no_name(training: Training
     for one, other in zip(found.problems[0].targets, right.problems[0].targets, strict=True):
         assert (one.kind, one.name) == (other.kind, other.name)
         assert torch.equal(one.value, other.value)
+
+
+@pytest.mark.parametrize("what", ["reference", "rounding"])
+def test_each_call_of_a_reference_makes_a_new_module(what: str) -> None:
+    """One that it casts would cast the other."""
+    plain, made = specs.row_linear(), nn.Linear(4, 3)
+    spec = replace(plain, **{what: lambda case: made})
+    dims = {"batch": 1, "seq": 2, "in_features": 4, "out_features": 3, "bias": True}
+    case = replace(candidates.CASE, dims=dims, dtype="bfloat16")
+    with pytest.raises(InvalidArgument, match=rf"{what}\(case\) returned the parameter 'weight'"):
+        pose(spec, case)
+    pose(spec, replace(case, dtype="float64"))
