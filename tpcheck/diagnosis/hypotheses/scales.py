@@ -75,10 +75,11 @@ class _Roundings(OverCompiled):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if is_whole(func):
+            return self.whole(func, args, kwargs)
         out = func(*args, **(kwargs or {}))
         few = any(isinstance(o, Tensor) and o.dtype in _FEW_DIGITS for o in results(out))
-        rounds = not is_whole(func) and func.overloadpacket.__name__ == "round"
-        self.seen = self.seen or few or rounds
+        self.seen = self.seen or few or func.overloadpacket.__name__ == "round"
         return out
 
 

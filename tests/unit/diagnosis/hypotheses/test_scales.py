@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.unit.diagnosis.edits import CASE, DIMS, OUT, Edit, Ranks, examine
@@ -50,6 +50,37 @@ def test_a_scale_of_each_rank_s_own_part_is_not_shared(own: tuple[str, ...]) -> 
     named = examine(output(*own), spec=SPEC, case=EIGHT)
     assert named.code == "scale-not-shared"
     assert named.cause == ScaledByOwnParts(Subject(Kind.OUTPUT, "output"), own)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own
+def test_what_rounds_inside_of_a_cond_rounds() -> None:
+    """Its products are sums of whole numbers of few digits."""
+
+    def cond(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.cond(x.sum() > -1e9, rounded, lambda x, weight: x @ weight.T, (x, weight))
+
+    def rounded(x: Tensor, weight: Tensor) -> Tensor:
+        scale = x.abs().amax().clamp(min=1e-9) / 7
+        return (x / scale).round() * scale @ weight.T
+
+    class Rounded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(12, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return cond(x, self.weight)
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        problem = posed.problems[0]
+        pairs = [t.chunk(4, -1) for t in (problem.inputs[0]["x"], problem.params["weight"])]
+        total = sum(rounded(*own) for own in zip(*pairs, strict=True))
+        for held in ranks.values():
+            held[OUT] = total
+
+    spec = replace(specs.row_linear(), reference=lambda case: Rounded())
+    case = replace(EIGHT, dims=DIMS | {"bias": False})
+    assert examine(edit, spec=spec, case=case).code == "scale-not-shared"
 
 
 def test_another_scale_of_the_whole_is_something_else() -> None:
