@@ -18,6 +18,13 @@ class NoGradient:
 
 
 @dataclass(frozen=True)
+class NotTaken:
+    """The candidate has a gradient that is None in the reference, and is not zero."""
+
+    subject: Subject
+
+
+@dataclass(frozen=True)
 class OutputsNamedOtherwise:
     """The candidate returns outputs of other names than the reference's."""
 
@@ -89,6 +96,7 @@ class BitsDiffer:
 
 OfEvidence = (
     NoGradient
+    | NotTaken
     | OutputsNamedOtherwise
     | OnOtherRanks
     | OtherShape

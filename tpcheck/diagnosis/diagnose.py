@@ -13,6 +13,7 @@ from tpcheck.causes import InAnyDtype, WhileSaving
 from tpcheck.causes.structure import NothingKnown
 from tpcheck.causes.where import AfterGradients, AtCollective, AtTensor
 from tpcheck.diagnosis.facts import Facts, kind_of, subject_of, values
+from tpcheck.diagnosis.hypotheses.evident import not_taken
 from tpcheck.diagnosis.hypotheses.precedence import by_values
 from tpcheck.diagnosis.hypotheses.reruns import in_this_mode, when_saved_so
 from tpcheck.diagnosis.structure import by_structure
@@ -27,7 +28,9 @@ def diagnose(facts: Facts) -> Diagnosis:
     if structural is not None and saver is not None:
         assert isinstance(structural.cause, InAnyDtype), structural
         return replace(structural, cause=WhileSaving(structural.cause, saver.tp))
-    named = by_values(facts) or _nothing_known(facts.result)
+    named = by_values(facts)
+    if named is None or named.code is Code.UNCLASSIFIED:
+        named = not_taken(facts) or named or _nothing_known(facts.result)
     return structural or when_saved_so(facts, in_this_mode(facts, named))
 
 

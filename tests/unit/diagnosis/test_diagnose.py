@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.unit.diagnosis.edits import (
     CASE,
@@ -26,6 +27,7 @@ from tests.unit.diagnosis.edits import (
     times,
 )
 from tpcheck.case import Case
+from tpcheck.causes.evident import NotTaken
 from tpcheck.causes.where import AfterGradients, AtTensor
 from tpcheck.diagnosis.diagnose import first_divergence
 from tpcheck.evidence import ReplicasDiffer
@@ -110,3 +112,18 @@ def test_a_norm_is_not_of_backward_where_every_gradient_agrees() -> None:
     assert first == AfterGradients("norm", Kind.GRAD_NORM)
     gradient = Mismatch("x@1", Kind.INPUT_GRAD, 0)
     assert first_divergence(CaseResult(CASE, "gloo", [norm, gradient])) != first
+
+
+def test_a_gradient_that_the_reference_does_not_take_is_said_to_be_one() -> None:
+    """The reference's is None, and so may be the candidate's; what else is wrong has its name."""
+
+    class Detached(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.detach())
+
+    spec = replace(ROW, reference=lambda case: Detached(8, 12))
+    some = change(DX, lambda old, r: torch.ones_like(old[r]))
+    named = examine(some, spec=spec)
+    assert named.code == "unclassified" and isinstance(named.cause, NotTaken)
+    for other in (DW, OUT):
+        assert examine(some, times(other, 4), spec=spec).code == "summed-twice"

@@ -10,13 +10,14 @@ from tpcheck.causes.evident import (
     BitsDiffer,
     HoldsNaN,
     NoGradient,
+    NotTaken,
     OnOtherRanks,
     OtherDtype,
     OtherShape,
     OutputsNamedOtherwise,
 )
 from tpcheck.causes.steps import NoState
-from tpcheck.diagnosis.facts import subject_of
+from tpcheck.diagnosis.facts import Facts, subject_of, values
 from tpcheck.evidence import Absent, Elsewhere, ReplicasDiffer, Values, WrongShape
 from tpcheck.verdict import Diagnosis, Mismatch
 from tpcheck.vocabulary import Code, Kind
@@ -43,6 +44,16 @@ def evident(mismatch: Mismatch) -> Diagnosis | None:
             floats = getattr(torch, own).is_floating_point
             code = Code.PRECISION_LOSS if floats else Code.UNCLASSIFIED
             return Diagnosis(code, OtherDtype(subject, detail))
+    return None
+
+
+def not_taken(facts: Facts) -> Diagnosis | None:
+    """The first tensor to be wrong is a gradient that the reference does not take."""
+    targets = (target for problem in facts.posed.problems for target in problem.targets)
+    untaken = {(target.kind, target.name) for target in targets if target.unused}
+    for wrong in values(facts.result)[:1]:
+        if (wrong.kind, wrong.tensor) in untaken:
+            return Diagnosis(Code.UNCLASSIFIED, NotTaken(subject_of(wrong)))
     return None
 
 

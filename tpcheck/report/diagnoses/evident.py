@@ -22,6 +22,14 @@ def _(cause: causes.NoGradient) -> str:
 
 
 @sentence.register
+def _(cause: causes.NotTaken) -> str:
+    return (
+        f"{called(cause.subject)}: the reference takes none: nothing that it returns depends on "
+        "the tensor, or it detaches that, or runs under torch.no_grad; the candidate takes one"
+    )
+
+
+@sentence.register
 def _(cause: causes.OutputsNamedOtherwise) -> str:
     returned = ", ".join(cause.returned) or "nothing that is a tensor"
     return f"the candidate returns {returned}, the reference {', '.join(cause.wanted)}"

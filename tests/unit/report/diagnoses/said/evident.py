@@ -8,6 +8,7 @@ from tpcheck.causes.evident import (
     HoldsNaN,
     NaNOfArithmetic,
     NoGradient,
+    NotTaken,
     OnOtherRanks,
     OtherDtype,
     OtherShape,
@@ -18,6 +19,12 @@ from tpcheck.vocabulary import Kind
 
 SAID: list[Said] = [
     (NoGradient(DX, 0), "input_grad x: no gradient (None) on rank 0", {"rank": 0}),
+    (
+        NotTaken(DX),
+        "input_grad x: the reference takes none: nothing that it returns depends on the tensor, or "
+        "it detaches that, or runs under torch.no_grad; the candidate takes one",
+        {},
+    ),
     (
         OutputsNamedOtherwise(("output.0",), ("output",)),
         "the candidate returns output.0, the reference output",
