@@ -41,7 +41,7 @@ def optimizing_of(
     given = once(params) if mains is None else mains.copies
     scaler = None if training.scaling is None else Scaler(training.scaling, once(params))
     own = ask(spec, "training's optimizer", training.optimizer, given)
-    own = in_lists(own if dtype != torch.float64 else in_parts(own))
+    own = in_lists(in_parts(own))
     schedule = training.schedule
     if schedule is not None:
         schedule = partial(ask, spec, "training's schedule", schedule)

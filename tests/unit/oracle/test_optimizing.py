@@ -23,8 +23,10 @@ def posed(kind: Any, dtype: str, *, fused: bool) -> Posed:
     return pose(spec, replace(CASE, dtype=dtype))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adam, torch.optim.Adagrad])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "kind", [torch.optim.AdamW, torch.optim.Adam, torch.optim.Adagrad, torch.optim.SGD]
+)
 def test_the_bounds_of_a_fused_step_are_those_of_its_parts(kind: Any, dtype: str) -> None:
     fused, parts = (posed(kind, dtype, fused=own) for own in (True, False))
     for one, other in zip(fused.problems[0].targets, parts.problems[0].targets, strict=True):

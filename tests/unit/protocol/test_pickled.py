@@ -189,3 +189,16 @@ def test_the_file_of_what_is_sent_by_value_runs_first(
 def test_a_file_that_can_not_run_elsewhere_is_none_that_has_to() -> None:
     assert homes([plain, None, 1]) == []
     assert cloudpickle.loads(cloudpickle.dumps(_Home("no_such_module_at_all"))) is not None
+
+
+@pytest.mark.parametrize(
+    "says", ["raise ImportError", "raise SystemExit(4)", "import pytest; pytest.skip('no')"]
+)
+def test_a_home_that_can_not_be_imported_is_left_out(
+    says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a test's, which only its runner can import."""
+    (tmp_path / "home_that_ends.py").write_text(says)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cloudpickle.loads(cloudpickle.dumps(_Home("home_that_ends"))) == "home_that_ends"
+    assert "home_that_ends" not in sys.modules
