@@ -10,11 +10,20 @@ import torch
 from torch import Tensor
 
 from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
 from tpcheck.protocol.problem import Masks, Problem
 from tpcheck.tensors.dispatch import OverCompiled, eagerly, is_whole
 from tpcheck.tensors.draw import generator
 from tpcheck.tensors.masks import Chance, Drawing, Mask, in_backward
 from tpcheck.tensors.names import Pass
+
+#: What is said of a reference whose gradients are not those of its own output.
+REDRAWN = (
+    "the reference draws another random mask in backward than in forward, so that its gradients "
+    "are not those of its output; let checkpoint() keep the generator's state "
+    "(preserve_rng_state=True), and keep dropout out of torch.cond, which computes its forward "
+    "again"
+)
 
 
 def masking(case: Case, problem: Problem, at: Pass) -> Masking:
@@ -83,7 +92,9 @@ class Masking(OverCompiled):
     def _instead(self, outcome: Tensor, chance: Chance, state: bytes) -> Tensor | None:
         if in_backward():  # a forward that is computed again draws what it drew
             known = self._numbers.get((state, outcome.shape))
-            return None if known is None else self.drawn[known].true
+            if known is None:
+                raise InvalidArgument(REDRAWN)
+            return self.drawn[known].true
         number = len(self.drawn)
         self._numbers[state, outcome.shape] = number
         mask = Mask(outcome.clone(), chance)

@@ -44,6 +44,23 @@ class Recomputes(Drops):
         return y
 
 
+class Redraws(Drops):
+    """The same; the second forward draws other masks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = checkpoint(super().forward, x, use_reentrant=False, preserve_rng_state=False)
+        return y
+
+
+class RedrawsInACond(Drops):
+    """torch computes the forward of one again."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.up(x)
+        given: Tensor = torch.cond(y.sum() > -1e9, lambda t: F.dropout(t, 0.5), torch.sin, (y,))
+        return given
+
+
 def spec(reference: Any = Drops, **more: Any) -> Spec:
     return Spec(
         name="drops",
@@ -147,3 +164,12 @@ def test_a_generator_of_the_reference_s_own_is_refused_in_any_dtype(dtype: str) 
     """The one in the case's dtype is another module, and draws the same."""
     with pytest.raises(InvalidArgument, match="gives other numbers for 'output'"):
         pose(spec(KeepsItsOwn), replace(CASE, dtype=dtype))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of `torch.cond`
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("reference", [Redraws, RedrawsInACond])
+def test_a_reference_with_other_masks_in_backward_is_refused(reference: Any, dtype: str) -> None:
+    """Its gradients are not those of what it returns: a right candidate has others."""
+    with pytest.raises(InvalidArgument, match="draws another random mask in backward"):
+        pose(spec(reference), replace(CASE, dtype=dtype))
