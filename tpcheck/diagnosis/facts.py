@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from torch import Tensor
 from tpcheck.case import Case
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.own_norm import OwnGradients
+from tpcheck.errors import InvalidArgument
 from tpcheck.evidence import ReplicasDiffer
-from tpcheck.oracle.pose import Posed
+from tpcheck.oracle.pose import Posed, pose
 from tpcheck.placement import holds, summed, take
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.spec import Spec
@@ -196,6 +197,23 @@ def largest(numbers: Tensor) -> float:
     """Of those that are finite; 0 where none is."""
     finite = numbers[numbers.isfinite()]
     return float(finite.max()) if finite.numel() else 0.0
+
+
+def of_another(facts: Facts, case: Case, spec: Spec | None = None) -> Facts | None:
+    """What another case comes to, with every rank's tensors; None where it can't be.
+
+    Args:
+        spec: in the place of the check's own.
+    """
+    spec = spec or facts.spec
+    if spec is None or facts.keep is None:
+        return None
+    try:
+        posed = pose(spec, case, None)
+    except InvalidArgument:
+        return None
+    again, dumps = facts.keep(posed)
+    return replace(facts, posed=posed, result=again, again=again, dumps=dumps)
 
 
 def gather(facts: Facts, mismatch: Mismatch) -> Local | None:

@@ -16,10 +16,8 @@ from torch import Tensor
 
 from tpcheck.case import Case
 from tpcheck.causes.reruns import RoundedOnTheWay
-from tpcheck.diagnosis.facts import Facts, Local, gather, subject_of, values
+from tpcheck.diagnosis.facts import Facts, Local, gather, of_another, subject_of, values
 from tpcheck.diagnosis.hypotheses import rounding
-from tpcheck.errors import InvalidArgument
-from tpcheck.oracle.pose import pose
 from tpcheck.protocol.problem import Target
 from tpcheck.spec import Spec
 from tpcheck.verdict import Diagnosis, Mismatch
@@ -88,7 +86,7 @@ def _larger(facts: Facts, free: Collection[str]) -> Facts | None:
             grown = larger
     if grown == sizes:
         return None
-    return _posed(facts, replace(facts.case, dims={**facts.case.dims, **grown}))
+    return of_another(facts, replace(facts.case, dims={**facts.case.dims, **grown}))
 
 
 def _seen(facts: Facts | None) -> _Seen | None:
@@ -133,23 +131,12 @@ def _is_same(one: Local, other: Local, clear: Tensor) -> bool:
 def _nearby(facts: Facts, wrong: Mismatch, changes: Sequence[Change]) -> Iterator[Local]:
     """The same tensor, for inputs that are nearly the same."""
     for change in changes:
-        nearby = _posed(facts, facts.case, change)
+        spec = None if facts.spec is None else _with(change, facts.spec)
+        nearby = of_another(facts, facts.case, spec)
         own = None if nearby is None else gather(nearby, wrong)
         if own is None:
             return
         yield own
-
-
-def _posed(facts: Facts, case: Case, change: Change = Tensor.clone) -> Facts | None:
-    """What a case comes to, with inputs that are others; None where none can be."""
-    if facts.spec is None or facts.keep is None:
-        return None
-    try:
-        posed = pose(_with(change, facts.spec), case, None)
-    except InvalidArgument:
-        return None
-    again, dumps = facts.keep(posed)
-    return replace(facts, posed=posed, result=again, again=again, dumps=dumps)
 
 
 def _with(change: Change, spec: Spec) -> Spec:

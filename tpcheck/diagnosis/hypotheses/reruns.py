@@ -28,8 +28,8 @@ from tpcheck.causes.reruns import (
     WrongOnOneRank,
 )
 from tpcheck.causes.tensor import BiasRepeated
-from tpcheck.diagnosis.facts import Dumps, Facts, Local, subject_of, values
-from tpcheck.diagnosis.hypotheses import evident
+from tpcheck.diagnosis.facts import Dumps, Facts, Local, of_another, subject_of, values
+from tpcheck.diagnosis.hypotheses import evident, rounding
 from tpcheck.evidence import Values
 from tpcheck.oracle.pose import pose
 from tpcheck.placement import Heads, by_axis
@@ -145,11 +145,16 @@ def made_by_arithmetic(facts: Facts, named: Diagnosis | None) -> Diagnosis | Non
 
 
 def right_in_float64(facts: Facts) -> bool:
-    """Whether the same case in float64 is right."""
+    """Whether the same case in float64 is right, and nearer to the reference than this one."""
     if facts.case.dtype == "float64":
         return False
-    exact = facts.rerun(replace(facts.case, dtype="float64"))
-    return exact is not None and not exact.mismatches
+    exact = facts.rerun(wide := replace(facts.case, dtype="float64"))
+    if exact is None or exact.mismatches:
+        return False
+    # where the reference computes in fewer digits inside, bounds of float64 hold as much as those
+    # of this dtype do
+    other = of_another(facts, wide)
+    return other is None or rounding.is_less_off(facts, other, values(facts.result))
 
 
 def in_this_dtype(facts: Facts, first: list[Mismatch], named: Diagnosis | None) -> Diagnosis:

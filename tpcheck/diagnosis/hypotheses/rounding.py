@@ -41,6 +41,11 @@ def of_values(facts: Facts, wrong: list[Mismatch]) -> bool:
     )
 
 
+def is_less_off(facts: Facts, other: Facts, wrong: list[Mismatch]) -> bool:
+    """Whether another case's tensors are off by half as much at most as these are."""
+    return all(2 * _error(other, one) <= _error(facts, one) for one in wrong)
+
+
 def _by_a_factor(facts: Facts, mismatch: Mismatch) -> bool:
     """Whether no element is outside of its bound, and all have a factor in common that is more than
     its own rounding to the case's dtype: roundings of each point anywhere."""
