@@ -129,10 +129,11 @@ def residual(facts: Facts, local: Local) -> Diagnosis | None:
     for name, full in given.items():
         for rank in local.wrong():
             part = take(full, entries[name], case=case, rank=rank).double()
-            if part.shape != local.expected[rank].shape:
+            due, actual = local.expected[rank], local.actual[rank]
+            if part.shape != due.shape or not bool(part.any()):
                 continue
-            want = local.expected[rank] + (case.tp - 1) * part
-            if local.fits(local.actual[rank], rank, expected=want):
+            fits = local.fits(actual, rank, expected=due + (case.tp - 1) * part)
+            if fits and _is_about(actual - due, case.tp - 1, part):
                 cause = JoinsEveryTerm(local.subject, name, case.tp - 1)
                 return Diagnosis(Code.SUMMED_TWICE, cause)
     return None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.unit.diagnosis.edits import CASE, DW, DX, OUT, Ranks, alone, examine, noise
 from tpcheck import specs
@@ -134,3 +135,22 @@ def test_what_was_written_over_before_backward_is_a_stale_buffer() -> None:
 
     named = examine(edit)
     assert (named.code, named.cause) == ("stale-buffer", Overwritten("mine.py:3"))
+
+
+@pytest.mark.parametrize(("times", "code"), [(1.0, "summed-twice"), (0.7, "unclassified")])
+def test_an_input_that_is_as_small_as_the_bounds_is_not_any_multiple_of_it(
+    times: float, code: str
+) -> None:
+    """Of one element: what is near it fits within doubled bounds."""
+
+    def inputs(case: Case, draw: Any) -> dict[str, Tensor]:
+        return {"x": torch.full((1, 1, 1), 0.1)}
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        for held in ranks.values():
+            held[OUT] = (held[OUT].double() + times * 0.1).bfloat16()
+
+    spec = replace(specs.column_linear(), inputs=inputs)
+    dims = {"batch": 1, "seq": 1, "in_features": 1, "out_features": 2, "bias": True}
+    named = examine(edit, spec=spec, case=Case(dims=dims, mesh={"tp": 2}, dtype="bfloat16"))
+    assert named.code == code, named
