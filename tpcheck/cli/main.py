@@ -6,6 +6,7 @@ Verbs import what they need when they run: `--help` loads no torch.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import sys
 import traceback
 from typing import Annotated, Any, NoReturn
@@ -64,6 +65,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point: a user's mistake is one line on stderr and exit code 2. A fault of tpcheck's has
     a traceback, and decides nothing."""
     can_write_anything()
+    if arguments is None:
+        with contextlib.suppress(Exception):  # stderr may have no descriptor
+            faulthandler.enable()  # native code of a reference may end this process
     ending = exits.refused(for_good=arguments is None)
     try:
         with ending, signals.heard() as heard, signals.untold():

@@ -11,12 +11,12 @@ from tpcheck.evidence.judged import Tensors
 from tpcheck.known import KnownFinding
 from tpcheck.report import judged
 from tpcheck.report.text import describe
-from tpcheck.verdict import Mismatch
+from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Uncompiled
 
 CANARY_SURVIVED = "the canary (a row linear without its all-reduce) was not found"
 #: Of one that ran several checks.
-WORKER_LOST = "the process that ran it was killed, perhaps for want of memory"
+WORKER_LOST = "the process that ran it is gone: ended by native code, or killed for want of memory"
 NONE_DRAWN = "only saved cases have run, and none was drawn"
 NO_TIME = "the time was up before a case could run"
 JOB_LOST = f"{WORKER_LOST}; --jobs 1 needs less"
@@ -95,9 +95,10 @@ def not_compiled(why: Uncompiled) -> str:
     }[why]
 
 
-def not_confirmed(case: Case, *, by: str, real: str) -> str:
+def not_confirmed(found: CaseResult, *, real: str) -> str:
     """An engine that simulates ranks fails a case, and real ranks pass it."""
-    return f"{by} fails and {real} passes: {case.describe()}"
+    seen = describe(found.mismatches[0]).splitlines()[0]
+    return f"{found.engine} fails and {real} passes: {found.case.describe()}: {seen}"
 
 
 def never_ran(degrees: Iterable[int]) -> str:

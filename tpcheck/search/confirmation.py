@@ -88,5 +88,5 @@ class Confirmation:
             self.trials.runner.renew(found.case.world_size)
             if self.trials.runner.run(found.case).verdict is not Verdict.FAIL:
                 raise self.trials.left_by(found)
-        by, on = self.trials.runner.engine.name, real.engine.name
-        return None, Open(reasons.not_confirmed(found.case, by=by, real=on), case=found.case)
+        why_not = reasons.not_confirmed(found, real=real.engine.name)
+        return None, Open(why_not, case=found.case)

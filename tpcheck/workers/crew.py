@@ -75,6 +75,6 @@ class Crew:
 
 
 def lost(what: str) -> InvalidArgument:
-    """A process was killed by somebody else."""
-    reason = f"a process that ran {what} was killed, perhaps for want of memory"
-    return InvalidArgument(f"{reason}; --jobs 1 needs the least of it")
+    """A process was ended by others than its worker's own code."""
+    why = "ended by native code, or killed for want of memory; --jobs 1 needs the least of that"
+    return InvalidArgument(f"a process that ran {what} is gone: {why}")

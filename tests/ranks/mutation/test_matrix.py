@@ -78,7 +78,7 @@ def test_an_engine_that_can_not_start_is_refused_in_its_own_words() -> None:
 
 
 def test_a_process_that_is_killed_is_one_clear_line() -> None:
-    with pytest.raises(InvalidArgument, match="was killed, perhaps"):
+    with pytest.raises(InvalidArgument, match="is gone: ended by native code, or killed"):
         kill_all(THREE, partial(os._exit, 1), QUICKLY, jobs=2)  # type: ignore[arg-type]
 
 
@@ -93,7 +93,7 @@ def test_a_mutant_whose_process_is_killed_costs_no_other() -> None:
     found = kill_all([first, fatal, third], partial(open_session, "gloo", 2), QUICKLY)
     assert [row.mutant for row in found.rows if row.killed] == [first.name, third.name]
     (lost,) = found.troubled()
-    assert lost.mutant == fatal.name and "was killed" in (lost.trouble or "")
+    assert lost.mutant == fatal.name and "is gone" in (lost.trouble or "")
 
 
 def test_an_error_ends_the_matrix_and_its_processes() -> None:

@@ -73,7 +73,8 @@ def test_what_only_threads_see_is_unknown(gloo: Engine, threads: Engine) -> None
         candidates.check(WrongOnThreads), threads, Options(examples=4, corpus=None), gloo
     ).run()
     assert result.verdict is Verdict.UNKNOWN
-    assert result.reason is not None and "threads fails and gloo passes" in result.reason
+    assert result.reason is not None and "threads fails and gloo passes: tp=" in result.reason
+    assert "rank 0 output" in result.reason, result.reason
 
 
 def test_ranks_that_can_not_share_a_process_do_not(gloo: Engine, threads: Engine) -> None:

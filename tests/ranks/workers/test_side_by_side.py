@@ -110,7 +110,7 @@ def test_a_worker_that_is_killed_costs_one_verdict() -> None:
     )
     found = side_by_side([RIGHT, killed, WRONG, ALSO, RIGHT])
     assert [r.verdict.value for r in found] == ["PASS", "UNKNOWN", "FAIL", "FAIL", "PASS"]
-    assert found[1].trouble and "was killed" in str(found[1].reason)
+    assert found[1].trouble and "is gone" in str(found[1].reason)
 
 
 def test_a_session_that_is_not_trusted_is_told() -> None:
