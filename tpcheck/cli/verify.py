@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -92,6 +93,7 @@ def verify(
         ):
             with signals.loading():
                 from tpcheck.report import machine  # noqa: F401 - what `tell` needs
+                from tpcheck.search.collect import collect
                 from tpcheck.search.options import Options
                 from tpcheck.search.session import open_session  # noqa: F401 - torch
             options = Options(
@@ -101,7 +103,9 @@ def verify(
                 corpus=corpus_of(corpus, database),
                 kinds=verbose or html is not None,
             )
-            if not doubts or _something_imports(run, named, reported):
+            with _reported(run, reported):
+                if doubts:
+                    collect(named, {})  # where nothing imports no engine is started
                 _run(run, named, options, time_limit, preload, first)
     except KeyboardInterrupt:
         run.stop()
@@ -122,20 +126,18 @@ def _doubts(named: Sequence[str], reported: bool) -> list[str]:
         raise
 
 
-def _something_imports(run: Run, named: Sequence[str], reported: bool) -> bool:
-    """Whether there is anything to run; where there is not, no engine is started, and the run has
-    what its reports are to say."""
-    from tpcheck.search.collect import Aside, NothingImports, collect
+@contextlib.contextmanager
+def _reported(run: Run, reported: bool) -> Iterator[None]:
+    """Where nothing imports in the block, the run has what its reports are to say, if it has
+    any."""
+    from tpcheck.search.collect import NothingImports
 
-    aside: dict[str, Aside] = {}
     try:
-        collect(named, aside)
-    except NothingImports:
+        yield
+    except NothingImports as error:
         if not reported:
             raise
-        run.set_aside(aside)
-        return False
-    return True
+        run.set_aside(error.aside)
 
 
 def _run(

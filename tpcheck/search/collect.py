@@ -21,16 +21,24 @@ from tpcheck.search.files import does_not_import, files_at, parted, root
 from tpcheck.search.neighbours import make_importable, packages_beside, require_own
 
 
-class NothingImports(InvalidArgument):
-    """No file that was named imports."""
-
-
 @dataclass(frozen=True)
 class Aside:
     """Why a file has no checks to run, and the line of it that says so, where that is known."""
 
     reason: str
     line: int | None
+
+
+class NothingImports(InvalidArgument):
+    """No file that was named imports.
+
+    Args:
+        aside: each of them, and why.
+    """
+
+    def __init__(self, message: str, aside: Mapping[str, Aside]) -> None:
+        super().__init__(message)
+        self.aside = aside
 
 
 def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> list[Check]:
@@ -70,7 +78,7 @@ def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> li
                 found.append(check)
             known.add(place)
     if not found and errors:
-        raise NothingImports(str(errors[0]))
+        raise NothingImports(str(errors[0]), aside or {})
     if not found:
         raise InvalidArgument(f"no Check found in {', '.join(targets)}")
     return found

@@ -167,6 +167,17 @@ def test_the_trouble_of_one_check_is_not_the_others(
     assert run("verify", *targets, "checks.py::wrong", *options) == 1, "a FAIL is told first"
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("line", ["import nothing_like_it", "1 / 0", "tpcheck.Check(None)"])
+def test_where_nothing_imports_the_reports_say_so(folder: Path, line: str, jobs: str) -> None:
+    (folder / "one.py").write_text(f"import tpcheck\n{line}\n")
+    reports = ["--json", "r.json", "--junit", "r.xml", "--jobs", jobs]
+    assert run("verify", "one.py", *reports) == 2
+    (check,) = json.loads((folder / "r.json").read_text())["checks"]
+    assert check["verdict"] == "UNKNOWN" and check["trouble"] and check["address"] == "one.py"
+    assert len(ElementTree.parse(folder / "r.xml").findall("testsuite/testcase")) == 1
+
+
 def test_two_checks_of_one_name_are_told_apart(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
