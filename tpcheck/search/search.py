@@ -117,7 +117,7 @@ class Search:
         if self.options.find_only and met is not None:
             return replace(self._summary(), verdict=Verdict.FAIL, reason=met.case.describe())
         found, refuted = self.confirmation.on_real_ranks(met)
-        result = self._summary()
+        result = self._summary(failed=found is not None)
         if refuted is not None:
             _leave(result, refuted)
         if found is not None:
@@ -219,7 +219,7 @@ class Search:
             pictures=examined.pictures,
         )
 
-    def _summary(self) -> CheckResult:
+    def _summary(self, *, failed: bool = False) -> CheckResult:
         """What ran, with the verdict that it comes to where no counterexample was found."""
         ran = [result for result in self.trials.results.values() if result.counts]
         looked = self.tally.looked()
@@ -240,8 +240,8 @@ class Search:
             left=left_behind(self.trials.results.values(), self._effect),
             notes=list(self._aside),
         )
-        if (left_open := undecided(self.trials, self.hunt, ran, judged)) is not None:
-            _leave(result, left_open)
+        if not failed and (left := undecided(self.trials, self.hunt, ran, judged)) is not None:
+            _leave(result, left)
         return result
 
     def _findings(self) -> list[FindingResult]:

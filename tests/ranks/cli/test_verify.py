@@ -31,6 +31,7 @@ def test_pass_fail_reports_and_replay(folder: Path, capsys: pytest.CaptureFixtur
     assert run("verify", "checks.py::wrong", "--examples", "4", *reports) == 1
     report = json.loads((folder / "r/report.json").read_text())
     found = report["checks"][0]["counterexample"]
+    assert report["checks"][0]["reason"] is None, "its second degree was not reached"
     assert found["case"]["mesh"] == {"tp": 2}
     assert found["diagnosis"]["code"] == "missing-all-reduce"
     assert {m["kind"] for m in found["mismatches"]} >= {"output"}
