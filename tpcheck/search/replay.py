@@ -55,7 +55,8 @@ def replay(
     A case that its check excludes by now runs, too: `result.notes` says so.
 
     Args:
-        engine, ranks: by default the engine that found it, as large as the case needs.
+        engine, ranks: by default the engine that found it, gloo where that was a launch's, as large
+            as the case needs.
         dump: a folder for `expected.safetensors` and one `rankN.safetensors` per rank.
         check: `FILE::NAME`, where the check is no longer where it was.
         trust: whether the case may name code outside the working folder.
@@ -68,7 +69,9 @@ def replay(
     saved = kept.find(id_or_file)
     found = check_of(saved, check, trust=trust)
     notes = notes_of(saved, found)
-    kind, preload = engine or saved.engine, preload_of([found])
+    # one process has no launch: the ranks of one are those of gloo
+    by_itself = "gloo" if saved.engine == "torchrun" else saved.engine
+    kind, preload = engine or by_itself, preload_of([found])
     size = ranks or max(saved.case.world_size, ranks_for([saved.case.tp], kind))
     if dump is not None:
         _make(dump)
@@ -138,7 +141,7 @@ def _replayed(
     saved: Saved, session: Session, runner: Runner, dump: Path | None, command: str
 ) -> Replayed:
     result = _run(runner, saved, dump)
-    told = CheckResult(saved.check, result.verdict, result.engine, reason=result.unknown)
+    told = CheckResult(runner.check.title, result.verdict, result.engine, reason=result.unknown)
     if result.verdict is Verdict.FAIL:
         told.counterexample = _counterexample(runner, saved, result, command)
     elif session.untrusted is not None:

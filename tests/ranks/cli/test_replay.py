@@ -30,6 +30,20 @@ def test_a_case_from_another_folder_is_dumped_and_says_how_to_see_it_again(
     assert any(t.shape == total.shape and bool((t - total).abs().max() < 1e-12) for t in values)
 
 
+def test_what_a_launch_has_found_is_replayed_without_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("verify", "checks.py::wrong", "--examples", "2") == 1
+    (saved,) = (folder / ".tpcheck" / "corpus").glob("*.json")
+    text = saved.read_text()
+    assert '"engine": "gloo"' in text
+    saved.write_text(text.replace('"engine": "gloo"', '"engine": "torchrun"'))
+    assert run("replay", saved.stem) == 1
+    # another check of its file has its own name
+    assert run("replay", saved.stem, "--check", "checks.py::right") == 0
+    assert "PASS  right " in capsys.readouterr().out
+
+
 def test_a_saved_counterexample_is_replayed_first_and_forgotten_when_it_passes(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
