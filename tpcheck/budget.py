@@ -15,7 +15,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tpcheck.errors import InvalidArgument, shown
+from tpcheck.errors import InvalidArgument, did_you_mean, shown
+from tpcheck.event import COLLECTIVES
 from tpcheck.given import demand
 from tpcheck.vocabulary import Phase
 
@@ -72,6 +73,13 @@ class Budget:
                 isinstance(op, str) and _is_count(elements) for op, elements in ops.items()
             )
             demand(self, name, counts, 'op → number of elements, as in {"all_reduce": 64}')
+        for name in ("forward", "backward", "dtypes"):
+            for key in getattr(self, name) or ():
+                if (op := key[1] if name == "dtypes" else key) not in COLLECTIVES:
+                    raise InvalidArgument(
+                        f"Budget({name}=…) names {shown(op)}, which is not a collective"
+                        f"{did_you_mean(str(op), COLLECTIVES)}"
+                    )
         demand(self, "at_least", all(map(_is_count, self.at_least.values())), "counts as values")
         texts = all(isinstance(dtype, str) for dtype in self.dtypes.values())
         demand(self, "dtypes", texts, 'names of dtypes as values, as in "float32"')

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from tpcheck.vocabulary import Phase
 
+_SUMMING = ("all_reduce", "reduce_scatter", "reduce")
+_MOVING = ("all_gather", "all_to_all", "broadcast", "gather", "scatter", "send", "recv", "barrier")
+#: What may be a collective's op.
+COLLECTIVES = frozenset((*_SUMMING, *_MOVING))
 POINT_TO_POINT = ("send", "recv")
 #: Those that add up what the ranks bring.
 SUMS = frozenset({"all_reduce", "reduce_scatter"})

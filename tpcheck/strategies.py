@@ -63,10 +63,17 @@ def cases(
             none has no case.
 
     Raises:
-        InvalidArgument: a format or a family that is not known, or `space.dims` names no dim.
+        InvalidArgument: a format or a family that is not known, `space.dims` names no dim, a list
+            of values is empty, or `axes` or `microbatches` are not what they are to be.
     """
     require_some("memory", memory, MEMORY_FORMATS)
     require_some("families", families, FAMILIES)
+    if axes is not None and not isinstance(axes, Mapping):
+        raise InvalidArgument(f"axes={shown(axes)}: give a mapping, as in {{'pp': (2,)}}")
+    for axis, may_have in (axes or {}).items():
+        _require_counts(f"axes={{{axis!r}: …}}", may_have)
+    if microbatches is not None:
+        _require_counts("microbatches", microbatches)
     dims = _with(space.dims, dims)
     meshes = space.meshes() if axes is None else space.meshes_of(axes)
     mesh = draw(st.sampled_from(meshes) if meshes else st.nothing())
@@ -160,6 +167,12 @@ def _require_free(given: Mapping[str, Any], one: Dims) -> None:
         )
 
 
+def _require_counts(what: str, given: Sequence[int]) -> None:
+    several = isinstance(given, Sequence) and bool(given)
+    if not several or not all(is_whole(one, 1) for one in given):
+        raise InvalidArgument(f"{what}: {shown(given)} is not a tuple of counts, as (1, 2) is")
+
+
 def _require(fits: bool) -> None:
     if not fits:
         reject()
@@ -170,6 +183,8 @@ def _draw_dims(draw: Any, dims: Mapping[str, DimStrategy], drawn: Dims) -> None:
     for name, asked in dims.items():
         how = asked(drawn) if callable(asked) and not isinstance(asked, SearchStrategy) else asked
         if isinstance(asked, list):
+            if not asked:
+                raise InvalidArgument(f"the dim {name!r} has no values: give some, as in [1, 2]")
             how = st.sampled_from(asked)
         drawn[name] = draw(how) if isinstance(how, SearchStrategy) else how
 

@@ -16,6 +16,9 @@ from tpcheck.errors import InvalidArgument
      ({"at_least": None}, r"Budget\(at_least=None\) is a NoneType; give a mapping"),
      ({"at_least": {("fwd", "send"): 1}}, r"Budget\(at_least=…\) names the phase 'fwd'; give"),
      ({"dtypes": {"all_reduce": "float32"}}, r"Budget\(dtypes=…\) has the key 'all_reduce'; give"),
+     ({"forward": {"allreduce": 3}}, r"Budget\(forward=…\) names 'allreduce', which is not a "
+      r"collective \(did you mean 'all_reduce'"),
+     ({"dtypes": {("forward", "gather_all"): "float32"}}, "names 'gather_all', which is not"),
      ({"saved": "much"}, r"Budget\(saved='much'\) is not a number of elements, nor None")],
 )  # fmt: skip
 def test_a_budget_s_members_are_checked(members: dict[str, Any], words: str) -> None:

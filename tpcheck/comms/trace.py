@@ -57,8 +57,6 @@ _OPS = {
     "recv_any_source": "recv",
     "barrier": "barrier",
 }
-#: What may be a collective's op in an event.
-COLLECTIVES = frozenset(_OPS.values())
 
 
 class Recorder(OverCompiled):

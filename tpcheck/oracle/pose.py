@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tpcheck import layout as layouts
 from tpcheck import placement
 from tpcheck.case import Case
-from tpcheck.errors import CaseError, InvalidArgument
+from tpcheck.errors import CaseError, InvalidArgument, shown
 from tpcheck.layout import Layout
 from tpcheck.oracle.effort import CONFIRM, FLOOR, SCREEN, Effort
 from tpcheck.oracle.expected import Expected, Study, study
@@ -221,6 +221,11 @@ def _named(layout: Layout, state: Mapping[str, Tensor]) -> frozenset[str]:
 def _layout(spec: Spec, case: Case) -> Layout:
     """The case's layout, where the case can be."""
     reason = ask(spec, "requires", spec.requires, case) if spec.requires else None
+    if reason and not isinstance(reason, str):
+        raise InvalidArgument(
+            f"spec {spec.name!r}: requires(case) returned {shown(reason)}; return None where the "
+            "case can be, and a line that says why where it can't"
+        )
     if reason:
         raise CaseError(reason)
     if case.memory == "aliased" and case.world_size > 1:

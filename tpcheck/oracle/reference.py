@@ -139,6 +139,13 @@ def _draw_state_of(spec: Spec, case: Case, name: str, tensor: Tensor, *, buffer:
     draw = Draw(case, "state")
     given = (name, tuple(tensor.shape), draw)
     drawn = ask(spec, "init", spec.init, *given) if spec.init else None
+    if drawn is not None and (not isinstance(drawn, Tensor) or drawn.shape != tensor.shape):
+        is_one = isinstance(drawn, Tensor)
+        has = f"shape {[*drawn.shape]}" if is_one else f"a {type(drawn).__name__}"
+        raise InvalidArgument(
+            f"spec {spec.name!r}: init({name!r}, …) returned {has}; return a tensor of shape "
+            f"{[*tensor.shape]}, or None for the harness's own draw"
+        )
     if case.integers and tensor.is_floating_point():
         drawn = integers.integers(draw, name, tensor)
     if drawn is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tpcheck.comms.trace import COLLECTIVES, Recorder
+from tpcheck.comms.trace import Recorder
+from tpcheck.event import COLLECTIVES
 from tpcheck.kernels import interpreter, launches
 
 

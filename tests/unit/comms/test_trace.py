@@ -11,12 +11,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tpcheck.comms import trace
 from tpcheck.comms.board import Board
 from tpcheck.comms.operands import exchanged_by
 from tpcheck.comms.reduce_ops import name_of, watch_reduce_ops
 from tpcheck.comms.trace import Recorder
 from tpcheck.errors import CollectiveMismatch
-from tpcheck.event import Event
+from tpcheck.event import COLLECTIVES, Event
 from tpcheck.report.evidence import reason
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind, Phase
@@ -39,6 +40,10 @@ def pair() -> Pair:
 def said(error: CollectiveMismatch) -> str:
     """The sentence of a refused collective."""
     return reason(Mismatch("collective", Kind.COLLECTIVE, 0, detail=error.refused)) or ""
+
+
+def test_every_op_that_is_recorded_may_be_named_in_a_budget() -> None:
+    assert set(trace._OPS.values()) == COLLECTIVES
 
 
 def test_an_event_says_all_that_is_known_of_it() -> None:

@@ -33,6 +33,15 @@ class Wrapper(nn.Module):
     [
         ({"reference": lambda case: None}, r"reference\(case\) returned None; return a module, or"),
         ({"inputs": lambda case, draw: [draw("x", 2)]}, "returned a list; return a dict of name →"),
+        (
+            {"layout": lambda case: Layout(), "init": lambda *given: torch.zeros(1)},
+            r"init\('weight', …\) returned shape \[1\]; return a tensor of shape \[\d+, \d+\]",
+        ),
+        (
+            {"layout": lambda case: Layout(), "init": lambda *given: 0.0},
+            r"init\('weight', …\) returned a float; return a tensor of shape",
+        ),
+        ({"requires": lambda case: True}, r"requires\(case\) returned True; return None where"),
     ],
 )
 def test_what_a_spec_s_own_functions_are_to_return_is_said(
@@ -41,7 +50,8 @@ def test_what_a_spec_s_own_functions_are_to_return_is_said(
     """A forgotten `return`, of a layout that names parameters: not that these are not there."""
     layout = Layout(params={"*": Shard(0)})
     with pytest.raises(InvalidArgument, match=what):
-        pose(replace(specs.row_linear(), layout=lambda case: layout, **change), candidates.CASE)
+        given = {"layout": lambda case: layout, **change}
+        pose(replace(specs.row_linear(), **given), candidates.CASE)
 
 
 @pytest.mark.parametrize("training", [None, Training(lambda n: torch.optim.SGD(n.values(), 0.1))])
