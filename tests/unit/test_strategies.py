@@ -81,22 +81,6 @@ def test_further_axes_are_in_every_case_and_tp_is_innermost() -> None:
     assert dict(found.dims) == {"stages": 2}  # an axis is no dim
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"axes": {"pp": 2}}, "axes={'pp': …}: 2 is not a tuple of counts"),
-        ({"axes": {"pp": ("2",)}}, "is not a tuple of counts"),
-        ({"axes": ["pp"]}, "give a mapping, as in {'pp': .2,.}"),
-        ({"microbatches": 3}, "microbatches: 3 is not a tuple of counts"),
-        ({"microbatches": ()}, "microbatches: .. is not a tuple of counts"),
-        ({"dims": {"rows": []}}, "the dim 'rows' has no values: give some"),
-    ],
-)
-def test_what_cases_are_drawn_from_is_checked(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidArgument, match=words):
-        find(strategies.cases(Space((2,)), **{"dims": {}, **given}), lambda case: True)
-
-
 def test_a_degree_for_which_the_ranks_do_not_suffice_has_no_case() -> None:
     with pytest.raises(Unsatisfiable):
         find(strategies.cases(Space((4,)), {}, axes={"pp": (2,)}), lambda case: True)

@@ -43,6 +43,7 @@ def check(
         name: as in `Check`.
         known: as in `Check`.
     """
+    tiny.require(config)
     build = functools.partial(transformers._from_config, config)
     cases = functools.partial(_cases, config)
     rules = as_plan(plan or {})

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from tpcheck.adapters.tiny_sizes import OWN, SHARED_HEADS, SIZES, VARIANTS
-from tpcheck.errors import InvalidArgument
+from tpcheck.errors import InvalidArgument, did_you_mean, shown
 
 #: Parameters of a tiny model, at most. Where it is too large, a model whose sizes the table does
 #: not know is run at its own size; where it is too small, architectures that would run are skipped.
@@ -128,6 +128,15 @@ def smaller(config: Any) -> dict[str, Any]:
     return {name: size for name, size in changed.items() if size != value(config, name)} | eager
 
 
+def require(config: Any) -> None:
+    """Raises `InvalidArgument` unless it is a configuration of transformers, of token ids."""
+    if isinstance(config, type) or not hasattr(config, "model_type"):
+        raise InvalidArgument(f"check({shown(config)}): give a configuration, as LlamaConfig(…) is")
+    if not isinstance(value(config, "vocab_size"), int):
+        name = type(config).__name__
+        raise InvalidArgument(f"check({name}(…)): it has no vocab_size, and takes no token ids")
+
+
 def resized(config: Any, sizes: Mapping[str, Any]) -> Any:
     """The same configuration with other sizes; a list of one entry a layer, and whatever else its
     class has by default, is made anew."""
@@ -169,6 +178,9 @@ def build(model_type: str) -> Any:
 def _config(model_type: str, variant: dict[str, Any]) -> Any:
     from transformers import CONFIG_MAPPING
 
+    if model_type not in CONFIG_MAPPING:
+        known = did_you_mean(str(model_type), CONFIG_MAPPING)
+        raise CantBuild(f"transformers has no architecture {shown(model_type)}{known}")
     cls = CONFIG_MAPPING[model_type]
     usual = cls()
     fields = _sizes(usual, variant) | _without_dropout(usual)

@@ -21,7 +21,7 @@ from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.errors import InvalidArgument
 from tpcheck.known import KnownFinding
-from tpcheck.plan.plan import Plan, as_plan
+from tpcheck.plan.plan import Plan, as_plan, require_patterns
 from tpcheck.spec import Spec
 
 Build = Callable[[Case], Any]
@@ -46,7 +46,11 @@ def check(
             `whole` the plan is audited: what it leaves whole and neither names is a FAIL.
         name: as in `Check`.
         known: as in `Check`.
+
+    Raises:
+        InvalidArgument: `config` is another thing, or of a model that takes no token ids.
     """
+    tiny.require(config)
     build = functools.partial(_from_config, config)
     cases = functools.partial(_cases, config)
     rules = as_plan(plan or {})
@@ -140,6 +144,7 @@ def audited(
     """`Check(plan=…)` of `check(plan=…, whole=…)`: None where there is neither."""
     if plan is None and whole is None:
         return None
+    require_patterns("whole", whole or ())
     return functools.partial(_audited, build, as_plan(plan or {}), tuple(whole or ()))
 
 

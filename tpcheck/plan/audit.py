@@ -28,7 +28,7 @@ from tpcheck.plan.match import (
     owner_of,
     wrapper_on,
 )
-from tpcheck.plan.plan import Plan, as_plan
+from tpcheck.plan.plan import Plan, as_plan, require_patterns
 from tpcheck.plan.whole import is_open, undeclared, why_whole
 from tpcheck.report.placements import placed as in_words
 from tpcheck.report.placements import reason
@@ -71,6 +71,8 @@ def audit(
             "give audit(tp=…) for a model as it is before it is parallelized, or mesh=… for one "
             "that was"
         )
+    require_patterns("whole", whole)
+    require_patterns("optional", optional)
     declared = as_plan(plan)
     declared = replace(
         declared, whole=(*declared.whole, *whole), optional=(*declared.optional, *optional)

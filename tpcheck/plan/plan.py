@@ -37,12 +37,14 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("whole", "reduced", "optional", "tied"):
-            pattern = getattr(self, name)
-            if isinstance(pattern, str):
-                raise InvalidArgument(
-                    f"Plan({name}={pattern!r}): give a tuple, as in ({pattern!r},)"
-                )
+            require_patterns(f"the plan's {name}", getattr(self, name))
         object.__setattr__(self, "entries", dict(flattened(self.entries)))
+
+
+def require_patterns(what: str, given: Any) -> None:
+    """Raises `InvalidArgument` where it is one pattern: each of its letters would be one."""
+    if isinstance(given, str):
+        raise InvalidArgument(f"{what}={given!r}: give a tuple, as in ({given!r},)")
 
 
 def flattened(entries: Any, prefix: str = "") -> list[tuple[str, Any]]:

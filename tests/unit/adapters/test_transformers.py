@@ -39,6 +39,24 @@ def test_what_cannot_be_built_tiny_says_why() -> None:
         tiny.build("llama4_vision_model")
 
 
+def test_an_architecture_that_is_misspelt_is_told_with_what_it_may_be() -> None:
+    reason = transformers.architecture("lama").spec.cannot_run()
+    assert reason is not None and "has no architecture 'lama' (did you mean 'llama'" in reason
+
+
+@pytest.mark.parametrize("adapter", [transformers, pretrained])
+def test_what_is_no_configuration_of_token_ids_is_refused_where_it_is_given(adapter: Any) -> None:
+    from transformers import LlamaConfig, ViTConfig
+
+    for given in ("llama", None, {"vocab_size": 3}, LlamaConfig):
+        with pytest.raises(InvalidArgument, match="give a configuration, as LlamaConfig"):
+            adapter.check(given)
+    with pytest.raises(InvalidArgument, match=r"ViTConfig.*: it has no vocab_size"):
+        adapter.check(ViTConfig())
+    with pytest.raises(InvalidArgument, match=r"whole='up': give a tuple, as in .'up',."):
+        adapter.check(tiny.model_of("llama")[1], whole="up")
+
+
 def parameters(config: Any) -> int:
     return sum(parameter.numel() for parameter in tiny.on_meta(config).parameters())
 

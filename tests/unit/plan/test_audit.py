@@ -227,3 +227,12 @@ def test_a_style_is_not_put_on_one_module_twice() -> None:
     ]
     assert "the same module as layers.0.up" in found[0].message
     assert audit(shared(1), plan, tp=2).findings == []
+
+
+@pytest.mark.parametrize("what", ["whole", "optional"])
+def test_one_pattern_is_not_one_for_each_of_its_letters(what: str) -> None:
+    given: Any = {what: "norm*"}
+    with pytest.raises(InvalidArgument, match=f"{what}='norm\\*': give a tuple"):
+        audit(model(), qwen.PLAN, tp=2, **given)
+    with pytest.raises(InvalidArgument, match=f"the plan's {what}='norm\\*': give a tuple"):
+        Plan({}, **given)

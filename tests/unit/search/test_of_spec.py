@@ -122,3 +122,19 @@ def test_a_list_of_cases_says_it_itself() -> None:
 def test_what_a_dim_can_not_be_is_refused(how: Any) -> None:
     with pytest.raises(InvalidArgument, match="a value, a list of values, a strategy or a func"):
         replace(specs.mlp(), dims={"hidden": how})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"axes": {"pp": 2}}, "axes={'pp': …}: 2 is not a tuple of counts"),
+        ({"axes": {"pp": ("2",)}}, "is not a tuple of counts"),
+        ({"axes": ["pp"]}, "give a mapping, as in {'pp': .2,.}"),
+        ({"microbatches": 3}, "microbatches: 3 is not a tuple of counts"),
+        ({"microbatches": ()}, "microbatches: .. is not a tuple of counts"),
+        ({"dims": {"rows": []}}, "the dim 'rows' has no values: give some"),
+    ],
+)
+def test_what_cases_are_drawn_from_is_checked(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        sample(strategies.cases(SPACE, **{"dims": {}, **given}), 1, "checked")
