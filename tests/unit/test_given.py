@@ -179,7 +179,7 @@ def test_the_twin_what_is_right_is_taken(kind: type) -> None:
         (lambda: verify(Check(SPEC, build), dtypes=(None,)), "dtype None"),
         (lambda: verify(Check(SPEC, build), examples=0), "examples=0"),
         (lambda: verify(Check(SPEC, build), time_budget=math.nan), "time_budget=nan"),
-        (lambda: verify(Check(SPEC, build), corpus="here"), "corpus='here'"),
+        (lambda: verify(Check(SPEC, build), corpus=3), "corpus=3"),
         (lambda: verify(Check(SPEC, build), engine=3), "engine=3: give an Engine"),
     ],
 )  # fmt: skip

@@ -36,6 +36,10 @@ def doctor(
     ] = 4,
 ) -> None:
     """Which engines, devices and optional packages work here, and why not."""
+    from tpcheck.engines import MOST
+
+    if ranks > MOST:
+        raise InvalidArgument(f"--ranks {ranks}: give 1 to {MOST}")
     for row in examine(ranks):
         say(row.line())
 

@@ -96,7 +96,7 @@ def resolve(target: str) -> Any:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            said = f"{type(error).__name__}: {frames.text_of(error)}"
+            said = f"{type(error).__name__}: {frames.line_of(error)}"
             raise InvalidArgument(f"{module_name} does not import: {said}") from error
     value: Any = module
     for part in name.split("."):

@@ -99,6 +99,11 @@ def text_of(error: BaseException) -> str:
         return "(its text can't be shown)"
 
 
+def line_of(error: BaseException) -> str:
+    """The error's text in one line, as far as it is shown: the first of several may say nothing."""
+    return " ".join(text_of(error).split())[:SHOWN]
+
+
 def kind_of(error: BaseException) -> str:
     """The name of its class, in one line whatever a user's class is called."""
     return " ".join(type(error).__name__.split())
@@ -109,8 +114,7 @@ def in_a_line(error: BaseException) -> str:
     with the line that raised it."""
     own = users(error)
     at = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-    text = " ".join(text_of(error).split())[:SHOWN]
-    return f"raised {kind_of(error)}: {text}{at}"
+    return f"raised {kind_of(error)}: {line_of(error)}{at}"
 
 
 def stack(error: BaseException) -> str:

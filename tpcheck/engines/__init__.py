@@ -49,10 +49,14 @@ def require(name: str, ranks: int) -> Kind:
     return KINDS[name]
 
 
+#: Ranks that an engine has, at most.
+MOST = 64
+
+
 def why_not(name: str, ranks: int) -> str | None:
     """Why the engine can't run `ranks` ranks here, in one line; None where it can."""
-    if ranks < 1 or ranks > 64:
-        return f"{ranks} ranks were asked for; give 1 to 64"
+    if ranks < 1 or ranks > MOST:
+        return f"{ranks} ranks were asked for; give 1 to {MOST}"
     if name == "torchrun":
         return _why_not_launched(ranks)
     return _why_not_on_gpu(name, ranks) if name in ON_GPUS else None

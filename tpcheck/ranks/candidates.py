@@ -58,6 +58,5 @@ class Candidates:
         except BaseException as error:  # also one that exits
             with contextlib.suppress(Exception):  # of a class that can't be shown
                 traceback.print_exc()
-            said = f"{frames.kind_of(error)}: {frames.text_of(error)}"
-            return said.split("\n")[0]
+            return f"{frames.kind_of(error)}: {frames.line_of(error)}"
         return None

@@ -73,7 +73,7 @@ def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:
         return sanitizer.told(found, recorder.rank, at)
     detail = Raised(
         type=frames.kind_of(error),
-        text=frames.text_of(error).strip().split("\n")[0][:400],
+        text=frames.line_of(error),
         scene=at,
         communicating=error is recorder.broken or isinstance(error, dist.DistError),
         row=order.refused(error) if recorder.phase is Phase.BUILD else None,

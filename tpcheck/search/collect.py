@@ -17,7 +17,7 @@ from tpcheck.errors import InvalidArgument, did_you_mean, let_through
 from tpcheck.oracle.limit import one_process
 from tpcheck.process import guard, own_settings
 from tpcheck.search.addresses import titles
-from tpcheck.search.files import does_not_import, files_at, parted, root
+from tpcheck.search.files import declared_at, does_not_import, files_at, parted, root
 from tpcheck.search.neighbours import make_importable, packages_beside, require_own
 
 
@@ -156,7 +156,7 @@ def load(file: Path) -> ModuleType:
         let_through(error)
         sys.modules.pop(name, None)  # half of it: whoever asks again is told the same
         if isinstance(error, InvalidArgument):
-            raise
+            raise declared_at(file, error) from None
         raise does_not_import(file, error) from None
     finally:
         # references run with torch as it is, whatever files have made of it for their candidates

@@ -148,15 +148,24 @@ def does_not_import(file: Path, error: BaseException) -> DoesNotImport:
     """What is said of a file that raises."""
     parsing = isinstance(error, SyntaxError) and _is_same(error.filename, file)
     own = cast(SyntaxError, error) if parsing else None
-    line = next(
-        (f.lineno for f in reversed(traceback.extract_tb(error.__traceback__))
-         if f.filename == str(file)),
-        own.lineno if own else None,
-    )  # fmt: skip
+    line = line_in(file, error) or (own.lineno if own else None)
     # the text of a syntax error has the file and the line once more
-    said = own.msg if own else frames.text_of(error)
-    text = next(iter(said.splitlines()), "")
+    text = own.msg if own else frames.line_of(error)
     return DoesNotImport(file, f"{frames.kind_of(error)}: {text}", line)
+
+
+def line_in(file: Path, error: BaseException) -> int | None:
+    """The last of the file's own lines that the error came through, where it did."""
+    came = reversed(traceback.extract_tb(error.__traceback__))
+    return next((frame.lineno for frame in came if frame.filename == str(file)), None)
+
+
+def declared_at(file: Path, error: InvalidArgument) -> InvalidArgument:
+    """A mistake of a declaration in the file, with the line of that."""
+    if (line := line_in(file, error)) is not None:
+        error.args = (f"{error} at {file.name}:{line}",)
+        vars(error)["line"] = line
+    return error
 
 
 def _is_same(name: object, file: Path) -> bool:

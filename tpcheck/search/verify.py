@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpcheck.case import MOST_RANKS
@@ -39,7 +40,7 @@ def verify(
     degrees: tuple[int, ...] = (2, 4),
     dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16"),
     time_budget: float | None = None,
-    corpus: Corpus | None = None,
+    corpus: str | Path | None = None,
 ) -> list[CheckResult]:
     """Verifies `checks`; returns their results when all PASS.
 
@@ -50,7 +51,7 @@ def verify(
         degrees: TP degrees that cases may have.
         dtypes: dtypes that cases may have.
         time_budget: seconds for all checks together, or None.
-        corpus: where counterexamples are kept; by default `.tpcheck/corpus`.
+        corpus: the folder where counterexamples are kept; by default `.tpcheck/corpus`.
 
     Raises:
         CheckFailed: a check ended in FAIL or UNKNOWN; the message is the report, of all checks
@@ -73,7 +74,7 @@ def verify(
         degrees=degrees,
         dtypes=dtypes,
         time_budget=time_budget,
-        corpus=corpus or Corpus(),
+        corpus=_kept_in(corpus),
     )
     Space(degrees, dtypes, MOST_RANKS)
     preload = preload_of(checks)
@@ -89,6 +90,12 @@ def verify(
         kind = CheckTroubled if exit_code(bad) == TROUBLE else CheckFailed
         raise kind("\n\n".join(map(page, bad)), bad)
     return results
+
+
+def _kept_in(folder: str | Path | None) -> Corpus:
+    if folder is not None and not isinstance(folder, (str, Path)):
+        raise InvalidArgument(f"verify(corpus={shown(folder)}): give a folder, or None")
+    return Corpus(Path(folder) if folder else None)
 
 
 def verify_all(

@@ -75,6 +75,7 @@ def test_user_mistakes_are_one_line_each(folder: Path, capsys: pytest.CaptureFix
     assert said("replay", "x.json").startswith("tpcheck: x.json is a report, not a saved case")
     assert "--ranks 8" in said("verify", "checks.py::right", "--tp", "8", "--ranks", "4")
     assert "no CUDA device" in said("verify", "checks.py::right", "--engine", "nccl")
+    assert said("doctor", "--ranks", "65") == "tpcheck: --ranks 65: give 1 to 64"
     assert "'glue' is not one of" in said("verify", "checks.py::right", "--engine", "glue")
     assert "'float31' is not one of" in said("verify", "checks.py::right", "--dtype", "float31")
     assert "tp degree 0 is not" in said("verify", "checks.py::right", "--tp", "0")

@@ -176,6 +176,7 @@ def test_where_nothing_imports_the_reports_say_so(folder: Path, line: str, jobs:
     assert run("verify", "one.py", *reports) == 2
     (check,) = json.loads((folder / "r.json").read_text())["checks"]
     assert check["verdict"] == "UNKNOWN" and check["trouble"] and check["address"] == "one.py"
+    assert check["reason"].endswith(("(line 2)", " at one.py:2")), check["reason"]
     assert len(ElementTree.parse(folder / "r.xml").findall("testsuite/testcase")) == 1
 
 

@@ -104,11 +104,11 @@ def _nothing() -> Any:
 
 def test_verify_raises_with_the_report_and_saves(gloo: Engine, corpus: Corpus) -> None:
     with pytest.raises(CheckFailed, match="missing-all-reduce") as caught:
-        verify(WRONG, engine=gloo, examples=4, corpus=corpus)
+        verify(WRONG, engine=gloo, examples=4, corpus=corpus.folder)
     (result,) = caught.value.results
     assert result.counterexample is not None
     assert f"--corpus {corpus.folder}" in result.counterexample.reproduce
-    assert [r.verdict for r in verify(RIGHT, engine=gloo, examples=4, corpus=corpus)] == [
+    assert [r.verdict for r in verify(RIGHT, engine=gloo, examples=4, corpus=corpus.folder)] == [
         Verdict.PASS
     ]
 

@@ -48,7 +48,7 @@ def survives(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
 def test_an_engine_whose_canary_was_not_found_is_never_trusted_again(
     engine: Engine, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = partial(verify, RIGHT, engine=engine, examples=2, degrees=(2,), corpus=corpus)
+    run = partial(verify, RIGHT, engine=engine, examples=2, degrees=(2,), corpus=corpus.folder)
     with monkeypatch.context() as stubbed:
         asked = survives(stubbed)
         with pytest.raises(CheckFailed, match="UNKNOWN  the canary was not found"):
@@ -67,7 +67,7 @@ def test_an_engine_whose_canary_was_found_is_asked_once(
     ask = canary.why_untrusted
     monkeypatch.setattr(canary, "why_untrusted", lambda engine: asked.append(engine) or ask(engine))
     for _ in range(2):
-        (result,) = verify(RIGHT, engine=engine, examples=2, degrees=(2,), corpus=corpus)
+        (result,) = verify(RIGHT, engine=engine, examples=2, degrees=(2,), corpus=corpus.folder)
         assert result.verdict is Verdict.PASS
     assert asked == [engine]
 

@@ -112,7 +112,7 @@ def test_an_unknown_name_suggests_the_near_ones(folder: Path) -> None:
         ("x = 1\n1 / 0\n", ["ZeroDivisionError", "line 2"]),
         ("x = 1\nif x\n    pass\n", ["SyntaxError", "line 2"]),
         ("import no_such_module_anywhere\n", ["no_such_module_anywhere", "line 1"]),
-        ("raise RuntimeError('first\\nsecond')\n", ["RuntimeError", "first"]),
+        ("raise RuntimeError('first\\nsecond')\n", ["RuntimeError: first second"]),
         ("raise SystemExit(3)\n", ["SystemExit", "line 1"]),
         ("assert False\n", ["AssertionError", "line 1"]),
         ("x = '\0'\n", ["null bytes"]),
