@@ -42,7 +42,7 @@ def require_masks(check: Check, kind: engines.Kind, posed: Posed) -> None:
     for so, what in cannot:
         if so:
             raise InvalidArgument(
-                f"{check.title}: the reference draws random masks, which {what}; set its rate of "
+                f"the reference draws random masks, which {what}; set its rate of "
                 "dropout to 0, or call its eval()"
             )
 

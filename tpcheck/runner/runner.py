@@ -60,7 +60,7 @@ class Runner:
             blob = sent(parts_of(check), check)
         except Exception as error:
             raise InvalidArgument(
-                f"{check.title}: the candidate can't be sent to the ranks: {error}; let it close "
+                f"the candidate can't be sent to the ranks: {error}; let it close "
                 "over nothing that can't be pickled"
             ) from None
         self._key = hashlib.sha256(blob).hexdigest()[:16]
