@@ -25,6 +25,7 @@ from tpcheck import (
     specs,
     verify,
 )
+from tpcheck.adapters import dtensor
 from tpcheck.configurations import Experts, Latent, Model
 from tpcheck.errors import InvalidArgument
 from tpcheck.given import number, whole
@@ -169,7 +170,8 @@ def test_the_twin_what_is_right_is_taken(kind: type) -> None:
         (lambda: Check(SPEC, build, known=["x"]), "known=.'x'.*give a list of KnownFindings"),
         (lambda: Check(SPEC, build, name="a\x1b[31m"), "give a printable text"),
         (lambda: Check(SPEC, build, name="\udcff"), "give a printable text"),
-        (lambda: Check(SPEC, build, overrides={3: 4}), r"overrides\[3\]"),
+        (lambda: Check(SPEC, build, overrides={3: 4}), "overrides names 3, no field of a Spec"),
+        (lambda: dtensor.check(build, None, cases=[], inputs=build), "this is a NoneType"),
         (lambda: Check(SPEC, build, overrides={"reference": 4}), "reference=4.*give a function"),
         (lambda: Budget({"all_reduce": "64"}), "number of elements"),
         (lambda: Budget(at_least={("forward", "send"): math.nan}), "give counts"),

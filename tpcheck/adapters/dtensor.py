@@ -49,7 +49,12 @@ def check(
         name: as in `Check`.
         known: as in `Check`.
         more: further fields of `Spec`.
+
+    Raises:
+        InvalidArgument: `plan` is none of these.
     """
+    if not callable(plan):
+        as_plan(plan)
     spec = Spec(
         name=name,
         cases=cases,
