@@ -143,7 +143,9 @@ class Check:
         for name in self.overrides:
             if name not in known:
                 hint = did_you_mean(str(name), known)
-                raise InvalidArgument(f"overrides names {shown(name)}, no field of a Spec{hint}")
+                raise InvalidArgument(
+                    f"overrides={{{shown(name)}: …}} is not a field of a Spec{hint}"
+                )
         if self.overrides:
             object.__setattr__(self, "spec", replace(self.spec, **self.overrides))
         if self.spec.reference is None:

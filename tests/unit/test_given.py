@@ -170,7 +170,7 @@ def test_the_twin_what_is_right_is_taken(kind: type) -> None:
         (lambda: Check(SPEC, build, known=["x"]), "known=.'x'.*give a list of KnownFindings"),
         (lambda: Check(SPEC, build, name="a\x1b[31m"), "give a printable text"),
         (lambda: Check(SPEC, build, name="\udcff"), "give a printable text"),
-        (lambda: Check(SPEC, build, overrides={3: 4}), "overrides names 3, no field of a Spec"),
+        (lambda: Check(SPEC, build, overrides={3: 4}), "overrides=.3: …. is not a field of a Spec"),
         (lambda: dtensor.check(build, None, cases=[], inputs=build), "this is a NoneType"),
         (lambda: Check(SPEC, build, overrides={"reference": 4}), "reference=4.*give a function"),
         (lambda: Budget({"all_reduce": "64"}), "number of elements"),

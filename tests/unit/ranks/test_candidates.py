@@ -39,5 +39,5 @@ def test_what_can_not_be_unpickled_is_a_line(
     candidates: Candidates, error: type[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = Teach("key", cloudpickle.dumps(Raises(error)), list(sys.path), {}, (os.__name__,))
-    assert candidates.learn(given) == f"{error.__name__}: deliberate"
+    assert candidates.learn(given) == f"{error.__name__}: deliberate and a second line"
     assert "deliberate" in capsys.readouterr().err
