@@ -166,7 +166,8 @@ def test_real_ranks_confirm_a_finding_that_threads_see(gloo: Engine, threads: En
 def test_verify_returns_known_findings_and_raises_where_they_do_not_show(
     gloo: Engine, corpus: Corpus
 ) -> None:
-    given: dict[str, Any] = {"engine": gloo, "examples": 4, "degrees": (2,), "corpus": corpus}
+    given: dict[str, Any] = {"engine": gloo, "examples": 4, "degrees": (2,)}
+    given["corpus"] = corpus.folder
     (result,) = verify(check(RaisesWhereOdd, FINDING), **given)
     assert result.findings[0].failed
     with pytest.raises(CheckFailed, match="does not show"):
