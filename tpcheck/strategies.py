@@ -7,7 +7,7 @@ dullest case: two ranks, float64, the smallest dims, one contiguous microbatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hypothesis import reject
@@ -167,8 +167,8 @@ def _require_free(given: Mapping[str, Any], one: Dims) -> None:
         )
 
 
-def _require_counts(what: str, given: Sequence[int]) -> None:
-    several = isinstance(given, Sequence) and bool(given)
+def _require_counts(what: str, given: Collection[int]) -> None:
+    several = isinstance(given, Collection) and bool(given)
     if not several or not all(is_whole(one, 1) for one in given):
         raise InvalidArgument(f"{what}: {shown(given)} is not a tuple of counts, as (1, 2) is")
 

@@ -172,7 +172,20 @@ def _race(result: CaseResult, races: Sequence[Mismatch]) -> Diagnosis:
 def _discipline(result: CaseResult, broken: Sequence[Mismatch]) -> Diagnosis:
     first = broken[0]
     assert isinstance(first.detail, Undisciplined), first
-    return Diagnosis(_HABITS[first.detail.habit], DoesMore(first.tensor, first.detail))
+    if first.detail.habit in _BY_CHANCE:
+        first = next(filter(goes_by_address, broken), first)
+    detail = first.detail
+    assert isinstance(detail, Undisciplined), first
+    return Diagnosis(_HABITS[detail.habit], DoesMore(first.tensor, detail))
+
+
+def goes_by_address(wrong: Mismatch) -> bool:
+    detail = wrong.detail
+    return isinstance(detail, Undisciplined) and detail.habit is Habit.GOES_BY_ADDRESS
+
+
+#: What a call that goes by addresses is by chance, too, where it meets one that something else had.
+_BY_CHANCE = (Habit.NOT_REPEATED, Habit.SECOND_BACKWARD, Habit.SHARED_INPUT)
 
 
 def _custom_op(result: CaseResult, failed: Sequence[Mismatch]) -> Diagnosis:

@@ -45,6 +45,7 @@ class Masking(OverCompiled):
         super().__init__()
         self.seed, self.known = seed, known
         self.drawn: list[Mask] = []
+        self._outcomes: list[Tensor] = []  # what the generator gave for each, flat
         self._numbers: dict[Any, int] = {}  # the generator's state, a shape → which mask it gave
         self._drawing = Drawing(self._instead)
         self._outside: Any = None
@@ -92,9 +93,7 @@ class Masking(OverCompiled):
     def _instead(self, outcome: Tensor, chance: Chance, state: bytes) -> Tensor | None:
         if in_backward():  # a forward that is computed again draws what it drew
             known = self._numbers.get((state, outcome.shape))
-            if known is None:
-                raise InvalidArgument(REDRAWN)
-            return self.drawn[known].true
+            return self._part_of(outcome) if known is None else self.drawn[known].true
         number = len(self.drawn)
         self._numbers[state, outcome.shape] = number
         mask = Mask(outcome.clone(), chance)
@@ -102,7 +101,23 @@ class Masking(OverCompiled):
             earlier = self.known[number]
             mask = earlier if earlier.true.shape == outcome.shape else mask
         self.drawn.append(mask)
+        self._outcomes.append(outcome.flatten().clone())
         return mask.true
+
+    def _part_of(self, outcome: Tensor) -> Tensor:
+        """Of a mask that is drawn in another shape in backward, or a part after the other: what
+        stands in the place of the same numbers.
+
+        Raises:
+            InvalidArgument: they are not those of a forward.
+        """
+        own, count = outcome.flatten(), outcome.numel()
+        for mask, drawn in zip(self.drawn, self._outcomes, strict=True):
+            last = len(drawn) - count
+            for at in (*range(0, last + 1, max(1, count)), *[last] * (last > 0)):
+                if torch.equal(drawn[at : at + count], own):
+                    return mask.true.flatten()[at : at + count].view(outcome.shape)
+        raise InvalidArgument(REDRAWN)
 
 
 #: Of a pass of which nothing is drawn, or noted.

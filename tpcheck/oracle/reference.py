@@ -82,7 +82,7 @@ def _lower(spec: Spec, case: Case, others: Sequence[Any], dtype: torch.dtype) ->
         return module
     theirs = {id(p) for one in others if isinstance(one, nn.Module) for p in one.parameters()}
     for name, parameter in module.named_parameters():
-        if id(parameter) in theirs:
+        if id(parameter) in theirs and parameter.is_floating_point():
             raise InvalidArgument(
                 f"spec {spec.name!r}: {what}(case) returned the parameter {name!r} twice; each "
                 "call must make a new module, since one stays in float64 and one is cast"

@@ -150,7 +150,7 @@ class Discipline:
             apart += _apart(last, own)
         more = CALLS if last is not None and (apart or not self.alone) else 0
         again = [call(other) for _ in range(more)]
-        stays = not self._changes and all(same(last or {}, one) for one in again)
+        stays = all(same(last or {}, one) for one in again)
         for name, count in apart:
             habit = Habit.GOES_BY_ADDRESS if stays else Habit.NOT_REPEATED
             self._tell(name, Undisciplined(habit, count))

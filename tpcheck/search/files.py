@@ -162,7 +162,8 @@ def line_in(file: Path, error: BaseException) -> int | None:
 
 def declared_at(file: Path, error: InvalidArgument) -> InvalidArgument:
     """A mistake of a declaration in the file, with the line of that."""
-    if (line := line_in(file, error)) is not None:
+    line = line_in(file, error)
+    if line is not None and "line" not in vars(error):  # else another file has told of it
         error.args = (f"{error} at {file.name}:{line}",)
         vars(error)["line"] = line
     return error

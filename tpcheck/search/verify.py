@@ -40,7 +40,7 @@ def verify(
     degrees: tuple[int, ...] = (2, 4),
     dtypes: tuple[str, ...] = ("float64", "float32", "bfloat16"),
     time_budget: float | None = None,
-    corpus: str | Path | None = None,
+    corpus: str | Path | Corpus | None = None,
 ) -> list[CheckResult]:
     """Verifies `checks`; returns their results when all PASS.
 
@@ -92,7 +92,9 @@ def verify(
     return results
 
 
-def _kept_in(folder: str | Path | None) -> Corpus:
+def _kept_in(folder: str | Path | Corpus | None) -> Corpus:
+    if isinstance(folder, Corpus):
+        return folder
     if folder is not None and not isinstance(folder, (str, Path)):
         raise InvalidArgument(f"verify(corpus={shown(folder)}): give a folder, or None")
     return Corpus(Path(folder) if folder else None)

@@ -19,7 +19,6 @@ from tests.unit.diagnosis.edits import (
     ROW,
     WIDE,
     Edit,
-    Ranks,
     add_bias,
     change,
     examine,
@@ -33,17 +32,10 @@ from tpcheck.causes.where import AfterGradients, AtTensor
 from tpcheck.diagnosis.diagnose import first_divergence
 from tpcheck.evidence import ReplicasDiffer
 from tpcheck.layout import Layout
-from tpcheck.oracle.pose import Posed
 from tpcheck.spec import Spec
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Kind, Phase
-
-
-def bits_and_noise(ranks: Ranks, posed: Posed) -> None:
-    times(OUT, 1 + 2**-52, 3)(ranks, posed)
-    noise(DB)(ranks, posed)
-
 
 CAUSES: dict[str, tuple[Spec, Case, Edit, str]] = {
     "output × R": (ROW, CASE, times(OUT, 4), "summed-twice"),
@@ -66,7 +58,6 @@ CAUSES: dict[str, tuple[Spec, Case, Edit, str]] = {
     "dtype": (ROW, CASE, change(OUT, lambda old, r: old[r].float()), "precision-loss"),
     "all data": (ROW, WIDE, change(OUT, lambda old, r: old[0] + old[4]), "wrong-group"),
     "a replica's last bit": (ROW, CASE, times(OUT, 1 + 2**-52, 3), "replicas-differ"),
-    "a replica's last bit, and noise after it": (ROW, CASE, bits_and_noise, "replicas-differ"),
     "noise": (ROW, CASE, noise(OUT), "unclassified"),
     "noise in a vector": (ROW, CASE, noise(DB), "unclassified"),
 }

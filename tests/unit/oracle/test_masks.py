@@ -173,3 +173,33 @@ def test_a_reference_with_other_masks_in_backward_is_refused(reference: Any, dty
     """Its gradients are not those of what it returns: a right candidate has others."""
     with pytest.raises(InvalidArgument, match="draws another random mask in backward"):
         pose(spec(reference), replace(CASE, dtype=dtype))
+
+
+class Restores(torch.autograd.Function):
+    """Dropout at 0.5 whose backward draws its mask once more, from the same state, in parts."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, parts: int) -> Tensor:
+        ctx.state, ctx.parts = torch.get_rng_state(), parts
+        return x * (torch.rand(x.shape) < 0.5)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.state)
+            sizes = [len(part) for part in torch.arange(gradient.numel()).chunk(ctx.parts)]
+            mask = torch.cat([torch.rand(size) < 0.5 for size in sizes])
+        return gradient * mask.view(gradient.shape), None
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_a_mask_that_is_drawn_again_in_another_shape_or_in_parts_is_the_same(parts: int) -> None:
+    class Keeps(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = Restores.apply(x, parts)
+            return y
+
+    found = values(pose(spec(Keeps), replace(CASE, step=False)).problems[0])
+    for at in ("", "@1"):
+        dropped = found[Kind.OUTPUT, f"output{at}"] == 0
+        assert dropped.any() and torch.equal(found[Kind.INPUT_GRAD, f"x{at}"] == 0, dropped)

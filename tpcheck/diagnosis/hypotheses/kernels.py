@@ -15,10 +15,11 @@ from tpcheck.causes.reruns import (
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.facts import Facts, subject_of, values
 from tpcheck.diagnosis.hypotheses import reruns, rounding
-from tpcheck.evidence import Undisciplined, Unkept, Values, Wrapped
+from tpcheck.diagnosis.structure import goes_by_address
+from tpcheck.evidence import Unkept, Values, Wrapped
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.verdict import Diagnosis, Mismatch, Verdict
-from tpcheck.vocabulary import Code, Habit, Kind
+from tpcheck.vocabulary import Code, Kind
 
 
 def of_kernels(facts: Facts) -> Diagnosis | None:
@@ -32,7 +33,7 @@ def of_kernels(facts: Facts) -> Diagnosis | None:
 
 
 def _given_otherwise(facts: Facts) -> Diagnosis | None:
-    if any(_goes_by_address(mismatch) for mismatch in facts.result.causes):
+    if any(goes_by_address(mismatch) for mismatch in facts.result.causes):
         return None  # which addresses there are is not what else the case is like
     kinds = {mismatch.kind for mismatch in facts.result.causes}
     subject = next(map(subject_of, facts.result.mismatches))
@@ -49,11 +50,6 @@ def _given_otherwise(facts: Facts) -> Diagnosis | None:
     if not any(map(_is_clear, values(facts.result))) and Kind.MEMORY not in kinds:
         return None  # other numbers, or another order of them, may be within bounds by chance
     return _strides(facts, subject) or _rows(facts, subject) or _upstream(facts, subject)
-
-
-def _goes_by_address(wrong: Mismatch) -> bool:
-    detail = wrong.detail
-    return isinstance(detail, Undisciplined) and detail.habit is Habit.GOES_BY_ADDRESS
 
 
 #: How many times its bound an error is that no other numbers turn into a right one by chance.

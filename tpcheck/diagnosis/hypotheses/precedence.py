@@ -31,7 +31,7 @@ from tpcheck.diagnosis.hypotheses import (
     traced,
 )
 from tpcheck.diagnosis.one_step import by_itself
-from tpcheck.evidence import ReplicasDiffer, Values
+from tpcheck.evidence import Values
 from tpcheck.tensors.names import STEP
 from tpcheck.verdict import Diagnosis, Mismatch
 from tpcheck.vocabulary import Kind
@@ -170,7 +170,6 @@ def by_values(facts: Facts) -> Diagnosis | None:
     if exact and rounding.only(facts, first):
         return rounding.precision_loss(facts, first)
     named = _named(facts, first) or _differ_after_the_step(first, wrong)
-    named = named or _differ_before(first, wrong)
     if (refuted := reruns.not_between_ranks(facts, first, named)) is not None:
         named = _differ_after_the_step(first, wrong) or refuted
     return reruns.in_this_dtype(facts, first, named) if exact else named
@@ -182,13 +181,6 @@ def _differ_after_the_step(first: list[Mismatch], wrong: list[Mismatch]) -> Diag
     differ = [m for m in wrong if m.kind is Kind.REPLICA]
     after = not first[0].kind.is_reduced
     return evident.replicas(differ) if differ and after else None
-
-
-def _differ_before(first: list[Mismatch], wrong: list[Mismatch]) -> Diagnosis | None:
-    """The same of what is computed before anything that is outside of its bounds."""
-    details = [(m, m.detail) for m in wrong if isinstance(m.detail, ReplicasDiffer)]
-    early = [m for m, detail in details if detail.of.order < first[0].kind.order]
-    return evident.replicas(early) if early else None
 
 
 def _has_nan(mismatch: Mismatch) -> bool:
