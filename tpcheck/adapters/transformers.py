@@ -144,7 +144,7 @@ def audited(
     """`Check(plan=…)` of `check(plan=…, whole=…)`: None where there is neither."""
     if plan is None and whole is None:
         return None
-    require_patterns("whole", whole or ())
+    require_patterns("whole", whole)
     return functools.partial(_audited, build, as_plan(plan or {}), tuple(whole or ()))
 
 

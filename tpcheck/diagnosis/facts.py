@@ -46,7 +46,7 @@ class Facts:
         alone: what the case came to on one rank of its tp axis, where that was asked.
         plain: whether that run was as the first: not one whose boundaries were watched, which may
             round otherwise.
-        asked: what the reference has answered, of questions that several tensors share.
+        asked: what was answered, of questions that several tensors or hypotheses share.
     """
 
     posed: Posed

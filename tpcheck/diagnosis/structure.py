@@ -180,12 +180,9 @@ def _discipline(result: CaseResult, broken: Sequence[Mismatch]) -> Diagnosis:
 
 
 def goes_by_address(wrong: Mismatch) -> bool:
+    """Whether it is of a call that gives what something else at an address had."""
     detail = wrong.detail
     return isinstance(detail, Undisciplined) and detail.habit is Habit.GOES_BY_ADDRESS
-
-
-#: What a call that goes by addresses is by chance, too, where it meets one that something else had.
-_BY_CHANCE = (Habit.NOT_REPEATED, Habit.SECOND_BACKWARD, Habit.SHARED_INPUT)
 
 
 def _custom_op(result: CaseResult, failed: Sequence[Mismatch]) -> Diagnosis:
@@ -214,6 +211,8 @@ _HABITS = {
     Habit.SHARED_INPUT: Code.SHARED_INPUT,
     Habit.TRAINS_FROZEN: Code.NOT_FROZEN,
 }
+#: What a call that goes by addresses is by chance, too, where it meets one that something else had.
+_BY_CHANCE = (Habit.NOT_REPEATED, Habit.SECOND_BACKWARD, Habit.SHARED_INPUT)
 
 _CODES = {
     Fault.WHOLE: Code.PARAMETER_NOT_SHARDED,

@@ -96,12 +96,12 @@ class Masking(OverCompiled):
             return self._part_of(outcome) if known is None else self.drawn[known].true
         number = len(self.drawn)
         self._numbers[state, outcome.shape] = number
-        mask = Mask(outcome.clone(), chance)
+        mask = Mask(own := outcome.clone(), chance)
         if self.known is not None and number < len(self.known):
             earlier = self.known[number]
             mask = earlier if earlier.true.shape == outcome.shape else mask
         self.drawn.append(mask)
-        self._outcomes.append(outcome.flatten().clone())
+        self._outcomes.append(own.flatten())
         return mask.true
 
     def _part_of(self, outcome: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Masking(OverCompiled):
         own, count = outcome.flatten(), outcome.numel()
         for mask, drawn in zip(self.drawn, self._outcomes, strict=True):
             last = len(drawn) - count
-            for at in (*range(0, last + 1, max(1, count)), *[last] * (last > 0)):
+            for at in sorted({*range(0, last + 1, max(1, count)), max(0, last)}):
                 if torch.equal(drawn[at : at + count], own):
                     return mask.true.flatten()[at : at + count].view(outcome.shape)
         raise InvalidArgument(REDRAWN)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fixtures.parallel.linear import RowLinear
 from tests.candidates import CASE, check
-from tpcheck import Argument, Case, kernel_check
+from tpcheck import Argument, Case, Check, kernel_check
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import InvalidArgument
@@ -95,17 +95,23 @@ class NegatedAgain:
         return x * -1 if self.calls == 1 else -x
 
 
+NEGATED = Case(dims={"rows": 2, "width": 3}, mesh={"tp": 1})
+
+
+def of_negated(fn: Any, phase: str) -> Check:
+    """The check of a kernel that is to negate in this phase."""
+    return kernel_check(
+        fn,
+        reference=negated,
+        arguments={"x": Argument("rows", "width")},
+        witness=lambda case: {(phase, "aten::neg"): 1},
+        name="negated",
+    )
+
+
 def test_of_a_kernel_the_first_call_counts(gloo: Engine) -> None:
     for fn, found in ((negated, Verdict.PASS), (NegatedAgain(), Verdict.FAIL)):
-        kernel = kernel_check(
-            fn,
-            reference=negated,
-            arguments={"x": Argument("rows", "width")},
-            witness=lambda case: {("backward", "aten::neg"): 1},
-            name="negated",
-        )
-        case = Case(dims={"rows": 2, "width": 3}, mesh={"tp": 1})
-        assert Runner(kernel, gloo).run(case).verdict is found
+        assert Runner(of_negated(fn, "backward"), gloo).run(NEGATED).verdict is found
 
 
 @pytest.mark.parametrize(
@@ -123,12 +129,5 @@ def test_what_is_no_witness_is_refused_in_one_line(gloo: Engine, witness: Any, s
 
 
 def test_a_kernel_takes_no_step_in_which_something_could_run(gloo: Engine) -> None:
-    kernel = kernel_check(
-        negated,
-        reference=negated,
-        arguments={"x": Argument("rows", "width")},
-        witness=lambda case: {("step", "aten::neg"): 1},
-        name="negated",
-    )
     with pytest.raises(InvalidArgument, match="takes no step"):
-        Runner(kernel, gloo).run(Case(dims={"rows": 2, "width": 3}, mesh={"tp": 1}))
+        Runner(of_negated(negated, "step"), gloo).run(NEGATED)

@@ -146,6 +146,12 @@ def made_by_arithmetic(facts: Facts, named: Diagnosis | None) -> Diagnosis | Non
 
 def right_in_float64(facts: Facts) -> bool:
     """Whether the same case in float64 is right, and nearer to the reference than this one."""
+    if right_in_float64.__name__ not in facts.asked:  # of a kernel it is asked twice
+        facts.asked[right_in_float64.__name__] = _right_in_float64(facts)
+    return bool(facts.asked[right_in_float64.__name__])
+
+
+def _right_in_float64(facts: Facts) -> bool:
     if facts.case.dtype == "float64":
         return False
     exact = facts.rerun(wide := replace(facts.case, dtype="float64"))
