@@ -12,6 +12,7 @@ from tpcheck.engines.hosts import Host, stacks, watch
 from tpcheck.engines.standstill import Standstill
 from tpcheck.evidence import Died, Entered, Raised, Scene, Stuck
 from tpcheck.kernels import sanitizer
+from tpcheck.process import memory
 from tpcheck.process.delays import Delay
 from tpcheck.protocol.messages import Ended, RankReport, Work
 from tpcheck.verdict import Mismatch
@@ -240,7 +241,9 @@ class Collection:
             scene = Scene(last=self._last(rank), stack=stack, consequence=consequence)
             parted = _parted(self.board, self.work.epoch, rank, impasse.peer)
             absent = tuple(self._absent(rank))
-            stuck = replace(impasse, absent=absent, parted=parted, scene=scene)
+            late = impasse.why is Impasse.TOO_LONG
+            held = memory.held(host.pid) if late else None
+            stuck = replace(impasse, absent=absent, held=held, parted=parted, scene=scene)
             self.dead.add(rank)
             self.found[rank] = Mismatch("rank", kind, rank, detail=stuck)
 

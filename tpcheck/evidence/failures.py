@@ -84,6 +84,7 @@ class Stuck:
         absent: the ranks that have not entered the collective in which it waits.
         peer: the rank that finished without that collective.
         seconds: the time limit that the case ran into.
+        held: the bytes of memory in which its process was then.
         parted: the collective from which on it and `peer` entered all of its group's at different
             places of the code: one was left out there, whichever waits for the other in the end.
     """
@@ -92,6 +93,7 @@ class Stuck:
     absent: tuple[int, ...] = ()
     peer: int | None = None
     seconds: float | None = None
+    held: int | None = None
     parted: tuple[Entered, Entered] | None = None
     scene: Scene = Scene()
 

@@ -1,8 +1,10 @@
-"""How many bytes a process may still take: what the machine has left, less what it is kept from."""
+"""How many bytes a process holds, and how many it may still take: what the machine has left, less
+what it is kept from."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,14 @@ from tpcheck.process.cores import GROUPS, OWN, around, first_line
 
 #: Where Linux says what the machine has.
 MACHINE = Path("/proc/meminfo")
+
+
+def held(process: int) -> int | None:
+    """Those in which it has written, or that it has read from files; None where it is gone."""
+    with contextlib.suppress(OSError):
+        pages = Path(f"/proc/{process}/statm").read_text().split()
+        return int(pages[1]) * os.sysconf("SC_PAGE_SIZE")
+    return None
 
 
 def available(groups: Path = GROUPS, own: Path = OWN, machine: Path = MACHINE) -> int | None:

@@ -186,7 +186,7 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
         case PlanFault():
             return {"fault": Fault.PLAN, **_known(evidence)}
         case Stuck():
-            return _known(evidence, leave_out=("scene", "seconds", "peer", "parted"))
+            return _known(evidence, leave_out=("scene", "seconds", "held", "peer", "parted"))
         case TracesDiffer():
             return {"group": evidence.group, "ranks": evidence.ranks}
         case OverBudget():

@@ -134,6 +134,16 @@ def listed_not_run(left: Sequence[Case], of: int, *, few: bool) -> str:
     return f"{some} did not run ({left[0].describe()} …): {what}"
 
 
+def not_apart(case: Case) -> str:
+    """A function fills what lies between rows that are gigabytes apart."""
+    return (
+        f"rows that are gigabytes apart were not tried from {case.describe()} on: there the "
+        "function, or its backward, fills what lies between them, as that of torch.as_strided "
+        'does, and takes more time or memory than there is; memory= without "giant" and "mixed" '
+        "says that it is not meant for them"
+    )
+
+
 def list_not_whole(of: int) -> str:
     """A run of `fuzz` ended before it had no case left of a list."""
     return f"not all of its {counted(of, 'listed case')} ran: give it more time"

@@ -50,11 +50,11 @@ def size_of(case: Case) -> tuple[Any, ...]:
     return (case.world_size, sum(numbers), sum(map(int, flags)), case.dtype != "float64", case.seed)
 
 
-def decided(run: Callable[[], CaseResult]) -> CaseResult:
+def decided(run: Callable[[], CaseResult], first: CaseResult | None = None) -> CaseResult:
     """What `run` comes to, given a second chance where it only met the time limit: that may have
     been a busy machine. What hangs again on fresh ranks has failed; else nothing is decided, and it
-    is never a PASS."""
-    result = run()
+    is never a PASS. `first`: what it came to, where it has run once."""
+    result = first or run()
     if not result.timed_out:
         return result
     again = run()

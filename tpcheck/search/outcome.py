@@ -72,6 +72,11 @@ def listed(check: Check) -> Sequence[Case]:
     return () if callable(cases) else cases
 
 
+def beside(trials: Trials, hunt: Hunt) -> list[str]:
+    """What is to be said of a check without a counterexample, besides its verdict: a line each."""
+    return left_out(trials, hunt) + not_apart(trials) + masks_too_small(trials)
+
+
 def left_out(trials: Trials, hunt: Hunt) -> list[str]:
     """What is to be said of listed cases that were not run, but for a failure that none of them
     followed, and of degrees without a case: a line each."""
@@ -80,6 +85,11 @@ def left_out(trials: Trials, hunt: Hunt) -> list[str]:
     left = [case for case in cases if trials.result(case) is None] if few or hunt.cut else []
     notes = [reasons.listed_not_run(left, len(cases), few=few)] if left else []
     return notes + ([reasons.no_case(sorted(hunt.impossible))] if hunt.impossible else [])
+
+
+def not_apart(trials: Trials) -> list[str]:
+    """A line of rows that are gigabytes apart, where they were not tried to the end."""
+    return [] if trials.filled is None else [reasons.not_apart(trials.filled)]
 
 
 def masks_too_small(trials: Trials) -> list[str]:

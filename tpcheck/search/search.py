@@ -29,7 +29,7 @@ from tpcheck.search.kinds import kinds
 from tpcheck.search.ledger import near
 from tpcheck.search.news import Begun, Explains
 from tpcheck.search.options import Options
-from tpcheck.search.outcome import left_behind, left_out, masks_too_small, most_used, undecided
+from tpcheck.search.outcome import beside, left_behind, most_used, undecided
 from tpcheck.search.reach import Open
 from tpcheck.search.tally import Tally
 from tpcheck.search.trials import Anew, Onlooker, StateLeft, Trials
@@ -124,7 +124,7 @@ class Search:
             self._fail(result, found)
             result.notes += [reasons.saved_before()] * self._saved
         else:
-            result.notes += left_out(self.trials, self.hunt) + masks_too_small(self.trials)
+            result.notes += beside(self.trials, self.hunt)
         return result
 
     def _find(self, deadline: float | None) -> CaseResult | None:

@@ -10,6 +10,7 @@ from tpcheck.case import Case
 from tpcheck.diagnosis.examine import examine_failure
 from tpcheck.known import KnownFinding
 from tpcheck.runner.runner import Runner
+from tpcheck.search.apart import filled, near
 from tpcheck.search.failures import decided
 from tpcheck.search.ledger import Ledger
 from tpcheck.search.news import News
@@ -87,6 +88,9 @@ class Trials:
         self.results: dict[str, CaseResult] = {}  # canonical case → result, in the order they ran
         self.at: Case | None = None  # what runs now, or could not
         self._before: dict[str, int] = {}  # canonical case → cases before it on the same ranks
+        #: The first case whose rows were gigabytes apart and whose function filled what is between
+        #: them: from then on rows are one behind the other.
+        self.filled: Case | None = None
 
     def end_with(self, failed: CaseResult) -> None:
         """From here on training ends with the first wrong step of this failure: what comes after
@@ -101,7 +105,11 @@ class Trials:
 
     def result(self, case: Case) -> CaseResult | None:
         """What the case came to, where it has run."""
-        return self.results.get(case.canonical())
+        return self.results.get(self._given(case).canonical())
+
+    def _given(self, case: Case) -> Case:
+        """The case that runs, or has run, for it."""
+        return case if self.filled is None or case.canonical() in self.results else near(case)
 
     def before(self, result: CaseResult) -> int:
         """How many cases had run before this one on the same ranks."""
@@ -120,6 +128,7 @@ class Trials:
             then: the case that is likely to be next.
             closely: decide what few noisy runs suspect.
         """
+        case = self._given(case)
         known = self.result(case)
         if known is not None and not (closely and known.suspected):
             return known
@@ -132,7 +141,7 @@ class Trials:
         self.at = case
         result = self._ran(case, then, closely)
         self.at = None
-        key = case.canonical()
+        key = result.case.canonical()
         self.results[key] = result
         self.onlooker.ran(result)
         # ranks may have been started for it; one that met the time limit twice has met it on fresh
@@ -151,7 +160,12 @@ class Trials:
         ran = None if self.sparing is None else self.sparing + len(self.results)
         spared = ran is not None and ran % SPARED != 0
         runner.again = not spared
-        result = decided(lambda: runner.run(case, then=then, closely=closely))
+        result = runner.run(case, then=then, closely=closely)
+        if not filled(result):
+            result = decided(lambda: runner.run(case, closely=closely), result)
+        elif closely:  # else another failure is made smaller, which this is none of
+            self.filled, case = self.filled or case, near(case)
+            result = decided(lambda: runner.run(case, closely=closely))
         runner.again = True
         if result.verdict is not Verdict.FAIL or not (runner.branches or spared):
             return result

@@ -1,12 +1,13 @@
-"""How much memory a process may still take."""
+"""How much memory a process holds, and may still take."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tpcheck.process.memory import available
+from tpcheck.process.memory import available, held
 
 GB = 2**30
 
@@ -44,3 +45,10 @@ def test_of_the_first_version(tmp_path: Path) -> None:
     for name, text in files.items():
         (place / f"memory.{name}_in_bytes").write_text(text)
     assert left(tmp_path, "4:cpu,memory:/job\n") == 7
+
+
+def test_what_a_process_holds() -> None:
+    status = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (line for line in status if line.startswith("VmRSS:"))
+    assert held(os.getpid()) == pytest.approx(1024 * int(line.split()[1]), rel=0.1)
+    assert held(2**22 + 1) is None

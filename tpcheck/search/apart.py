@@ -1,0 +1,42 @@
+"""Cases whose rows are gigabytes apart, of functions that fill what lies between them.
+
+That memory is reserved and not used (`tensors.strides`). The backward of `torch.as_strided`, say,
+fills as much: it takes all the time of a case, or more memory than there is, which says nothing of
+whether the function is right.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+from tpcheck.case import Case
+from tpcheck.evidence import Died, Stuck
+from tpcheck.verdict import CaseResult, Mismatch
+from tpcheck.vocabulary import Impasse
+
+#: The formats in which rows may be.
+APART = ("giant", "mixed")
+#: Bytes that a rank holds at least where it fills them: those between two rows of bfloat16.
+FILLED = 2**31
+
+
+def near(case: Case) -> Case:
+    """The same numbers, one behind the other."""
+    return replace(case, memory="contiguous") if case.memory in APART else case
+
+
+def filled(result: CaseResult) -> bool:
+    """Whether all that is against a case is what filling them would bring about: a rank met the
+    time limit with gigabytes in its memory, or was killed, as for want of memory."""
+    causes = result.causes if result.case.memory in APART else []
+    return bool(causes) and all(map(_by_memory, causes))
+
+
+def _by_memory(mismatch: Mismatch) -> bool:
+    match mismatch.detail:
+        case Stuck(why=Impasse.TOO_LONG, held=int(held)):
+            return held >= FILLED
+        case Died(status=status):
+            return status == -signal.SIGKILL
+    return False
