@@ -58,13 +58,12 @@ def _is_ordinary(value: Tensor, low: Tensor, apart: float) -> bool:
         return torch.equal(value.double(), low.double())  # else rounding decides
     if not value.numel():
         return True
-    size, other = largest(value), largest(low)
-    if not math.isfinite(size + other):
-        return False
-    if size == other == 0.0:
-        return True
-    near = apart == math.inf or farthest(low, value) <= apart * size
-    return size > FAINT and near
+    size = largest(value)
+    if apart == math.inf:
+        other = largest(low)
+        return math.isfinite(size + other) and (size > FAINT or size == other == 0.0)
+    near = farthest(low, value) <= apart * size  # so that both are finite where one is
+    return math.isfinite(size) and near and (size > FAINT or size == 0.0)
 
 
 @dataclass(frozen=True)
@@ -129,17 +128,18 @@ def _sigma(
         as_case: what they are in the case's dtype, of what they are in the run's.
         stored: σ of what storing a number rounds, of the number.
     """
-    split = _pooled(off)
-    plain = split if own is off else _pooled(own)
+    split = _pooled(off).times(as_case**2)
+    plain = split if own is off else _pooled(own).times(most * as_case**2)
     sigma = torch.empty_like(off)
     every = blocks(sigma, value, off, own, split.rows, plain.rows)
     for found, number, error, other, of_split, of_plain in every:
-        each = split.of(of_split, error.square())
+        each = split.of(of_split, error)
         if own is not off:
-            each = torch.minimum(each, most * plain.of(of_plain, other.square()))
-        each = each.sqrt_().mul_(as_case)
-        rounds = (error != 0) & (each > 0)  # what is only moved does not
-        torch.where(rounds, each.maximum(number.abs().mul_(stored)), each, out=found)
+            torch.minimum(each, plain.of(of_plain, other), out=each)
+        each.sqrt_()
+        # what is only moved does not round; by signs, since choosing takes ten times as long
+        held = error.sign().mul_(each.sign()).mul_(number).abs_().mul_(stored)
+        torch.maximum(each, held, out=found)
     return sigma
 
 
@@ -168,8 +168,9 @@ def _gain(value: Tensor, sigma: Tensor, off: Tensor, as_case: float, *, by_row: 
     """
     independent = along = 0.0
     for number, own, error in blocks(value, sigma, off):
-        ratio = number / own
-        each = (ratio * (error / own)).nan_to_num_(0.0, 0.0, 0.0)
+        inverse = own.reciprocal().nan_to_num_(0.0, 0.0, 0.0)
+        ratio = number * inverse
+        each = inverse.mul_(error).mul_(ratio)
         along += float((each.sum(1) if by_row else each).square_().sum())
-        independent += float(ratio.nan_to_num_(0.0, 0.0, 0.0).square_().sum())
+        independent += float(ratio.square_().sum())
     return math.sqrt(min(independent, ALONG * as_case**2 * along))

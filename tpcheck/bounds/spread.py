@@ -245,15 +245,19 @@ class Pooled:
     mean: Tensor
     few: bool
 
-    def of(self, rows: Tensor, squares: Tensor) -> Tensor:
+    def times(self, factor: float) -> Pooled:
+        """Of squares that are so many times as large."""
+        return Pooled(self.rows * factor, self.columns * factor, self.mean * factor, self.few)
+
+    def of(self, rows: Tensor, errors: Tensor) -> Tensor:
         """What is said of some rows.
 
         Args:
-            rows: their part of `rows`; squares: theirs.
+            rows: their part of `rows`; errors: theirs, or the squares.
         """
         # where the mean is zero, so are the others
-        each = rows * self.columns / self.mean.clamp_min(LEAST)
-        return torch.where(squares > 0, each.maximum(self.mean), each) if self.few else each
+        each = rows * (self.columns / self.mean.clamp_min(LEAST))
+        return torch.where(errors != 0, each.maximum(self.mean), each) if self.few else each
 
 
 def _filled(grids: Tensor, hidden: Tensor) -> Tensor:
