@@ -15,11 +15,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tpcheck.case import DTYPES
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
 from tpcheck.event import COLLECTIVES
 from tpcheck.given import demand
 from tpcheck.vocabulary import Phase
 
+#: What a collective may run in, by torch's names.
+_DTYPES = (
+    *(*DTYPES, "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"),
+    *("int64", "int32", "int16", "int8", "uint8", "bool"),
+)
 PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.STEP)
 _FACTOR = {"all_reduce": 2.0, "barrier": 0.0}
 
@@ -81,8 +87,12 @@ class Budget:
                         f"{did_you_mean(str(op), COLLECTIVES)}"
                     )
         demand(self, "at_least", all(map(_is_count, self.at_least.values())), "counts as values")
-        texts = all(isinstance(dtype, str) for dtype in self.dtypes.values())
-        demand(self, "dtypes", texts, 'names of dtypes as values, as in "float32"')
+        for dtype in self.dtypes.values():
+            if dtype not in _DTYPES:
+                raise InvalidArgument(
+                    f"Budget(dtypes=…) names {shown(dtype)}, which is not a dtype"
+                    f'{did_you_mean(str(dtype), _DTYPES)}; give its name, as in "float32"'
+                )
         if self.saved is not None and not _is_count(self.saved):
             raise InvalidArgument(
                 f"Budget(saved={shown(self.saved)}) is not a number of elements, nor None"

@@ -19,6 +19,9 @@ from tpcheck.errors import InvalidArgument
      ({"forward": {"allreduce": 3}}, r"Budget\(forward=…\) names 'allreduce', which is not a "
       r"collective \(did you mean 'all_reduce'"),
      ({"dtypes": {("forward", "gather_all"): "float32"}}, "names 'gather_all', which is not"),
+     ({"dtypes": {("forward", "all_reduce"): "f32"}}, r"names 'f32', which is not a dtype \(did "
+      "you mean 'float32'"),
+     ({"dtypes": {("forward", "all_reduce"): ["float32"]}}, "which is not a dtype"),
      ({"saved": "much"}, r"Budget\(saved='much'\) is not a number of elements, nor None")],
 )  # fmt: skip
 def test_a_budget_s_members_are_checked(members: dict[str, Any], words: str) -> None:

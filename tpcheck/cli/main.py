@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import os
 import sys
 import traceback
 from typing import Annotated, Any, NoReturn
@@ -57,6 +58,12 @@ def common(
     ] = False,
 ) -> None:
     """What stands before any command."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InvalidArgument(
+            "the working folder is not there any more; change to one that is"
+        ) from None
     if context.invoked_subcommand != "verify" and (launcher := launch.launched_by()) is not None:
         raise InvalidArgument(f"{launch.several(launcher)}; run it once, without {launcher}")
 

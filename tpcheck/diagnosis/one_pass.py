@@ -1,5 +1,6 @@
-"""A later microbatch by itself, as if it were the case's only one: most hypotheses ask the
-reference about the first, or run the candidate on other numbers in its place."""
+"""A later microbatch by itself, as if it were the case's only one, or the forward after a step, of
+the parameters that the step leaves: most hypotheses ask the reference about the first, or run the
+candidate on other numbers in its place."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.spec import Spec
 from tpcheck.tensors.draw import Draw
-from tpcheck.tensors.names import InPass, Key
+from tpcheck.tensors.names import FIRST, InPass, Key
 from tpcheck.vocabulary import Kind
 
 
 def wrong_alone(facts: Facts, local: Local) -> bool:
-    """Whether the tensor is wrong, too, where the numbers of its microbatch are those of a case's
-    only one: then nothing of the first is to blame."""
+    """Whether the tensor is wrong, too, where the numbers of its pass are those of a case's only
+    one: then nothing of the first is to blame."""
     posed, run = _alone(facts, local), facts.fresh or facts.execute
     if posed is None or run is None:
         return False
@@ -29,8 +30,8 @@ def wrong_alone(facts: Facts, local: Local) -> bool:
 
 
 def alone(facts: Facts, local: Local) -> tuple[Facts, Local] | None:
-    """The failure in a later microbatch as that of a case without others, where it is one; None of
-    a first microbatch, and of what belongs to all."""
+    """The failure in a later pass as that of a case without others, where it is one; None of a
+    first microbatch, and of what belongs to all."""
     posed = _alone(facts, local)
     if posed is None or not wrong_alone(facts, local):
         return None
@@ -58,7 +59,7 @@ def alone(facts: Facts, local: Local) -> tuple[Facts, Local] | None:
 
 
 def _alone(facts: Facts, local: Local) -> Posed | None:
-    """The case with the numbers of one microbatch alone."""
+    """The case with the numbers of one pass alone."""
     spec = _spec(facts, local)
     if spec is None or not (local.kind.is_output or local.kind is Kind.INPUT_GRAD):
         return None
@@ -66,13 +67,26 @@ def _alone(facts: Facts, local: Local) -> Posed | None:
 
 
 def _spec(facts: Facts, local: Local) -> Spec | None:
-    spec, number = facts.spec, local.at.microbatch
-    if spec is None or spec.training is not None or not number:
+    spec, at = facts.spec, local.at
+    if spec is None or spec.training is not None or at == FIRST:
         return None
-    return replace(spec, inputs=partial(_inputs_of, spec, number))
+    if at.microbatch is not None:
+        return replace(spec, inputs=partial(_inputs_of, spec, at.microbatch))
+    targets = facts.problem_of(local).targets
+    left = {t.name: t.value for t in targets if t.kind is Kind.PARAM}
+    return replace(spec, init=partial(_state_of, spec, left))
 
 
 def _inputs_of(spec: Spec, number: int, case: Case, draw: Draw) -> Mapping[str, Tensor]:
     """Those of the microbatch of this number."""
     what, d, _ = draw.scope
     return spec.inputs(case, Draw(case, what, d, number))
+
+
+def _state_of(
+    spec: Spec, left: Mapping[str, Tensor], name: str, shape: tuple[int, ...], draw: Draw
+) -> Tensor | None:
+    """A parameter, or buffer, as it was left."""
+    if (found := left.get(name)) is not None:
+        return found
+    return spec.init(name, shape, draw) if spec.init else None

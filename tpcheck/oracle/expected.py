@@ -62,6 +62,7 @@ class Expected:
         unused: gradients that are None in the reference.
         most: what the gradients' norm is clipped to, by step.
         masks: those that its forwards draw.
+        idle: parameters that the spec's optimizer does not have.
     """
 
     cotangents: list[Cotangents]
@@ -71,6 +72,7 @@ class Expected:
     unused: frozenset[Key]
     most: Sequence[float]
     masks: Masks
+    idle: frozenset[str]
 
 
 def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
@@ -233,7 +235,7 @@ class Study:
                 dtype = torch_dtype(self.passes.case)
                 spreads = integers.spreads(spreads, self.sizes[i].values, dtype)
             values = up_to(overflowed, right.values)
-            more = (right.most, right.masks)
+            more = (right.most, right.masks, right.idle)
             found.append(Expected(right.cotangents, values, spreads, own, unused, *more))
         return found
 
@@ -250,7 +252,7 @@ class Study:
         if self.sizes:
             spreads = integers.spreads(spreads, self.sizes[i].values, dtype)
         own = right.values if self._is_wide else own
-        about = (spreads, own, self._unused([], []), right.most, right.masks)
+        about = (spreads, own, self._unused([], []), right.most, right.masks, right.idle)
         return Expected(right.cotangents, right.values, *about)
 
     def run(self, effort: Effort) -> tuple[list[Run], list[tuple[Run, Run]]]:

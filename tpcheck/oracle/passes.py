@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -128,9 +128,11 @@ class Passes:
     ) -> list[Walked]:
         """Steps of an optimizer, one after the other."""
         assert self.spec.training is not None, "asked for where the spec has one"
-        walked: list[Walked] = []
+        walked, idle = [Walked({}, [], frozenset())] * len(self.problems), optimizing.idle(params)
         for k in range(self.spec.training.steps):
             ask(self.spec, "training's optimizer, its zero_grad(),", optimizing.zero)
+            for name in idle:
+                params[name].grad = None
             own = self._gradients(module, params, k, cotangents, optimizing)
             with self.stepping():
                 ask(self.spec, "training's optimizer or its schedule", optimizing.step)
@@ -144,8 +146,8 @@ class Passes:
             }
             for one in own:
                 one.values.update(shared)
-            walked = [a.then(b) for a, b in zip(walked, own, strict=True)] if walked else own
-        return walked
+            walked = [a.then(b) for a, b in zip(walked, own, strict=True)]
+        return [replace(one, idle=idle) for one in walked]
 
     def _gradients(
         self,

@@ -277,4 +277,4 @@ def _with_targets(case: Case, problem: Problem, expected: Expected, placed: Plac
         (borders if of_border else targets).append(Target(kind, key[1], *about))
     found = replace(problem, targets=targets, borders=borders)
     found = replace(found, cotangents=expected.cotangents, masks=expected.masks)
-    return replace(found, most=list(expected.most))
+    return replace(found, most=list(expected.most), idle=expected.idle)

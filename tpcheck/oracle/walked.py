@@ -25,6 +25,7 @@ class Walked:
         unread: the operators that drew what is not a mask.
         overflowed: the steps in which a gradient of a loss that is scaled comes near the largest
             number of the dtype, where none was made infinite, or the norm is not finite.
+        idle: parameters that the optimizer does not have.
     """
 
     values: Values
@@ -34,6 +35,7 @@ class Walked:
     masks: Masks = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
     overflowed: frozenset[int] = frozenset()
+    idle: frozenset[str] = frozenset()
 
     def then(self, other: Walked) -> Walked:
         """With what came after it."""
@@ -45,4 +47,5 @@ class Walked:
             self.masks | other.masks,
             self.unread | other.unread,
             self.overflowed | other.overflowed,
+            self.idle | other.idle,
         )

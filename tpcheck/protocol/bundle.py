@@ -71,7 +71,7 @@ def write_bundle(
     most = [problem.most for problem in problems]
     about = {"targets": dumps(listing), "inputs": dumps(names), "most": dumps(most)}
     about |= {"masks": dumps(drawn), "tied": dumps(sorted(problems[0].tied))}
-    about["terms"] = dumps(sorted(problems[0].terms))
+    about |= {of: dumps(sorted(getattr(problems[0], of))) for of in ("terms", "idle")}
     overflow = problems[0].overflow  # of all dp coordinates
     about["overflow"] = dumps(None if overflow is None else astuple(overflow))
     about["small"] = dumps([{n: list(t.shape) for n, t in some.items()} for some in small])
@@ -103,6 +103,7 @@ def read_bundle(
         inputs: list[dict[str, Tensor]] = [{} for _ in names]
         tied, terms = frozenset(about["tied"]), frozenset(about["terms"])
         problem = Problem(d, inputs=inputs, most=about["most"][d], tied=tied, terms=terms)
+        problem.idle = frozenset(about["idle"])
         problem.overflow = None if overflow is None else Overflow(*overflow)
         keys = list(bundle.keys())
         for key in keys:

@@ -109,6 +109,14 @@ class Optimizing:
         for parameter in self.mains.parameters.values() if self.mains else ():
             parameter.grad = None
 
+    def idle(self, parameters: Mapping[str, nn.Parameter]) -> frozenset[str]:
+        """Names of those that one of torch's optimizers does not have: its `zero_grad` leaves their
+        gradients alone. None where copies take the steps: there all gradients go."""
+        if self.mains is not None or not isinstance(self.optimizer, torch.optim.Optimizer):
+            return frozenset()
+        own = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        return frozenset(name for name, p in parameters.items() if id(p) not in own)
+
     @property
     def scale(self) -> float:
         """What a backward's cotangents are to be multiplied by."""

@@ -58,4 +58,5 @@ class Problem:
     overflow: Overflow | None = None  # where the loss is scaled
     tied: frozenset[str] = frozenset()  # parameters that have an earlier name
     terms: frozenset[str] = frozenset()  # parameters of whose gradient ranks keep terms of a sum
+    idle: frozenset[str] = frozenset()  # parameters that the spec's optimizer does not have
     ones: bool = False  # cotangents of ones, as a `.sum()` loss has: for `rules`

@@ -66,6 +66,8 @@ def trained(run: Any, module: Any) -> bool:
         run.recorder.phase = Phase.STEP
         with run.recorder:
             optimizing.zero()
+        for parameter in parameters_of(module, run.problem.idle).values():
+            parameter.grad = None
         run.share.scale = optimizing.scale
         if not run.passes(module, step):
             return False

@@ -38,8 +38,10 @@ def judged(posed: Posed, reports: Iterable[RankReport], again: Posed | None = No
         for target in problem.targets:
             key = (target.kind, target.name)
             held = {r: by_rank[r].compared[key] for r in ranks if key in by_rank[r].compared}
-            own = _of(last.get(key, target) if key in suspects else target, held, posed.case)
             name = _without_pass(target.kind, target.name)
+            if not held and target.kind is Kind.PARAM and name[1] in posed.computed:
+                continue  # the candidate's own affair
+            own = _of(last.get(key, target) if key in suspects else target, held, posed.case)
             found[name] = found.get(name, Judged()).beside(own)
     return _extra(by_rank.values()) | found
 

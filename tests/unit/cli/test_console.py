@@ -66,3 +66,10 @@ def test_no_socket_gets_the_descriptor_of_a_stream_that_is_closed() -> None:
     )
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(source)} <&- >&- 2>&-"
     assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode > 2
+
+
+@pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0)])
+def test_a_stream_that_is_closed_changes_no_exit_code(closed: str, code: int) -> None:
+    command = f"{shlex.quote(sys.executable)} -m tpcheck --version {closed}"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -55,6 +56,25 @@ def test_an_infinity_that_is_expected_does_not_have_all_fit() -> None:
     wrong = full[:2].clone()
     wrong[1] += 50.0
     assert local(full, [wrong, full[2:]]).wrong() == [0]
+
+
+def test_what_is_no_number_where_the_reference_is_explains_nothing() -> None:
+    """A hypothesis that comes to ∞ − ∞."""
+    struck = torch.full_like(FULL[:2], torch.nan)
+    of = local(FULL, [struck, FULL[2:]])
+    assert not of.fits(struck, 0, expected=struck)
+    assert not of.fits(struck / 0 * torch.inf, 0, expected=struck)
+    of.expected[0] = struck
+    assert of.fits(struck, 0, expected=struck)
+
+
+def test_zeros_where_the_reference_has_no_number_are_not_a_cause() -> None:
+    posed = SimpleNamespace(problems=[SimpleNamespace(inputs=[{"x": FULL}])])
+    facts = cast(Facts, SimpleNamespace(posed=posed))
+    of = local(FULL, [torch.zeros_like(FULL[:2])] * 2)
+    assert tensor.zero(facts, of) is not None
+    of.expected[0] = FULL[:2] * torch.nan
+    assert tensor.zero(facts, of) is None
 
 
 def test_the_largest_is_one_that_is_finite() -> None:

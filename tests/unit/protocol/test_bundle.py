@@ -25,8 +25,10 @@ def problem(value: Tensor, sigma: Tensor, **params: Tensor) -> Problem:
 def test_tensors_of_one_memory_are_each_written_and_none_is_changed(tmp_path: Path) -> None:
     whole = torch.arange(24.0, dtype=torch.float64).reshape(4, 6)
     given = problem(whole[1:3], whole[2:], tied=whole, cut=whole[:, 2:4], turned=whole.t())
+    given = replace(given, terms=frozenset({"cut"}), idle=frozenset({"turned", "tied"}))
     write_bundle([given], tmp_path / "case.safetensors")
     read = read_bundle(tmp_path / "case.safetensors", 0, {("output", "y"): Replicate()}, "cpu")
+    assert (read.terms, read.idle) == (given.terms, given.idle)
     assert all(torch.equal(read.params[n], t) for n, t in given.params.items())
     assert read.params.keys() == given.params.keys()
     (target,) = read.targets

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tpcheck.errors import InvalidArgument
-from tpcheck.protocol.optimizing import Optimizing, once, parameter_of
+from tpcheck.protocol.optimizing import Mains, Optimizing, once, parameter_of
 
 
 class Own:
@@ -74,6 +74,15 @@ def test_the_schedule_takes_its_step_after_the_optimizer_s() -> None:
         assert sgd.param_groups[0]["lr"] == rate
         optimizing.step()
     assert parameter.tolist() == [-1.75, -1.75]
+
+
+def test_parameters_that_it_does_not_have_are_idle() -> None:
+    named = {name: nn.Parameter(torch.zeros(2)) for name in ("a", "b", "c")}
+    sgd = torch.optim.SGD([{"params": [named["a"]]}, {"params": [named["c"]]}], lr=1.0)
+    assert Optimizing(sgd, None, "").idle(named) == {"b"}
+    assert Optimizing(Own(named["a"]), None, "").idle(named) == frozenset()  # it has no groups
+    copies = Optimizing(sgd, None, "", Mains(named, torch.float64))
+    assert copies.idle(named) == frozenset()
 
 
 def test_tied_and_frozen_parameters_are_there_once_and_not_at_all() -> None:

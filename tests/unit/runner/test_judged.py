@@ -55,6 +55,17 @@ def test_a_shard_that_no_rank_compared_is_not_judged() -> None:
     assert found(target(Shard(0)), held={}).blind
 
 
+def test_a_buffer_that_a_candidate_computes_and_does_not_have_is_its_own_affair() -> None:
+    of = replace(target(Replicate(), "cos@step2"), kind=Kind.PARAM)
+    for computed in (frozenset({"cos"}), frozenset[str]()):
+        posed = Posed(CASE, [Problem(targets=[of])], {}, {}, {}, computed=computed)
+        for held, judged_in in (({}, 0), ({(Kind.PARAM, "cos@step2"): SHARDED}, 1)):
+            reports = [RankReport(0, compared=held), RankReport(1)]
+            known = judged(posed, reports).get((Kind.PARAM, "cos"))
+            assert (known is None) is (bool(computed) and not held)
+            assert known is None or known.judged_in == judged_in
+
+
 def test_a_rank_that_has_it_otherwise_than_the_layout_says_counts_by_what_it_has() -> None:
     """As a DTensor whose own placement is another."""
     whole: Entry = {"tp": Replicate()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -33,6 +35,7 @@ from tpcheck.diagnosis.hypotheses import evident, rounding
 from tpcheck.evidence import Values
 from tpcheck.oracle.pose import pose
 from tpcheck.placement import Heads, by_axis
+from tpcheck.spec import Spec
 from tpcheck.tensors.draw import Draw, state
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch, Verdict
@@ -76,8 +79,22 @@ def _is_over_dp(case: Case, group: tuple[int, ...]) -> bool:
 
 
 def _right_without_dp(facts: Facts) -> bool:
-    alone = facts.rerun(replace(facts.case, mesh={"tp": facts.case.tp}))
-    return alone is not None and not alone.mismatches
+    """Whether the case is right on the data of each dp coordinate alone."""
+    case = replace(facts.case, mesh={"tp": facts.case.tp})
+    first = facts.rerun(case)
+    if first is None or first.mismatches:
+        return False
+    spec, run = facts.spec, facts.fresh or facts.execute
+    if spec is None or run is None:
+        return True
+    others = (replace(spec, inputs=partial(_inputs_of, spec, d)) for d in range(1, facts.case.dp))
+    return not any(run(pose(other, case)).mismatches for other in others)
+
+
+def _inputs_of(spec: Spec, d: int, case: Case, draw: Draw) -> Mapping[str, Tensor]:
+    """Those of a dp coordinate."""
+    what, _, number = draw.scope
+    return spec.inputs(case, Draw(case, what, d, number))
 
 
 def not_between_ranks(

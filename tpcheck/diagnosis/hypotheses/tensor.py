@@ -34,6 +34,8 @@ def zero(facts: Facts, local: Local) -> Diagnosis | None:
     wrong = local.wrong()
     if not wrong or any(bool(local.actual[r].any()) for r in wrong):
         return None
+    if not all(bool(local.expected[r].isfinite().all()) for r in wrong):
+        return None  # it is the reference's that is odd
     if local.kind.is_output and local.target.exact is not None:
         return None  # of integers and bools zero is a number like another
     inputs = facts.posed.problems[0].inputs[0].values()
@@ -98,6 +100,8 @@ def summed(facts: Facts, local: Local) -> Diagnosis | None:
         held = [local.actual[r] for r in ranks]
         if any(tensor.shape != held[0].shape for tensor in held):
             continue  # inside a module, where parts are uneven, or none
+        if any(not torch.equal(local.expected[r], local.expected[ranks[0]]) for r in ranks):
+            continue  # inside a module, where each is to have a part of its own
         total = torch.stack(held).sum(0)
         code = Code.PARTIAL_NOT_REDUCED if local.kind in _OF_PARAMETER else Code.MISSING_ALL_REDUCE
         if local.fits(total, ranks[0]):
