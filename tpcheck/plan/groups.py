@@ -47,8 +47,10 @@ def groups_of(promise: Promise) -> list[Group]:
 def _linears(promise: Promise) -> Iterator[tuple[str, Style]]:
     """Split linears in the order of the model, each with the style that splits it."""
     for name, module in promise.tree.modules.items():
+        if not is_linear(promise, name) or isinstance(module, nn.Embedding):
+            continue  # it can't be split so, which is said elsewhere
         for _, style in promise.on.get(name, ()):
-            if style.split in ("column", "row") and not isinstance(module, nn.Embedding):
+            if style.split in ("column", "row"):
                 yield name, style
 
 
@@ -72,8 +74,9 @@ def is_below(name: str, parent: str) -> bool:
 
 
 def is_linear(promise: Promise, module: str) -> bool:
+    """Whether it has a matrix: containers, activations, norms and convolutions have none."""
     weight = promise.tree.modules[module]._parameters.get("weight")
-    return weight is not None and weight.ndim > 1
+    return weight is not None and weight.ndim == 2
 
 
 def sizes(promise: Promise, modules: list[str], dim: int) -> set[int]:

@@ -203,3 +203,25 @@ def test_a_linear_is_split_as_those_of_its_kind_are() -> None:
         split = {f"layers.*.{right}": "colwise", f"layers.*.{wrong}": "rowwise"}
         (names,) = faults(model(), {others: None, **split})
         assert names == tuple(f"layers.{i}.{wrong}" for i in (0, 1))
+
+
+@pytest.mark.parametrize("style", ["colwise", "rowwise", ColwiseParallel(), RowwiseParallel()])
+@pytest.mark.parametrize("inside", [nn.GELU(), nn.LayerNorm(H, elementwise_affine=False)])
+def test_a_split_of_what_has_no_parameters(inside: nn.Module, style: Any) -> None:
+    assert told_of(inside, style) == [("wrong-placement", ("0.a",))]
+
+
+@pytest.mark.parametrize("style", [ColwiseParallel(), RowwiseParallel()])
+@pytest.mark.parametrize("inside", [nn.LayerNorm(H), nn.Conv1d(4, 4, 3)])
+def test_a_split_of_what_has_no_matrix(inside: nn.Module, style: Any) -> None:
+    """Its sizes are not those of features."""
+    first, *others = told_of(inside, style, whole=("*.a.*",))
+    assert first == ("wrong-placement", ("0.a",))
+    assert all(names == ("0.a.bias",) for _, names in others)
+
+
+def told_of(inside: nn.Module, style: Any, whole: tuple[str, ...] = ()) -> list[Any]:
+    """A module beside two linears that are split."""
+    given = nn.ModuleList([nn.ModuleDict({"a": inside, "up": linear(H, 32), "b": linear(32, H)})])
+    plan = Plan({"*.up": "colwise", "*.b": "rowwise", "*.a": style}, whole=whole)
+    return [(f.code, f.names) for f in audit(given, plan, tp=2).findings]

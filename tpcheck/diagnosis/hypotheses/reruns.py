@@ -29,7 +29,7 @@ from tpcheck.causes.reruns import (
     RightWithoutData,
     WrongOnOneRank,
 )
-from tpcheck.causes.tensor import BiasRepeated
+from tpcheck.causes.tensor import AllZero, BiasRepeated
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, of_another, subject_of, values
 from tpcheck.diagnosis.hypotheses import evident, rounding
 from tpcheck.evidence import Values
@@ -123,6 +123,8 @@ def _may_fit_by_chance(named: Diagnosis) -> bool:
     cause = named.cause
     if isinstance(cause, NormCounts) and (cause.of_rank or cause.counted in _ON_ONE_RANK_TOO):
         return False
+    if isinstance(cause, AllZero) and named.code is Code.UNWRITTEN_MEMORY:
+        return cause.subject.side is not None  # an activation of few elements is zero by itself
     return isinstance(cause, Coincidence)
 
 
