@@ -75,18 +75,6 @@ class Expected:
     idle: frozenset[str]
 
 
-def expect(passes: Passes, of: References, effort: Effort) -> list[Expected]:
-    """What the reference gives, by problem.
-
-    Args:
-        passes: the walk in float64, over problems whose cotangents are still to be drawn.
-    """
-    keep_freed()
-    found = study(passes, of)
-    effort = found.begun(effort)
-    return found.expected(effort, found.overflowed(effort))
-
-
 def evaluate(spec: Spec, case: Case, *problems: Problem) -> list[Values]:
     """What the reference gives in float64 for problems that may have been altered: one, or those
     of all dp coordinates where they share their gradients."""
@@ -284,6 +272,7 @@ def study(passes: Passes, of: References) -> Study:
     Args:
         passes: the walk in float64, over problems whose cotangents are still to be drawn.
     """
+    keep_freed()
     with sdpa_kernel([SDPBackend.MATH]):
         before = torch.get_rng_state()
         first = first_run(passes, of.exact)

@@ -18,6 +18,7 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
+from tpcheck.process.heap import keep_freed
 from tpcheck.process.turns import wake_in_turn
 from tpcheck.protocol import ends
 from tpcheck.protocol.leftovers import INSIDE, end_marked, remove_unheld
@@ -39,6 +40,7 @@ class Zygote(Forker):
         self.folder = Path(folder)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
         wake_in_turn()
+        keep_freed()
 
     def serve(self, imports: str) -> None:
         """Loads what ranks need, then answers."""

@@ -13,7 +13,7 @@ from tpcheck import Layout, Spec, specs
 from tpcheck.case import Case
 from tpcheck.oracle import noise
 from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN
-from tpcheck.oracle.expected import evaluate, expect
+from tpcheck.oracle.expected import evaluate, study
 from tpcheck.oracle.noise import Batch, Noise
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.pose import Posed, pose
@@ -82,7 +82,8 @@ def test_cotangents_are_drawn_by_the_first_run_and_no_problem_is_written_to() ->
     inputs = [draw_inputs(spec, CASE, 0, m) for m in range(2)]
     problem = Problem(0, draw_state(spec, CASE, of.exact), inputs)
     passes = Passes(spec, CASE, [problem], torch.float64)
-    (found,) = expect(passes, of, SCREEN)
+    runs = study(passes, of)
+    (found,) = runs.expected(runs.begun(SCREEN), frozenset())
     assert not problem.cotangents and [list(of) for of in found.cotangents] == [["output"]] * 2
     posed = pose(spec, CASE).problems[0]
     for drawn, given in zip(found.cotangents, posed.cotangents, strict=True):

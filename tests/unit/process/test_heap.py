@@ -26,6 +26,26 @@ for _ in range(120):
 print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / written)
 """
 
+#: Cases are posed one after the other: pages that are new, of each but the first ones. They take
+#: 14 MB of tensors each.
+POSES = """
+import resource, torch
+from tpcheck.bench.mlp import check, of_size
+from tpcheck.oracle.pose import pose
+torch.set_num_threads(1)
+for seed in range(16):
+    if seed == 8:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    pose(check.spec, of_size(256, 2, "float32", seed), None)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 8)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_posing_a_case_takes_the_memory_of_the_one_before() -> None:
+    done = subprocess.run([sys.executable, "-c", POSES], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 300
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
 @pytest.mark.parametrize("kept", [True, pytest.param(False, marks=pytest.mark.sweep)])
