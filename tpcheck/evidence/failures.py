@@ -41,6 +41,7 @@ class Raised:
         type, text: of the exception.
         communicating: whether it was raised by a collective.
         row: the order of parallelisms that torch refuses with it (`order`), where it is one.
+        starved: whether there is not as much memory as lies between giant rows.
     """
 
     type: str
@@ -48,6 +49,7 @@ class Raised:
     scene: Scene = Scene()
     communicating: bool = False
     row: str | None = None
+    starved: bool = False
 
 
 @dataclass(frozen=True)

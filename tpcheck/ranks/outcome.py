@@ -7,6 +7,7 @@ from dataclasses import replace
 from gc import collect
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -21,6 +22,7 @@ from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.ranks import compiled
 from tpcheck.ranks.kernel import stopped_by, unmodelled_by
 from tpcheck.ranks.run import RankRun
+from tpcheck.tensors.strides import spanned
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Kind, Phase, Uncompiled
 
@@ -46,6 +48,8 @@ def run_case(
         if compiled.met_limit(error):
             return RankReport(recorder.rank, uncompiled=Uncompiled.LIMIT)
         failed = raised(error, recorder, frames.stack(error))
+        if run is not None and isinstance(failed.detail, Raised) and _is_starved(error, run):
+            failed = replace(failed, detail=replace(failed.detail, starved=True))
         is_ours = isinstance(error, TpcheckError)  # of what the check gave, whatever was held
         return failed if run is None or is_ours else _with_what_it_held(failed, run)
     finally:
@@ -62,6 +66,20 @@ def _held(report: RankReport, stray: Stray | None) -> RankReport:
     if stray is not None:
         report.mismatches.insert(0, sanitizer.told(stray, report.rank, Scene()))
     return report
+
+
+def _is_starved(error: Exception, run: RankRun) -> bool:
+    """Whether it may be for want of memory that a function raised which fills what lies between
+    rows that are far apart: there is not as much."""
+    problem = run.problem
+    spans = spanned(run.case, *problem.inputs, *problem.cotangents)
+    if not spans or not isinstance(error, (RuntimeError, MemoryError)):
+        return False
+    try:
+        torch.empty(spans, dtype=torch.uint8)
+    except RuntimeError:
+        return True
+    return False
 
 
 def raised(error: BaseException, recorder: Recorder, stack: str) -> Mismatch:

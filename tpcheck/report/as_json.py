@@ -197,7 +197,9 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
             return {"witness": evidence.name, "phase": evidence.phase}
         case WrongDtype():
             return {"dtype": evidence.dtype, "expected_dtype": evidence.expected_dtype}
-    return _known(evidence, leave_out=("scene", "text", "status", "lost", "communicating"))
+    return _known(
+        evidence, leave_out=("scene", "text", "status", "lost", "communicating", "starved")
+    )
 
 
 def _known(evidence: Any, *, leave_out: tuple[str, ...] = ()) -> dict[str, Any]:

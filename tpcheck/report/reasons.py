@@ -137,10 +137,10 @@ def listed_not_run(left: Sequence[Case], of: int, *, few: bool) -> str:
 def not_apart(case: Case) -> str:
     """A function fills what lies between rows that are gigabytes apart."""
     return (
-        f"rows that are gigabytes apart were not tried from {case.describe()} on: there the "
-        "function, or its backward, fills what lies between them, as that of torch.as_strided "
-        'does, and takes more time or memory than there is; memory= without "giant" and "mixed" '
-        "says that it is not meant for them"
+        f"rows that are gigabytes apart were not all tried: in {case.describe()} the function, or "
+        "its backward, fills what lies between them, as that of torch.as_strided does, and takes "
+        'more time or memory than there is; memory= without "giant" and "mixed" says that it is '
+        "not meant for them"
     )
 
 

@@ -11,7 +11,7 @@ import signal
 from dataclasses import replace
 
 from tpcheck.case import Case
-from tpcheck.evidence import Died, Stuck
+from tpcheck.evidence import Died, Raised, Stuck
 from tpcheck.verdict import CaseResult, Mismatch
 from tpcheck.vocabulary import Impasse
 
@@ -28,7 +28,8 @@ def near(case: Case) -> Case:
 
 def filled(result: CaseResult) -> bool:
     """Whether all that is against a case is what filling them would bring about: a rank met the
-    time limit with gigabytes in its memory, or was killed, as for want of memory."""
+    time limit with gigabytes in its memory, was killed, as for want of memory, or raised where the
+    machine does not have as much."""
     causes = result.causes if result.case.memory in APART else []
     return bool(causes) and all(map(_by_memory, causes))
 
@@ -39,4 +40,6 @@ def _by_memory(mismatch: Mismatch) -> bool:
             return held >= FILLED
         case Died(status=status):
             return status == -signal.SIGKILL
+        case Raised(starved=starved):
+            return starved
     return False

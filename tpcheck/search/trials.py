@@ -8,6 +8,7 @@ from enum import Enum, auto
 
 from tpcheck.case import Case
 from tpcheck.diagnosis.examine import examine_failure
+from tpcheck.evidence import Raised
 from tpcheck.known import KnownFinding
 from tpcheck.runner.runner import Runner
 from tpcheck.search.apart import filled, near
@@ -88,9 +89,9 @@ class Trials:
         self.results: dict[str, CaseResult] = {}  # canonical case → result, in the order they ran
         self.at: Case | None = None  # what runs now, or could not
         self._before: dict[str, int] = {}  # canonical case → cases before it on the same ranks
-        #: The first case whose rows were gigabytes apart and whose function filled what is between
-        #: them: from then on rows are one behind the other.
+        #: The first case whose rows were gigabytes apart and whose function filled what is between.
         self.filled: Case | None = None
+        self._at_cost = False  # whether that took all of a case's time, or a rank
 
     def end_with(self, failed: CaseResult) -> None:
         """From here on training ends with the first wrong step of this failure: what comes after
@@ -109,7 +110,10 @@ class Trials:
 
     def _given(self, case: Case) -> Case:
         """The case that runs, or has run, for it."""
-        return case if self.filled is None or case.canonical() in self.results else near(case)
+        if self.filled is None or case.canonical() in self.results:
+            return case
+        close = near(case)
+        return close if self._at_cost or close.canonical() in self.results else case
 
     def before(self, result: CaseResult) -> int:
         """How many cases had run before this one on the same ranks."""
@@ -164,6 +168,7 @@ class Trials:
         if not filled(result):
             result = decided(lambda: runner.run(case, closely=closely), result)
         elif closely:  # else another failure is made smaller, which this is none of
+            self._at_cost |= any(not isinstance(m.detail, Raised) for m in result.causes)
             self.filled, case = self.filled or case, near(case)
             result = decided(lambda: runner.run(case, closely=closely))
         runner.again = True

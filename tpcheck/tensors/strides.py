@@ -7,6 +7,7 @@ reads strides as contiguous, a collective that fills a contiguous copy and loses
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -89,6 +90,17 @@ def _giant(tensor: Tensor) -> Tensor | None:
         return None
     strides = (FAR, *tensor[0].contiguous().stride())
     return flat.as_strided(tensor.shape, strides).copy_(tensor)
+
+
+def spanned(case: Case, *tensors: Mapping[str, Tensor]) -> int:
+    """Bytes that the largest of the named tensors of a case takes with all that lies between its
+    giant rows; 0 where none has such."""
+    found = 0
+    for name, tensor in (item for named in tensors for item in named.items()):
+        giant = tensor.ndim >= 2 and tensor.shape[0] <= MOST_FAR and tensor.is_floating_point()
+        if giant and format_of(case, name) == "giant":
+            found = max(found, (tensor.shape[0] - 1) * FAR * tensor.itemsize)
+    return found
 
 
 def repeat_first_row(tensor: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
 from tpcheck.errors import CaseError
 from tpcheck.layout import Layout
+from tpcheck.process import heap
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import CaseResult, Verdict
 from tpcheck.vocabulary import Kind
@@ -39,11 +40,10 @@ class Unreduced(RowLinear):
 
 
 class Unwritten(RowLinear):
-    """Wrong, which only the poison of unwritten memory shows: so much memory comes from the system,
-    and holds zeros."""
+    """Wrong, which only the poison of unwritten memory shows: so much comes as zeros."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) + torch.empty(2**23, dtype=torch.float64)[0].to(x.dtype)
+        return super().forward(x) + torch.empty(heap.KEPT + 1, dtype=torch.uint8)[0].to(x.dtype)
 
 
 class Leaves(RowLinear):

@@ -33,6 +33,8 @@ def result(case: Case, *found: tuple[Kind, Evidence]) -> CaseResult:
         ("mixed", [HANG], True),
         ("giant", [HANG, (Kind.EXCEPTION, Raised("E", "", Scene(consequence=True)))], True),
         ("giant", [(Kind.CRASH, Died(-9))], True),
+        ("giant", [(Kind.EXCEPTION, Raised("RuntimeError", "no memory", starved=True))], True),
+        ("giant", [(Kind.EXCEPTION, Raised("RuntimeError", "no memory"))], False),
         ("padded", [HANG], False),
         ("giant", [(Kind.HANG, replace(FULL, held=FILLED - 1))], False),
         ("giant", [(Kind.HANG, replace(FULL, held=None))], False),
@@ -66,6 +68,20 @@ def test_the_same_numbers_are_then_one_behind_the_other() -> None:
     assert len(ran) == 4
     (line,) = not_apart(of)
     assert FAR.describe() in line
+
+
+def test_one_that_raises_for_want_of_memory_is_tried_again_with_fewer_rows() -> None:
+    starved = (Kind.EXCEPTION, Raised("RuntimeError", "no memory", starved=True))
+    ran: list[Case] = []
+
+    def run(case: Case, **_: object) -> CaseResult:
+        ran.append(case)
+        return result(case, *[starved] * (case.memory == "giant" and case["rows"] > 2))
+
+    of, few = trials(run), replace(FAR, dims={"rows": 2})
+    assert of.run(FAR).verdict is Verdict.PASS and of.result(FAR) is not None
+    assert of.run(FAR) is of.result(near(FAR)) and ran == [FAR, near(FAR)]
+    assert of.run(few).case == few and not_apart(of)
 
 
 def test_what_is_wrong_without_gaps_is_wrong() -> None:

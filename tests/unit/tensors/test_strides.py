@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from tpcheck.case import MEMORY_FORMATS
-from tpcheck.tensors.strides import FAR, MOST_FAR, lay_out, repeat_first_row
+from tpcheck.case import MEMORY_FORMATS, Case
+from tpcheck.tensors.strides import FAR, MOST_FAR, lay_out, repeat_first_row, spanned
 
 SHAPES = [(), (1,), (5,), (3, 4), (1, 4), (2, 3, 4), (0, 3), (3, 0)]
 
@@ -79,3 +81,13 @@ def test_many_giant_rows_are_reserved_and_not_used() -> None:
     laid = lay_out(torch.ones(MOST_FAR, 2, dtype=torch.float64), "giant")
     assert laid.stride() == (FAR, 1) and laid.sum() == 2 * MOST_FAR
     assert lay_out(torch.ones(MOST_FAR + 1, 2), "giant").is_contiguous()
+
+
+def test_what_rows_that_are_far_apart_span() -> None:
+    case = Case({"rows": 3}, memory="giant")
+    rows, one = torch.ones(3, 2), torch.ones(2, 2)
+    assert spanned(case, {"x": one}, {"x": rows, "y": one}) == 2 * FAR * 4
+    assert spanned(case, {"x": rows.bfloat16()}) == 2 * FAR * 2
+    for none in (torch.ones(3), torch.ones(1, 3), torch.ones(MOST_FAR + 1, 1), rows.long()):
+        assert spanned(case, {"x": none}) == 0
+    assert spanned(replace(case, memory="padded"), {"x": rows}) == 0
