@@ -71,16 +71,21 @@ def _spec(facts: Facts, local: Local) -> Spec | None:
     if spec is None or spec.training is not None or at == FIRST:
         return None
     if at.microbatch is not None:
-        return replace(spec, inputs=partial(_inputs_of, spec, at.microbatch))
+        return on_data(spec, microbatch=at.microbatch)
     targets = facts.problem_of(local).targets
     left = {t.name: t.value for t in targets if t.kind is Kind.PARAM}
     return replace(spec, init=partial(_state_of, spec, left))
 
 
-def _inputs_of(spec: Spec, number: int, case: Case, draw: Draw) -> Mapping[str, Tensor]:
-    """Those of the microbatch of this number."""
-    what, d, _ = draw.scope
-    return spec.inputs(case, Draw(case, what, d, number))
+def on_data(spec: Spec, *, d: int | None = None, microbatch: int | None = None) -> Spec:
+    """With the inputs of one dp coordinate, or of one microbatch, in every place."""
+
+    def inputs(case: Case, draw: Draw) -> Mapping[str, Tensor]:
+        what, own, number = draw.scope
+        own, number = own if d is None else d, number if microbatch is None else microbatch
+        return spec.inputs(case, Draw(case, what, own, number))
+
+    return replace(spec, inputs=inputs)
 
 
 def _state_of(

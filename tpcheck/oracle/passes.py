@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -128,11 +128,11 @@ class Passes:
     ) -> list[Walked]:
         """Steps of an optimizer, one after the other."""
         assert self.spec.training is not None, "asked for where the spec has one"
-        walked, idle = [Walked({}, [], frozenset())] * len(self.problems), optimizing.idle(params)
+        idle = optimizing.idle(params)
+        walked = [Walked({}, [], frozenset(), idle=idle)] * len(self.problems)
+        given = [params[name] for name in idle]
         for k in range(self.spec.training.steps):
-            ask(self.spec, "training's optimizer, its zero_grad(),", optimizing.zero)
-            for name in idle:
-                params[name].grad = None
+            ask(self.spec, "training's optimizer, its zero_grad(),", optimizing.zero, given)
             own = self._gradients(module, params, k, cotangents, optimizing)
             with self.stepping():
                 ask(self.spec, "training's optimizer or its schedule", optimizing.step)
@@ -147,7 +147,7 @@ class Passes:
             for one in own:
                 one.values.update(shared)
             walked = [a.then(b) for a, b in zip(walked, own, strict=True)]
-        return [replace(one, idle=idle) for one in walked]
+        return walked
 
     def _gradients(
         self,

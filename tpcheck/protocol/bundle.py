@@ -29,6 +29,8 @@ from tpcheck.vocabulary import Kind
 #: Elements, at most, of what is written together. With more, copying takes longer than it saves;
 #: with fewer, small cases pay for each tensor.
 SMALL = 1 << 12
+#: Names of parameters that a `Problem` tells apart.
+_SETS = ("tied", "terms", "idle")
 
 
 def write_bundle(
@@ -70,8 +72,8 @@ def write_bundle(
     names = [list(inputs) for inputs in problems[0].inputs]  # their order is the call's
     most = [problem.most for problem in problems]
     about = {"targets": dumps(listing), "inputs": dumps(names), "most": dumps(most)}
-    about |= {"masks": dumps(drawn), "tied": dumps(sorted(problems[0].tied))}
-    about |= {of: dumps(sorted(getattr(problems[0], of))) for of in ("terms", "idle")}
+    about["masks"] = dumps(drawn)
+    about |= {of: dumps(sorted(getattr(problems[0], of))) for of in _SETS}
     overflow = problems[0].overflow  # of all dp coordinates
     about["overflow"] = dumps(None if overflow is None else astuple(overflow))
     about["small"] = dumps([{n: list(t.shape) for n, t in some.items()} for some in small])
@@ -101,9 +103,8 @@ def read_bundle(
         about = {name: loads(said) for name, said in bundle.metadata().items()}
         names, overflow = about["inputs"], about["overflow"]
         inputs: list[dict[str, Tensor]] = [{} for _ in names]
-        tied, terms = frozenset(about["tied"]), frozenset(about["terms"])
-        problem = Problem(d, inputs=inputs, most=about["most"][d], tied=tied, terms=terms)
-        problem.idle = frozenset(about["idle"])
+        sets: dict[str, Any] = {of: frozenset(about[of]) for of in _SETS}
+        problem = Problem(d, inputs=inputs, most=about["most"][d], **sets)
         problem.overflow = None if overflow is None else Overflow(*overflow)
         keys = list(bundle.keys())
         for key in keys:

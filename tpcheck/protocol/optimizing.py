@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -103,10 +103,10 @@ class Optimizing:
                 "torch.optim.lr_scheduler.LRScheduler"
             )
 
-    def zero(self) -> None:
-        """Before the passes of a step."""
+    def zero(self, idle: Iterable[nn.Parameter] = ()) -> None:
+        """Before the passes of a step; `idle`: parameters that it does not have."""
         self.optimizer.zero_grad()
-        for parameter in self.mains.parameters.values() if self.mains else ():
+        for parameter in (*idle, *(self.mains.parameters.values() if self.mains else ())):
             parameter.grad = None
 
     def idle(self, parameters: Mapping[str, nn.Parameter]) -> frozenset[str]:

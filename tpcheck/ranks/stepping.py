@@ -56,6 +56,7 @@ def trained(run: Any, module: Any) -> bool:
         poison(run, module)
     optimizing = _optimizing(run, module, training)
     own_steps = OwnSteps(run, module, training)
+    idle = [*parameters_of(module, run.problem.idle).values()]
     if begins:
         kept = resume(run, module, optimizing)
         own_steps.resumed(kept)
@@ -65,9 +66,7 @@ def trained(run: Any, module: Any) -> bool:
     for step in range(begins, ends):
         run.recorder.phase = Phase.STEP
         with run.recorder:
-            optimizing.zero()
-        for parameter in parameters_of(module, run.problem.idle).values():
-            parameter.grad = None
+            optimizing.zero(idle)
         run.share.scale = optimizing.scale
         if not run.passes(module, step):
             return False

@@ -77,11 +77,14 @@ def _poison(like: Tensor, *shape: int) -> Tensor:
     return like.new_full(shape, True if like.dtype == torch.bool else torch.iinfo(like.dtype).max)
 
 
+def _may_be_giant(tensor: Tensor) -> bool:
+    rows = tensor.ndim >= 2 and 1 < tensor.shape[0] <= MOST_FAR and tensor.numel() > 0
+    return rows and tensor.device.type == "cpu"
+
+
 def _giant(tensor: Tensor) -> Tensor | None:
     """Rows of dim 0 that are `FAR` elements apart, in memory that is reserved and not used."""
-    if tensor.ndim < 2 or not 1 < tensor.shape[0] <= MOST_FAR or not tensor.numel():
-        return None
-    if tensor.device.type != "cpu":
+    if not _may_be_giant(tensor):
         return None
     row = tensor[0].numel()
     try:
@@ -97,8 +100,8 @@ def spanned(case: Case, *tensors: Mapping[str, Tensor]) -> int:
     giant rows; 0 where none has such."""
     found = 0
     for name, tensor in (item for named in tensors for item in named.items()):
-        giant = tensor.ndim >= 2 and tensor.shape[0] <= MOST_FAR and tensor.is_floating_point()
-        if giant and format_of(case, name) == "giant":
+        giant = tensor.is_floating_point() and format_of(case, name) == "giant"
+        if giant and _may_be_giant(tensor):
             found = max(found, (tensor.shape[0] - 1) * FAR * tensor.itemsize)
     return found
 

@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="memory is kept by glibc's mallopt, which others do not have"
+)
+
 #: Many tensors of up to 64 MB, a few at a time: pages that are new, of pages written. What all of
 #: them take at once is new in any case, and with few tensors that is half of what is written.
 WRITES = """
@@ -41,13 +45,11 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 8)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
 def test_posing_a_case_takes_the_memory_of_the_one_before() -> None:
     done = subprocess.run([sys.executable, "-c", POSES], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 300
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
 @pytest.mark.parametrize("kept", [True, pytest.param(False, marks=pytest.mark.sweep)])
 def test_pages_of_a_tensor_that_was_dropped_are_kept(kept: bool) -> None:
     done = subprocess.run(

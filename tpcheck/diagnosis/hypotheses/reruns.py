@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -32,10 +30,10 @@ from tpcheck.causes.reruns import (
 from tpcheck.causes.tensor import AllZero, BiasRepeated
 from tpcheck.diagnosis.facts import Dumps, Facts, Local, of_another, subject_of, values
 from tpcheck.diagnosis.hypotheses import evident, rounding
+from tpcheck.diagnosis.one_pass import on_data
 from tpcheck.evidence import Values
 from tpcheck.oracle.pose import pose
 from tpcheck.placement import Heads, by_axis
-from tpcheck.spec import Spec
 from tpcheck.tensors.draw import Draw, state
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch, Verdict
@@ -87,14 +85,8 @@ def _right_without_dp(facts: Facts) -> bool:
     spec, run = facts.spec, facts.fresh or facts.execute
     if spec is None or run is None:
         return True
-    others = (replace(spec, inputs=partial(_inputs_of, spec, d)) for d in range(1, facts.case.dp))
+    others = (on_data(spec, d=d) for d in range(1, facts.case.dp))
     return not any(run(pose(other, case)).mismatches for other in others)
-
-
-def _inputs_of(spec: Spec, d: int, case: Case, draw: Draw) -> Mapping[str, Tensor]:
-    """Those of a dp coordinate."""
-    what, _, number = draw.scope
-    return spec.inputs(case, Draw(case, what, d, number))
 
 
 def not_between_ranks(
