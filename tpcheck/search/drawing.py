@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import getpid
+from typing import Any
 from unittest import SkipTest
 from unittest.mock import patch
 
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.control import current_build_context
 from hypothesis.database import ExampleDatabase, choices_to_bytes
 from hypothesis.errors import Unsatisfiable
+from hypothesis.internal.cache import LRUCache
 from hypothesis.internal.conjecture import engine as conjecture
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
@@ -27,6 +29,10 @@ from hypothesis.strategies import SearchStrategy
 from tpcheck.case import Case
 from tpcheck.oracle.limit import end_child, one_process
 from tpcheck.search.of_spec import required
+
+#: Of Hypothesis's own constants, those that each kind of draw permits: kept from round to round,
+#: and apart from what a user's own tests have drawn. They would be looked for in each round.
+_PERMITTED: LRUCache[Any, Any] = LRUCache(1024)
 
 
 class Given(ExampleDatabase):
@@ -148,11 +154,8 @@ def _alone() -> Iterator[None]:
         warnings.catch_warnings(),
         with_reporter(lambda _: None),
         patch.object(providers, "_get_local_constants", Constants),
+        patch.object(providers, "CONSTANTS_CACHE", _PERMITTED),
         patch.object(conjecture, "MAX_SHRINKING_SECONDS", math.inf),
     ):
         warnings.simplefilter("ignore")
-        providers.CONSTANTS_CACHE.cache.clear()  # a user's own tests may have filled it
-        try:
-            yield
-        finally:
-            providers.CONSTANTS_CACHE.cache.clear()
+        yield

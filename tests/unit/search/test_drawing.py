@@ -8,9 +8,12 @@ from pathlib import Path
 from unittest import SkipTest
 
 import pytest
-from hypothesis import Phase
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
+from hypothesis.internal.cache import LRUCache
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from tpcheck import strategies
 from tpcheck.case import Case
@@ -49,6 +52,26 @@ def test_draws_do_not_depend_on_what_else_is_loaded(
         del sys.modules["another_check"]
 
 
+def test_draws_do_not_depend_on_what_a_users_own_tests_have_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hypothesis keeps the literals that a kind of draw permits, those of local code among them."""
+    before = drawing.sample(NUMBERS, 300, "key")
+    monkeypatch.setattr(providers, "CONSTANTS_CACHE", LRUCache(1024))
+    literals = Constants(integers={654_321 + n for n in range(50)})
+
+    @settings(max_examples=300, database=None)
+    @given(st.integers(0, 10**6))
+    def their_own(_: int) -> None: ...
+
+    with monkeypatch.context() as patched:
+        patched.setattr(providers, "_get_local_constants", lambda: literals)
+        their_own()
+    kept = [numbers for each in providers.CONSTANTS_CACHE.cache.values() for numbers in each]
+    assert any(set(numbers) == literals.integers for numbers in kept)
+    assert drawing.sample(NUMBERS, 300, "key") == before
+
+
 def test_by_its_choices_a_failing_case_is_drawn_and_made_smaller() -> None:
     large: dict[int, bytes] = {}
 
@@ -72,9 +95,9 @@ def test_by_its_choices_a_failing_case_is_drawn_and_made_smaller() -> None:
 
 
 def test_without_choices_to_begin_with_there_is_no_case() -> None:
-    given = drawing.Given([])
+    nothing = drawing.Given([])
     with pytest.raises((Unsatisfiable, SkipTest)) as raised:  # pytest skips for the latter
-        drawing.each(NUMBERS, 5, "", print, phases=[Phase.reuse], database=given)
+        drawing.each(NUMBERS, 5, "", print, phases=[Phase.reuse], database=nothing)
     assert raised.type is Unsatisfiable
 
 
