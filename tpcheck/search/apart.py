@@ -8,6 +8,7 @@ whether the function is right.
 from __future__ import annotations
 
 import signal
+from collections.abc import Container
 from dataclasses import replace
 
 from tpcheck.case import Case
@@ -32,6 +33,33 @@ def filled(result: CaseResult) -> bool:
     machine does not have as much."""
     causes = result.causes if result.case.memory in APART else []
     return bool(causes) and all(map(_by_memory, causes))
+
+
+class Rows:
+    """Which cases of a check run with their rows one behind the other, as one that filled what lies
+    between them has shown."""
+
+    def __init__(self) -> None:
+        #: The first case that filled it.
+        self.filled: Case | None = None
+        self._at_cost = False  # whether that took all of a case's time, or a rank
+
+    def instead(self, case: Case, ran: Container[str]) -> Case:
+        """The case that runs for this one, or has run.
+
+        Args:
+            ran: the cases that have, in their canonical form.
+        """
+        if self.filled is None or case.canonical() in ran:
+            return case
+        close = near(case)
+        return close if self._at_cost or close.canonical() in ran else case
+
+    def note(self, result: CaseResult) -> Case:
+        """Of a case that filled it: the one that is to run."""
+        self._at_cost |= any(not isinstance(m.detail, Raised) for m in result.causes)
+        self.filled = self.filled or result.case
+        return near(result.case)
 
 
 def _by_memory(mismatch: Mismatch) -> bool:

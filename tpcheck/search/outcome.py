@@ -89,7 +89,8 @@ def left_out(trials: Trials, hunt: Hunt) -> list[str]:
 
 def not_apart(trials: Trials) -> list[str]:
     """A line of rows that are gigabytes apart, where they were not tried to the end."""
-    return [] if trials.filled is None else [reasons.not_apart(trials.filled)]
+    filled = trials.rows.filled
+    return [] if filled is None else [reasons.not_apart(filled)]
 
 
 def masks_too_small(trials: Trials) -> list[str]:

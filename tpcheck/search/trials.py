@@ -8,10 +8,9 @@ from enum import Enum, auto
 
 from tpcheck.case import Case
 from tpcheck.diagnosis.examine import examine_failure
-from tpcheck.evidence import Raised
 from tpcheck.known import KnownFinding
 from tpcheck.runner.runner import Runner
-from tpcheck.search.apart import filled, near
+from tpcheck.search.apart import Rows, filled
 from tpcheck.search.failures import decided
 from tpcheck.search.ledger import Ledger
 from tpcheck.search.news import News
@@ -89,9 +88,7 @@ class Trials:
         self.results: dict[str, CaseResult] = {}  # canonical case → result, in the order they ran
         self.at: Case | None = None  # what runs now, or could not
         self._before: dict[str, int] = {}  # canonical case → cases before it on the same ranks
-        #: The first case whose rows were gigabytes apart and whose function filled what is between.
-        self.filled: Case | None = None
-        self._at_cost = False  # whether that took all of a case's time, or a rank
+        self.rows = Rows()
 
     def end_with(self, failed: CaseResult) -> None:
         """From here on training ends with the first wrong step of this failure: what comes after
@@ -106,14 +103,7 @@ class Trials:
 
     def result(self, case: Case) -> CaseResult | None:
         """What the case came to, where it has run."""
-        return self.results.get(self._given(case).canonical())
-
-    def _given(self, case: Case) -> Case:
-        """The case that runs, or has run, for it."""
-        if self.filled is None or case.canonical() in self.results:
-            return case
-        close = near(case)
-        return close if self._at_cost or close.canonical() in self.results else case
+        return self.results.get(self.rows.instead(case, self.results).canonical())
 
     def before(self, result: CaseResult) -> int:
         """How many cases had run before this one on the same ranks."""
@@ -132,7 +122,7 @@ class Trials:
             then: the case that is likely to be next.
             closely: decide what few noisy runs suspect.
         """
-        case = self._given(case)
+        case = self.rows.instead(case, self.results)
         known = self.result(case)
         if known is not None and not (closely and known.suspected):
             return known
@@ -168,8 +158,7 @@ class Trials:
         if not filled(result):
             result = decided(lambda: runner.run(case, closely=closely), result)
         elif closely:  # else another failure is made smaller, which this is none of
-            self._at_cost |= any(not isinstance(m.detail, Raised) for m in result.causes)
-            self.filled, case = self.filled or case, near(case)
+            case = self.rows.note(result)
             result = decided(lambda: runner.run(case, closely=closely))
         runner.again = True
         if result.verdict is not Verdict.FAIL or not (runner.branches or spared):
