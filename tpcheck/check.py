@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpcheck.case import Case
 from tpcheck.discipline import Kernel
@@ -15,6 +15,8 @@ from tpcheck.given import A_NAME, demand, demand_callables, is_amount, is_name
 from tpcheck.known import KnownFinding
 from tpcheck.process.loaded import is_installed
 from tpcheck.spec import Spec
+
+Address = tuple[str, str]  # a file, and the variable in it
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -117,6 +119,8 @@ class Check:
     kernel: Kernel | None = None
     witness: Witness | None = None
 
+    _collected: ClassVar[Address | None] = None  # of what `named` has made; of none by itself
+
     def __post_init__(self) -> None:
         if not isinstance(self.spec, Spec):
             given = type(self.spec).__name__
@@ -196,19 +200,29 @@ class Check:
                 "Check(forward_context=…): a schedule calls forwards itself: let it open one"
             )
 
-    def named(self, name: str) -> Check:
-        """The same check under another name."""
-        return replace(self, name=name, overrides={})
+    def named(self, name: str, at: Address | None = None) -> Check:
+        """The same check under another name.
+
+        Args:
+            at: where it was collected, which is its address from then on.
+        """
+        check = replace(self, name=name, overrides={})
+        object.__setattr__(check, "_collected", at)
+        return check
 
     @property
     def title(self) -> str:
         """The name to show: the given one, the variable's, or the spec's."""
         return self.name or (self.address() or ("", self.spec.name))[1]
 
-    def address(self) -> tuple[str, str] | None:
-        """(file, variable) under which a new process finds this check, or None."""
+    def address(self) -> Address | None:
+        """Where a new process finds this check, or None: where it was collected, or else by the
+        variable that holds it. A copy of one that is held, as `replace` makes it, has its place."""
+        if self._collected is not None:
+            return self._collected
         home = sys.modules.get(getattr(self.candidate, "__module__", None) or "")
         kinds = _with_subclasses(Check)
+        copied: Address | None = None
         for module, file in _by_likelihood(home):
             # by type: `isinstance` would wake lazy objects of other libraries
             names = list(vars(module).items())
@@ -216,14 +230,17 @@ class Check:
             if not held:
                 _WITHOUT[file] = len(names)
             for variable, value in held:
-                if self._is(value):
+                if value is self:
                     return file, variable
-        return None
+                if copied is None and self._is_copy_of(value):
+                    copied = file, variable
+        return copied
 
-    def _is(self, other: Check) -> bool:
-        """Whether `other` is this check, whatever its name."""
-        parts = "spec candidate load save plan schedule clip optimizer context forward_context"
-        return all(getattr(other, part) is getattr(self, part) for part in parts.split())
+    def _is_copy_of(self, other: Check) -> bool:
+        """Whether the two differ in their names alone, if at all."""
+        parts = {one.name for one in fields(self)} - {"name", "overrides"}
+        same = (getattr(other, part) is getattr(self, part) for part in parts)
+        return type(other) is type(self) and all(same)
 
 
 #: File of a module that held no check → how many names it had. A check that is made by a function

@@ -23,6 +23,8 @@ def build(case: Case, mesh: Any) -> Any:
 
 
 held = Check(SPEC, candidate=build)
+watched = Check(SPEC, candidate=build, witness=lambda case: {})
+twin = Check(SPEC, candidate=build)
 
 
 def test_a_check_takes_its_name_then_its_variable_then_its_spec() -> None:
@@ -34,6 +36,10 @@ def test_a_check_takes_its_name_then_its_variable_then_its_spec() -> None:
 def test_a_check_knows_the_file_and_variable_that_hold_it() -> None:
     assert held.address() == (__file__, "held")
     assert held.named("other").address() == (__file__, "held")
+    assert watched.address() == (__file__, "watched")
+    assert replace(watched, name="other").address() == (__file__, "watched")
+    assert twin.address() == (__file__, "twin")
+    assert replace(held, witness=lambda case: {}).address() is None
 
 
 def test_a_check_that_no_variable_holds_has_no_address() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from tpcheck.check import Check
+from tpcheck.check import Address, Check
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through
 from tpcheck.oracle.limit import one_process
 from tpcheck.process import guard, own_settings
@@ -52,7 +52,7 @@ def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> li
             no check at all.
     """
     found: list[Check] = []
-    known: set[tuple[str, tuple[str, str] | None]] = set()
+    known: set[tuple[str, int]] = set()  # by title, and which object it is
     errors: list[InvalidArgument] = []
     for target in targets:
         path, name = parted(target)
@@ -68,13 +68,9 @@ def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> li
                 aside[str(file)] = Aside(reason, getattr(error, "line", None))
         if len(errors) > failed and name and not any(hasattr(one, name) for one in loaded):
             continue  # it may be in what does not import
-        chosen = _select(loaded, path, name)
-        places = [(check.title, check.address()) for check in chosen]
-        before = frozenset(known)
-        for check, place in zip(chosen, places, strict=True):
-            # of one target, too: a file may import another's check; without an address two may be
-            # made in a loop
-            if place not in (known if place[1] else before):
+        for check, own in _select(loaded, path, name):
+            place = check.title, id(own)  # a file may import another's check
+            if place not in known:
                 found.append(check)
             known.add(place)
     if not found and errors:
@@ -116,8 +112,7 @@ def _cannot_run(check: Check) -> str | None:
 def checks_in(file: str) -> set[str]:
     """The variables of an imported file that hold checks."""
     modules = [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == file]
-    named = [item for module in modules for item in list(vars(module).items())]
-    return {variable for variable, value in named if issubclass(type(value), Check)}
+    return {variable for module in modules for variable, _ in _held(module)}
 
 
 def modules(paths: Iterable[str]) -> list[ModuleType]:
@@ -125,12 +120,32 @@ def modules(paths: Iterable[str]) -> list[ModuleType]:
     return [load(file) for path in paths for file in files_at(path)]
 
 
-def _select(found: list[ModuleType], path: str, name: str) -> list[Check]:
-    checks = [(k, v) for m in found for k, v in list(vars(m).items()) if issubclass(type(v), Check)]
-    if name and name not in dict(checks):
-        hint = did_you_mean(name, dict(checks))
+def _select(found: list[ModuleType], path: str, name: str) -> list[tuple[Check, Check]]:
+    """Those that are asked for, each as it is to run and as its variable holds it."""
+    each = [(module, *held) for module in found for held in _held(module)]
+    names = {variable for _, variable, _ in each}
+    if name and name not in names:
+        hint = did_you_mean(name, names)
         raise InvalidArgument(f"{path} has no check {name!r}{hint}")
-    return [check.named(check.name or k) for k, check in checks if name in ("", k)]
+    return [
+        (check.named(check.name or variable, at=_place(check, module, variable)), check)
+        for module, variable, check in each
+        if name in ("", variable)
+    ]
+
+
+def _held(module: ModuleType) -> list[tuple[str, Check]]:
+    return [(k, v) for k, v in list(vars(module).items()) if issubclass(type(v), Check)]
+
+
+def _place(check: Check, module: ModuleType, variable: str) -> Address:
+    """Where the check is to be found: in the file of its candidate, where a variable there holds
+    it, too, since others may import it from there."""
+    home = sys.modules.get(getattr(check.candidate, "__module__", None) or "", module)
+    own = next((name for name, held in _held(home) if held is check), None)
+    if own is None or not str(getattr(home, "__file__", "")).endswith(".py"):
+        return str(module.__file__), variable
+    return str(home.__file__), own
 
 
 def load(file: Path) -> ModuleType:

@@ -43,6 +43,52 @@ def test_checks_of_one_name_that_can_not_run_are_told_apart(
     assert list(runnable(checks[:1])[1]) == ["good"], "alone it needs no more"
 
 
+TWINS = """
+from tpcheck import Check
+from of_twins import SPEC, build, witness
+
+{name} = Check(SPEC, build{more})
+"""
+
+
+@pytest.fixture
+def twins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what checks of several files have in common."""
+    monkeypatch.chdir(tmp_path)
+    own = "from tpcheck import specs\nSPEC = specs.row_linear()\n"
+    own += "def build(case, mesh): ...\ndef witness(case): return {}\n"
+    (tmp_path / "of_twins.py").write_text(own)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "more", [", witness=witness", ", communication=True", ", processes=True", ""]
+)
+def test_two_checks_of_one_spec_and_candidate_are_two_in_each_order(twins: Path, more: str) -> None:
+    """The one that has a witness, say, besides: it was taken for the other, and not run."""
+    (twins / "plain.py").write_text(TWINS.format(name="c", more=""))
+    (twins / "watched.py").write_text(TWINS.format(name="c", more=more))
+    for files in (["plain.py", "watched.py"], ["watched.py", "plain.py"]):
+        assert [address(own) for own in collect(files)] == [f"{file}::c" for file in files]
+
+
+@pytest.mark.parametrize("more", [", witness=witness", ""])
+def test_so_are_two_in_one_file(twins: Path, more: str) -> None:
+    source = TWINS.format(name="plain", more="") + TWINS.format(name="watched", more=more)
+    (twins / "both.py").write_text(source)
+    found = ["both.py::plain", "both.py::watched"]
+    assert [address(own) for own in collect(["both.py"])] == found
+    assert [address(own) for own in collect(found[::-1])] == found[::-1]
+
+
+def test_a_check_that_a_file_imports_is_that_of_its_own_file(twins: Path) -> None:
+    source = TWINS.format(name="c", more="").replace("SPEC, build,", "SPEC,")
+    own = source.replace("c = ", "def build(case, mesh): ...\nc = ")
+    (twins / "its_own.py").write_text(own)
+    (twins / "another.py").write_text("from its_own import c\n")
+    assert [address(own) for own in collect(["another.py", "its_own.py"])] == ["its_own.py::c"]
+
+
 def test_a_check_without_an_address_has_its_title() -> None:
     right: Check = check(RowLinear).named("right")
     assert titles([right, right, replace(right, name="other")]) == ["right", "right", "other"]
