@@ -255,6 +255,7 @@ class Unjudged(StrEnum):
     MAY_OVERFLOW = "may-overflow"  # a sum may, in another order, or numbers so large cancel
     TIE = "tie"  # rounding alone decides what stands there
     NOT_COMPARED = "not-compared"  # no rank held it against the reference
+    SHARED = "shared"  # data-parallel ranks share a buffer that their own data would make differ
     EXTRA = "extra"  # the candidate returns it, and the reference does not
 
 

@@ -37,7 +37,7 @@ class Judged:
         """Whether the reference has it, and nothing of it was judged in any case: it counts there
         where it is empty, but not where it has elements in others."""
         seen = self.judged if self.elements else self.judged_in
-        return not seen and not self.extra
+        return not seen and not self.extra and Unjudged.SHARED not in self.why
 
     @property
     def extra(self) -> bool:

@@ -24,13 +24,13 @@ from tpcheck.oracle.backward import Lift, backward, gradient
 from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.masks import NONE, Masking, masking
 from tpcheck.oracle.optimizing import end, optimizing_of, state_of
+from tpcheck.oracle.own_buffers import OwnBuffers
 from tpcheck.oracle.reference import ask, load
 from tpcheck.oracle.walked import Cotangents, Walked
 from tpcheck.protocol.conventions import (
     clip,
     named_outputs,
     sgd_step,
-    state_buffers,
     total_norm,
 )
 from tpcheck.protocol.optimizing import Optimizing
@@ -97,31 +97,31 @@ class Passes:
             cotangents: of each microbatch, once its outputs are known; by default the problem's.
         """
         params = load(module, self.problems[0].params)
+        own = OwnBuffers(module, len(self.problems))
         optimizing = optimizing_of(self.spec, self.case, params, self.dtype)
         if optimizing is None:
-            walked = self._stepped(module, params, cotangents)
+            walked = self._stepped(own, params, cotangents)
         else:
-            walked = self._trained(module, params, optimizing, cotangents)
-        if len(self.problems) == 1:  # of several, each would go on where the last one ended
-            left = state_buffers(module, self.spec.training)
-            walked[0].values.update({(Kind.PARAM, str(n)): b.detach().clone() for n, b in left})
+            walked = self._trained(own, params, optimizing, cotangents)
+        for i, one in enumerate(walked):
+            one.values.update(own.left(i, self.spec.training))
         return walked
 
     def _stepped(
-        self, module: Any, params: Mapping[str, nn.Parameter], cotangents: CotangentsOf
+        self, own: OwnBuffers, params: Mapping[str, nn.Parameter], cotangents: CotangentsOf
     ) -> list[Walked]:
         """Backward, and perhaps a step of plain SGD and a forward after it."""
-        walked = self._gradients(module, params, 0, cotangents)
+        walked = self._gradients(own, params, 0, cotangents)
         if (self.case.step or walked[0].most) and params:
             sgd_step(params, self.problems[0].terms)
             shared: Values = {(Kind.PARAM, n): p.detach().clone() for n, p in params.items()}
-            for problem, one in zip(self.problems, walked, strict=True):
-                one.values.update(shared | self._after_step(module, problem, one))
+            for problem, one in zip(own.each(self.problems), walked, strict=True):
+                one.values.update(shared | self._after_step(own.module, problem, one))
         return walked
 
     def _trained(
         self,
-        module: Any,
+        buffers: OwnBuffers,
         params: Mapping[str, nn.Parameter],
         optimizing: Optimizing,
         cotangents: CotangentsOf,
@@ -133,7 +133,7 @@ class Passes:
         given = [params[name] for name in idle]
         for k in range(self.spec.training.steps):
             ask(self.spec, "training's optimizer, its zero_grad(),", optimizing.zero, given)
-            own = self._gradients(module, params, k, cotangents, optimizing)
+            own = self._gradients(buffers, params, k, cotangents, optimizing)
             with self.stepping():
                 ask(self.spec, "training's optimizer or its schedule", optimizing.step)
             end(optimizing)
@@ -151,7 +151,7 @@ class Passes:
 
     def _gradients(
         self,
-        module: Any,
+        own: OwnBuffers,
         params: Mapping[str, nn.Parameter],
         step: int,
         cotangents: CotangentsOf,
@@ -160,7 +160,8 @@ class Passes:
         """The passes of a step, and the gradients that they leave, made whole and clipped. Of a
         loss that is scaled they are noted without that."""
         scale = 1.0 if optimizing is None else optimizing.scale
-        walked = [self._microbatches(module, p, step, cotangents, scale) for p in self.problems]
+        each = own.each(self.problems)
+        walked = [self._microbatches(own.module, p, step, cotangents, scale) for p in each]
         self._combine(params)
         at = Pass(0, step)
         keys = {
@@ -250,9 +251,7 @@ class Passes:
 
     def _masking(self, problem: Problem, at: Pass) -> contextlib.AbstractContextManager[Masking]:
         """The masks of a pass: those of the problem, or of a run that draws them."""
-        if not self.random:
-            return contextlib.nullcontext(NONE)
-        return masking(self.case, problem, at)
+        return masking(self.case, problem, at) if self.random else contextlib.nullcontext(NONE)
 
     @contextlib.contextmanager
     def _watching(self, module: Any, at: Pass) -> Iterator[dict[str, Tensor]]:

@@ -18,7 +18,7 @@ from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import Pass
 from tpcheck.tensors.readings import Reading
 from tpcheck.verdict import Mismatch
-from tpcheck.vocabulary import Phase, Rule, Uncompiled
+from tpcheck.vocabulary import Kind, Phase, Rule, Uncompiled
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ class RankReport:
     steps: int = 1  # that were taken, each with its microbatches
     updates: bool = False  # whether something clips gradients or steps an optimizer
     compared: dict[tuple[str, str], Entry] = field(default_factory=dict)  # placed as compared
+    #: Buffers that data-parallel ranks share in a way of their own: nothing to hold them against.
+    shared: set[tuple[Kind, str]] = field(default_factory=set)
     code: dict[str, str] = field(default_factory=dict)  # module → where it is written, if examined
     extra: dict[str, int] = field(default_factory=dict)  # outputs that the reference has not → size
     compiles: bool = False  # whether the candidate hands something to `torch.compile`

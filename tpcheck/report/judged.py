@@ -15,6 +15,7 @@ _WHY = {
     Unjudged.MAY_OVERFLOW: "a sum may overflow there in another order, or numbers so large cancel",
     Unjudged.TIE: "rounding alone decides what stands there",
     Unjudged.NOT_COMPARED: "no rank has it to compare",
+    Unjudged.SHARED: "data-parallel ranks share it, in place of what the data of each leave",
     Unjudged.EXTRA: "the reference does not return it",
 }
 

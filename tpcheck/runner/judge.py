@@ -21,6 +21,7 @@ from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.report import reasons
 from tpcheck.runner.masks import telling, uncoordinated
+from tpcheck.runner.own_buffers import own_buffers
 from tpcheck.runner.room import kept_whole
 from tpcheck.runner.shared_state import LeftToReplicas, left_to_replicas, of_state
 from tpcheck.tensors.names import InPass
@@ -143,14 +144,14 @@ def _disagreeing_replicas(
     Args:
         left: what of an optimizer's state ranks leave to others.
     """
-    found = []
+    found, own = [], own_buffers(posed)
     by_rank = {report.rank: report for report in reports}
     for target in posed.problems[0].targets:
         key = (target.kind, target.name)
         entry = _live(posed, target, reports)
         if entry is None:
             continue
-        shared = posed.shared and target.kind.is_of_parameter
+        shared = posed.shared and target.kind.is_of_parameter and key not in own
         over = list(posed.case.mesh) if shared else None
         shape = tuple(target.value.shape)
         for ranks in placement.replicas(entry, shape, case=posed.case, over=over):

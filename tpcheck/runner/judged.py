@@ -41,6 +41,11 @@ def judged(posed: Posed, reports: Iterable[RankReport], again: Posed | None = No
             name = _without_pass(target.kind, target.name)
             if not held and target.kind is Kind.PARAM and name[1] in posed.computed:
                 continue  # the candidate's own affair
+            if any(key in by_rank[r].shared for r in ranks):
+                size, why = target.value.numel(), Unjudged.SHARED
+                shared = Judged(size, 0, cases=1, judged_in=0, why={why: size})
+                found[name] = found.get(name, Judged()).beside(shared)
+                continue
             own = _of(last.get(key, target) if key in suspects else target, held, posed.case)
             found[name] = found.get(name, Judged()).beside(own)
     return _extra(by_rank.values()) | found

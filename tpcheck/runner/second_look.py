@@ -16,6 +16,7 @@ from tpcheck.oracle.pose import Posed
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
 from tpcheck.runner.looked_at import Found, looked_at, outside
+from tpcheck.runner.own_buffers import set_aside
 from tpcheck.tensors.blocks import largest
 from tpcheck.tensors.digest import NOTHING
 from tpcheck.verdict import Mismatch
@@ -45,11 +46,13 @@ def screened(
     posed: Posed, reports: list[RankReport], folder: Path, *, closely: bool = True
 ) -> Posed:
     """Judges what is outside of the least bounds under those of few noisy runs: in place, as ranks
-    would have. Returns the case as it was judged.
+    would have. Returns the case as it was judged. What ranks share in a way of their own is set
+    aside first.
 
     Args:
         closely: also where a tensor is plainly wrong, and that is all that is asked.
     """
+    set_aside(posed, reports, folder)
     if posed.effort is not FLOOR or not any(report.mismatches for report in reports):
         return posed
     if not closely and _is_plain(posed, reports):
