@@ -15,13 +15,14 @@ from tpcheck.case import Case
 from tpcheck.causes import Cause
 from tpcheck.errors import TROUBLE, UNDECIDED
 from tpcheck.event import Event
-from tpcheck.evidence import Evidence, OfRank, Scene, Stuck
+from tpcheck.evidence import Evidence, OfRank, ReplicasDiffer, Scene, Stuck
 from tpcheck.evidence.judged import Tensors
 from tpcheck.evidence.kinds import Kinds
 from tpcheck.evidence.known import KnownAs
+from tpcheck.evidence.left import LeftBehind
 from tpcheck.evidence.pictures import Pictures
 from tpcheck.process.aspects import Left
-from tpcheck.tensors.names import InPass, Pass
+from tpcheck.tensors.names import InPass
 from tpcheck.vocabulary import Code, Impasse, Kind, Rule
 
 if TYPE_CHECKING:
@@ -83,9 +84,16 @@ class Mismatch:
         return InPass.parse(self.tensor)
 
     @property
-    def computed(self) -> tuple[Pass, int]:
-        """When a value was: what is computed earlier sorts first."""
-        return self.name.at, self.kind.order
+    def of(self) -> Kind:
+        """What is wrong; of replicas that differ, what they are replicas of."""
+        return self.detail.of if isinstance(self.detail, ReplicasDiffer) else self.kind
+
+    @property
+    def computed(self) -> tuple[int, bool, bool, int, int]:
+        """When a value was: what is computed earlier sorts first; gradients of parameters, which
+        add up over the passes of a step, and what comes of them after all of these."""
+        at, whole = self.name.at, self.of.is_of_parameter or self.of is Kind.GRAD_NORM
+        return at.step, at.microbatch is None, whole, at.microbatch or 0, self.kind.order
 
     @property
     def has_step(self) -> bool:
@@ -237,22 +245,6 @@ class FindingResult:
         if self.otherwise:
             return "other-diagnosis"
         return "known" if self.failed else "not-run"
-
-
-@dataclass(frozen=True)
-class LeftBehind:
-    """A note on a check, not a verdict: one of its cases left the state of a process changed.
-
-    Args:
-        case: the first case that did.
-        what: that state; None where only its effect was seen: the case failed after others had
-            run on the same ranks, and passed on fresh ones.
-        after: how many others, then.
-    """
-
-    case: Case
-    what: Left | None
-    after: int = 0
 
 
 @dataclass

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tpcheck.causes import InAnyDtype, WhileSaving
 from tpcheck.causes.structure import NothingKnown
 from tpcheck.causes.where import AfterGradients, AtCollective, AtTensor
-from tpcheck.diagnosis.facts import Facts, kind_of, subject_of, values
+from tpcheck.diagnosis.facts import Facts, subject_of, values
 from tpcheck.diagnosis.hypotheses.evident import not_taken
 from tpcheck.diagnosis.hypotheses.precedence import by_values
 from tpcheck.diagnosis.hypotheses.reruns import in_this_mode, when_saved_so
@@ -39,7 +39,7 @@ def first_divergence(result: CaseResult) -> AtTensor | AtCollective | AfterGradi
     module of the collective that a rank refused to enter."""
     drawn = [m for m in result.mismatches if m.kind is Kind.MASK]
     for mismatch in [*drawn, *values(result)]:
-        gradients = any(kind_of(m).is_gradient for m in result.mismatches)
+        gradients = any(m.of.is_gradient for m in result.mismatches)
         if mismatch.kind is Kind.GRAD_NORM and not gradients:
             return AfterGradients(mismatch.tensor, mismatch.kind)
         return AtTensor(mismatch.tensor, _phase(mismatch))
@@ -48,7 +48,7 @@ def first_divergence(result: CaseResult) -> AtTensor | AtCollective | AfterGradi
 
 
 def _phase(mismatch: Mismatch) -> Phase:
-    kind = kind_of(mismatch)
+    kind = mismatch.of
     if kind.is_output or kind is Kind.MASK:
         return Phase.FORWARD
     if isinstance(mismatch.detail, NotAsSaved):

@@ -255,11 +255,5 @@ def values(result: CaseResult) -> list[Mismatch]:
     return sorted((m for m in result.mismatches if m.kind.is_value), key=lambda m: m.computed)
 
 
-def kind_of(mismatch: Mismatch) -> Kind:
-    """What is wrong; of replicas that differ, what they are replicas of."""
-    detail = mismatch.detail
-    return detail.of if isinstance(detail, ReplicasDiffer) else mismatch.kind
-
-
 def subject_of(mismatch: Mismatch) -> Subject:
     return Subject(mismatch.kind, mismatch.tensor)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tpcheck.causes.where import Subject
-from tpcheck.diagnosis.facts import Dumps, Local, kind_of, values
+from tpcheck.diagnosis.facts import Dumps, Local, values
 from tpcheck.diagnosis.fitting import Fit, Locals, cuts, fit
 from tpcheck.diagnosis.sums import Due, are_one, is_taken
 from tpcheck.event import Event
@@ -293,4 +293,4 @@ def locate(result: CaseResult, borders: Borders) -> Place | None:
 
 def _of_parameter(mismatch: Mismatch) -> bool:
     """Whether a parameter's gradient is wrong, or differs between replicas."""
-    return kind_of(mismatch) is Kind.PARAM_GRAD
+    return mismatch.of is Kind.PARAM_GRAD

@@ -21,7 +21,7 @@ from tpcheck.causes.where import (
     LeftInGradient,
     Unfinished,
 )
-from tpcheck.diagnosis.facts import Facts, Local, gather, kind_of, values
+from tpcheck.diagnosis.facts import Facts, Local, gather, values
 from tpcheck.diagnosis.hypotheses import loaded
 from tpcheck.diagnosis.hypotheses.steps import is_buffer
 from tpcheck.diagnosis.localise import Place
@@ -77,16 +77,16 @@ def _before_forward(facts: Facts, loads: bool) -> BeforeForward | None:
 
 def _is_of_passes(mismatch: Mismatch) -> bool:
     """Whether it is what a forward or a backward leaves, before any step."""
-    kind = kind_of(mismatch)
+    kind = mismatch.of
     return kind.is_gradient or (kind.is_output and mismatch.name.at != STEP)
 
 
 def _is_of_parameter(mismatch: Mismatch) -> bool:
-    return kind_of(mismatch) is Kind.PARAM_GRAD
+    return mismatch.of is Kind.PARAM_GRAD
 
 
 def _after_gradients(facts: Facts, first: Mismatch) -> AfterGradients | None:
-    kind = kind_of(first)
+    kind = first.of
     if kind not in _AFTER:
         return None
     clipped = bool(facts.posed.problems[0].most)
@@ -123,6 +123,28 @@ def _unfinished(facts: Facts, local: Local) -> Unfinished | None:
     if not before.wrong():
         return Unfinished.RIGHT if changed else None
     total = torch.stack([*kept.values()]).sum(0) if before.alike() else None
-    if total is not None and before.fits(total, local.ranks[0]):
+    if (total is not None and before.fits(total, local.ranks[0])) or _adds_up_over_dp(
+        facts, before, key
+    ):
         return Unfinished.TERMS if changed else Unfinished.LEFT
     return Unfinished.UNKNOWN if changed else None
+
+
+def _adds_up_over_dp(facts: Facts, before: Local, key: Key) -> bool:
+    """Whether what backward had left on the ranks of all dp coordinates is, summed or averaged as
+    the spec says, the gradient that they share."""
+    case, spec = facts.case, facts.spec
+    if not facts.posed.shared or case.dp == 1 or spec is None:
+        return False
+    times = 1 / case.dp if spec.dp_gradients == "mean" else 1.0
+    for rank in before.ranks:
+        at = {**case.coordinates(rank), "dp": None}
+        peers = [r for r in range(case.world_size) if {**case.coordinates(r), "dp": None} == at]
+        if not all(key in facts.dumps.get(r, {}) for r in peers):
+            return False
+        each = [facts.dumps[r][key].double() for r in peers]
+        if any(one.shape != each[0].shape for one in each):
+            return False
+        if not before.fits(times * torch.stack(each).sum(0), rank):
+            return False
+    return True

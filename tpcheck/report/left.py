@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpcheck.errors import counted
+from tpcheck.evidence.left import LeftBehind
 from tpcheck.process.aspects import Left
-from tpcheck.verdict import LeftBehind
 
 #: The name of the note.
 NAME = "state-left-behind"

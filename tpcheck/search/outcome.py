@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from tpcheck.case import Case
 from tpcheck.check import Check
 from tpcheck.evidence.judged import Tensors, over
+from tpcheck.evidence.left import LeftBehind
 from tpcheck.report import reasons
 from tpcheck.search.hunt import Hunt
 from tpcheck.search.options import Options
 from tpcheck.search.reach import Open, Reach
 from tpcheck.search.trials import Trials
 from tpcheck.tensors.masks import TELLING
-from tpcheck.verdict import CaseResult, LeftBehind, Verdict
+from tpcheck.verdict import CaseResult, Verdict
 
 
 def undecided(

@@ -16,6 +16,7 @@ from tpcheck.check import Check
 from tpcheck.diagnosis.examine import Examined
 from tpcheck.errors import let_through
 from tpcheck.evidence.judged import over
+from tpcheck.evidence.left import LeftBehind
 from tpcheck.report import reasons
 from tpcheck.runner.judge import most_held
 from tpcheck.runner.runner import Runner
@@ -39,7 +40,6 @@ from tpcheck.verdict import (
     CheckResult,
     Counterexample,
     FindingResult,
-    LeftBehind,
     Verdict,
 )
 

@@ -69,6 +69,29 @@ def over_tp(module: nn.Module, mesh: Any) -> None:
             dist.all_reduce(parameter.grad, group=mesh["tp"].get_group())
 
 
+def but_one(module: nn.Module, mesh: Any) -> None:
+    kept = module.get_parameter("down.weight").grad
+    assert kept is not None
+    own = kept.clone()
+    averaged(module, mesh)
+    kept.copy_(own)
+
+
+def summed(gradient: torch.Tensor, group: Any) -> None:
+    dist.all_reduce(gradient, group=group)
+
+
+LEFT = "down.weight after backward; what the ranks have adds up to what is right, and finalize"
+TERMS = " after finalize; what backward left on the ranks adds up to what is right"
+
+
+@pytest.mark.parametrize(("finalize", "words"), [(but_one, LEFT), (over_data(summed), TERMS)])
+def test_what_finalize_leaves_is_no_module_s(gloo: Engine, finalize: Finalize, words: str) -> None:
+    spec = replace(data_parallel(mlp.mlp.spec), finalize=finalize)
+    found = examined(replace(mlp.mlp, spec=spec, overrides={}), CASE, gloo)
+    assert words in str(found.first_divergence)
+
+
 @pytest.mark.parametrize(
     ("finalize", "code"),
     [

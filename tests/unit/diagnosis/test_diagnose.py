@@ -83,7 +83,14 @@ def test_the_first_cause_in_the_order_of_computation_is_named() -> None:
 
 @pytest.mark.parametrize(
     "order",
-    ["output/y param_grad/w", "input_grad/x output/y@1", "param_grad/w param/w output/y@step"],
+    [
+        "output/y param_grad/w",
+        "input_grad/x output/y@1",
+        "param_grad/w param/w output/y@step",
+        "output/y@1 param_grad/w",  # gradients add up over the passes
+        "input_grad/x@1 param_grad/w param/w",
+        "param/w param_grad/w@step2",
+    ],
 )
 def test_the_first_divergence_is_the_first_to_be_computed(order: str) -> None:
     keys = map(Key.parse, order.split())
@@ -104,6 +111,22 @@ def test_the_first_divergence_is_the_first_to_be_computed(order: str) -> None:
 def test_replicas_differ_in_the_phase_of_what_they_are(of: Kind, phase: Phase) -> None:
     replicas = Mismatch("w", Kind.REPLICA, 1, detail=ReplicasDiffer(of, (0, 1), (1,)))
     assert first_divergence(CaseResult(CASE, "gloo", [replicas])) == AtTensor("w", phase)
+
+
+def test_what_follows_from_wrong_values_is_not_put_down_to_bits() -> None:
+    """An output after the step is wrong on all ranks, which hold terms of it: they differ, too."""
+    case = replace(CASE, step=True)
+    after = "output/output@step"
+    assert examine(terms(after), case=case).code == "missing-all-reduce"
+    assert examine(times(after, 1 + 2**-52, 3), case=case).code == "replicas-differ"
+
+
+@pytest.mark.parametrize(("off", "code"), [(0.0, "bias-per-rank"), (1e-3, "unclassified")])
+def test_what_is_nearly_a_multiple_of_a_bias_is_none(off: float, code: str) -> None:
+    """Within a few percent two numbers are a multiple of any others."""
+    bias = add_bias(3)
+    near = change(OUT, lambda old, r: old[r] + off * torch.arange(old[r].shape[-1]))
+    assert examine(bias, near).code == code
 
 
 def test_a_norm_is_not_of_backward_where_every_gradient_agrees() -> None:

@@ -18,6 +18,8 @@ from tpcheck.vocabulary import Kind
         ([(Kind.OUTPUT, "output@step"), (Kind.PARAM_GRAD, "w")], FIRST),
         ([(Kind.PARAM, "w"), (Kind.PARAM_GRAD, "w")], FIRST),
         ([(Kind.INPUT_GRAD, "x@1")], Pass(1)),
+        ([(Kind.OUTPUT, "output@1"), (Kind.PARAM_GRAD, "w")], Pass(1)),
+        ([(Kind.INPUT_GRAD, "x@1"), (Kind.PARAM_GRAD, "w")], Pass(1)),
         # what a step leaves: the passes after it are right, but for that
         ([(Kind.GRAD_NORM, "norm"), (Kind.PARAM, "w"), (Kind.OUTPUT, "output@step")], None),
         ([(Kind.PARAM, "w"), (Kind.OUTPUT, "output@step")], None),

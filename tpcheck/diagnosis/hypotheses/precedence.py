@@ -145,7 +145,7 @@ def by_values(facts: Facts) -> Diagnosis | None:
         return None
     wrong = _not_from_the_norm([m for m in wrong if m.name.at.step == wrong[0].name.at.step])
     # an output after the step follows from the gradients
-    before = [m for m in wrong if not m.kind.is_output or m.name.at != STEP]
+    before = [m for m in wrong if not m.of.is_output or m.name.at != STEP]
     first = [m for m in before if m.kind.is_output] or before or wrong
     at_once = (
         loaded.misloaded(facts)

@@ -24,6 +24,7 @@ from tpcheck.causes.tensor import (
 )
 from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.diagnosis.one_pass import wrong_alone
+from tpcheck.tensors.blocks import largest
 from tpcheck.tensors.names import FIRST, InPass
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
 from tpcheck.vocabulary import Code, Kind
@@ -139,6 +140,14 @@ def _owner(local: Local, rank: int) -> int | None:
     return None
 
 
+#: Of a sum of a few vectors, each of which is rounded.
+ROUNDINGS = 8
+
+
+def _unit(dtype: torch.dtype) -> float:
+    return UNIT_ROUNDOFF.get(dtype, UNIT_ROUNDOFF[torch.float64])
+
+
 def _is_multiple(held: Tensor, own: Tensor, off: Tensor) -> bool:
     """Whether a multiple of a rank's own part is much nearer to what it holds than `off`."""
     if held.shape != own.shape or held.numel() < 2:  # any number is a multiple of any other
@@ -157,23 +166,25 @@ def bias(facts: Facts, local: Local) -> Diagnosis | None:
         gap = gap.reshape(-1, gap.shape[-1]) if gap.ndim else gap.reshape(1, 1)
         gap = gap[(gap.abs() > 1e-9).any(1)]
         for name, vector in vectors.items():
-            factor = _multiple(gap, vector)
+            factor = _multiple(gap, vector, local)
             if factor is not None:
                 cause = BiasRepeated(local.subject, rank, factor, name)
                 return Diagnosis(Code.BIAS_PER_RANK, cause)
     return None
 
 
-def _multiple(gap: Tensor, vector: Tensor) -> float | None:
-    """How many times `vector` each row of the gap is: about a whole number, and not zero."""
+def _multiple(gap: Tensor, vector: Tensor, local: Local) -> float | None:
+    """How many times `vector` each row of the gap is: a whole number, and not zero, as far as its
+    rounding and the tensor's bounds tell. Of what is narrow a few percent would fit anything."""
     if vector.shape != gap.shape[-1:] or not len(gap):
         return None
     factor = float((gap @ vector).mean() / (vector @ vector))
     if not math.isfinite(factor):
         return None
-    near = (gap - factor * vector).abs().max() <= 0.05 * vector.abs().max()
-    whole = abs(factor - round(factor)) < 0.05 and round(factor) != 0
-    return factor if bool(near) and whole else None
+    size = abs(times := round(factor)) * largest(vector.abs())
+    slack = local.slack(local.target.value.numel()) + ROUNDINGS * _unit(local.target.dtype) * size
+    near = largest((gap - times * vector).abs()) <= slack
+    return float(times) if near and times else None
 
 
 def one_rank_scaled(facts: Facts, local: Local) -> Diagnosis | None:
