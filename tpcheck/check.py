@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tpcheck.case import Case
 from tpcheck.discipline import Kernel
 from tpcheck.errors import InvalidArgument, did_you_mean, shown
-from tpcheck.given import A_NAME, demand, demand_callables, is_amount, is_name
+from tpcheck.given import A_NAME, demand, demand_callables, is_name
 from tpcheck.known import KnownFinding
+from tpcheck.parts import require_calls, require_checkpoint, require_place_of_contexts
 from tpcheck.process.loaded import is_installed
 from tpcheck.spec import Spec
 
@@ -157,8 +158,9 @@ class Check:
                 f"Check(spec=…): spec {self.spec.name!r} has no reference; give it one, or a "
                 "Relation, which has another candidate in its place"
             )
-        self._require_checkpoint()
-        self._require_place_of_contexts()
+        require_calls(self)
+        require_checkpoint(self)
+        require_place_of_contexts(self)
         if self.clip is not None and self.spec.norm is None:
             raise InvalidArgument(
                 f"Check(clip=…): spec {self.spec.name!r} asks for no norm; give Spec(norm=Norm())"
@@ -172,32 +174,6 @@ class Check:
             raise InvalidArgument(
                 f"Check(communication=True): spec {self.spec.name!r} has no budget to hold the "
                 "candidate to; give Spec(budget=…)"
-            )
-
-    def _require_checkpoint(self) -> None:
-        if self.save is not None and self.load is None:
-            raise InvalidArgument(
-                "Check(save=…): nothing loads what it saves; give load=(module, folder) -> None"
-            )
-        if self.resumes:
-            _require_training(self)
-        demand(self, "reads", self.reads is None or is_amount(self.reads), "a number, or None")
-        if self.reads is None:
-            return
-        if self.save is None:
-            raise InvalidArgument(
-                "Check(reads=…): without save= there is no checkpoint whose files are read; give "
-                "save=(module, folder) -> None"
-            )
-        # on threads, what one rank reads can't be told from what others do
-        object.__setattr__(self, "processes", True)
-
-    def _require_place_of_contexts(self) -> None:
-        if self.kernel is not None and (self.context or self.forward_context):
-            raise InvalidArgument("Check(context=…): a kernel is called in none: let it open one")
-        if self.schedule is not None and self.forward_context is not None:
-            raise InvalidArgument(
-                "Check(forward_context=…): a schedule calls forwards itself: let it open one"
             )
 
     def named(self, name: str, at: Address | None = None) -> Check:
@@ -269,31 +245,6 @@ def dp_can_be(check: Check) -> bool:
     """Whether the check suits cases of several dp coordinates: not where each of them leaves other
     parameters after a step, of which a checkpoint has one."""
     return not check.resumes or check.spec.dp_gradients != "local"
-
-
-def _require_training(check: Check) -> None:
-    """What resumes has an optimizer that the candidate can save whole, and saves it."""
-    training = check.spec.training
-    cannot = {
-        "nothing is saved; give save=(module, optimizer, folder) -> None, and load": (
-            check.save is None
-        ),
-        f"spec {check.spec.name!r} has no steps to go on with; give Spec(training=Training(…))": (
-            training is None
-        ),
-        "the copies of Training(main=…) are the harness's; give an optimizer= that has them": (
-            training is not None and training.main is not None and check.optimizer is None
-        ),
-        "a scaled loss is not resumed; leave Training(scaling=…) out": (
-            training is not None and training.scaling is not None
-        ),
-        "what is read of a checkpoint of training is not judged; leave reads= out": (
-            check.reads is not None
-        ),
-    }
-    for why, so in cannot.items():
-        if so:
-            raise InvalidArgument(f"Check(resumes=True): {why}")
 
 
 def _with_subclasses(kind: type) -> set[type]:

@@ -3,6 +3,7 @@ allowed, and where."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,20 @@ def demand_callables(owner: object, *fields: str, optional: bool = False) -> Non
         value = getattr(owner, field)
         what = "a function" + (", or None" if optional else "")
         demand(owner, field, callable(value) or (optional and value is None), what)
+
+
+def demand_takes(owner: object, field: str, *arguments: str) -> None:
+    """Raises where a function can't be called with these arguments, in their order. What has no
+    signature is not asked."""
+    try:
+        signature = inspect.signature(getattr(owner, field))
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        what = f"a function that is called with ({', '.join(arguments)}); it is not: {error}"
+        demand(owner, field, fits=False, what=what)
 
 
 def is_name(value: object) -> bool:

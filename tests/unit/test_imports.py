@@ -39,6 +39,7 @@ ORDER = {
     "discipline": BOTH,
     "training": BOTH,
     "spec": BOTH,
+    "parts": BOTH,
     "check": BOTH,
     "relation": BOTH,
     "strategies": DRIVER,

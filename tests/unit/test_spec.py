@@ -137,3 +137,36 @@ def test_a_budget_that_is_not_there_is_not_asked_for() -> None:
         Check(bare, build, communication=True)
     assert Check(bare, build, communication=True, overrides={"budget": SPEC.budget}).communication
     assert not Check(bare, build).communication
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"candidate": lambda case: None}, "(case, mesh)"),
+        ({"load": lambda module: None}, "(module, state)"),
+        ({"load": lambda module, folder: None, "save": lambda module: None}, "(module, folder)"),
+        ({"schedule": lambda module, passes: None}, "(module, inputs, cotangents)"),
+        ({"witness": lambda: {}}, "(case)"),
+        ({"context": lambda mesh: nullcontext()}, "called with ()"),
+        ({"context": torch.no_grad()}, "give the function that makes it"),
+        ({"forward_context": torch.no_grad()}, "give the function that makes it"),
+    ],
+)
+def test_a_function_of_other_arguments_is_refused_where_it_is_given(
+    parts: dict[str, Any], says: str
+) -> None:
+    """It was told of the candidate, as a rank that crashed in tpcheck's own files."""
+    with pytest.raises(InvalidArgument) as raised:
+        Check(**{"spec": SPEC, "candidate": build, **parts})
+    assert says in str(raised.value)
+
+
+def test_what_can_be_called_so_is_taken_however_it_is_written() -> None:
+    class Module(torch.nn.Linear):
+        def __init__(self, case: Case, mesh: Any, *, bias: bool = True) -> None:
+            super().__init__(1, 1, bias)
+
+    def several(*given: Any, **named: Any) -> Any: ...
+
+    for candidate in (Module, several, type):
+        assert Check(SPEC, candidate, context=torch.no_grad).candidate is candidate
