@@ -8,7 +8,7 @@ from tpcheck.cli import early
 
 
 def main() -> None:
-    """Entry point: Ctrl-C is heard before the rest is imported."""
+    """Entry point: what ends a run from outside is heard before the rest is imported."""
     early.hear()
     # whether there is a GPU is asked of its driver: processes that are forked after CUDA was asked,
     # as those of `--jobs` are, can't use it, and torch's optimizers do

@@ -1,5 +1,5 @@
-"""Ctrl-C before `signals` can hear it: what a verb needs takes a second to import. Imports what
-Python has loaded anyway.
+"""What ends a run from outside, before `signals` can hear it: what a verb needs takes a second to
+import. Imports what Python has loaded anyway.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def hear() -> None:
-    """From here on Ctrl-C ends the process with a line, until `signals.heard`; where it is ignored
-    (`nohup`) it stays so."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, leave)
+    """From here on these signals end the process with a line, until `signals.heard`; those that are
+    ignored (`nohup`) stay so."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # `errors.ENDING`
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, leave)

@@ -94,8 +94,10 @@ def _is_made_of_all(posed: Posed, key: tuple[Kind, str], report: RankReport, fol
         )
 
     each = [_targets(posed, d)[key] for d in range(len(posed.problems))]
-    values = torch.stack([part(target.value) for target in each])
-    begun = part(posed.problems[0].params[InPass.parse(key[1]).base])
+    first = posed.problems[0].params.get(InPass.parse(key[1]).base)
+    if first is None or any(target.value.shape != first.shape for target in each):
+        return False  # a forward has put another one there
+    values, begun = torch.stack([part(target.value) for target in each]), part(first)
     if actual.shape != begun.shape:
         return False
     size = torch.maximum(values.abs().amax(0), begun.abs()) * len(each)

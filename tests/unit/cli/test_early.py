@@ -1,4 +1,4 @@
-"""Ctrl-C while a command is still being imported: one line, and the exit code of a shell."""
+"""What ends a run while a command is still being imported: one line, and the code of a shell."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tpcheck.errors import ENDING
 
 #: Sends Ctrl-C when something is about to be imported, as a person may at that moment, and then
 #: begins as the script does.
@@ -40,6 +42,17 @@ def run(at: str, *words: str, does: str = CTRL_C, cwd: Path | None = None) -> tu
 @pytest.mark.parametrize("at", ["tpcheck.cli.main", "typer", "tpcheck.engines.launch"])
 def test_before_any_verb_is_known(at: str) -> None:
     assert run(at, "--version") == (130, "", "tpcheck: interrupted\n")
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_so_is_what_else_ends_a_run(number: signal.Signals) -> None:
+    """It ended without a line."""
+    comes = f"signal.signal(signal.{number.name}, signal.SIG_DFL)\n" if number != 2 else ""
+    code = CODE.replace("import os, signal, sys\n", f"import os, signal, sys\n{comes}")
+    kills = f"os.kill(os.getpid(), signal.{number.name})"
+    code = code.format(at="typer", does=kills, words=["--version"])
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (128 + number, "tpcheck: interrupted\n")
 
 
 VERBS = {
