@@ -38,17 +38,24 @@ def demand_callables(owner: object, *fields: str, optional: bool = False) -> Non
 
 
 def demand_takes(owner: object, field: str, *arguments: str) -> None:
-    """Raises where a function can't be called with these arguments, in their order. What has no
-    signature is not asked."""
+    """Raises where a function can't be called with these arguments, in their order."""
+    if (why := refuses(getattr(owner, field), *arguments)) is not None:
+        what = f"a function that is called with ({', '.join(arguments)}); it is not: {why}"
+        demand(owner, field, fits=False, what=what)
+
+
+def refuses(function: Any, *arguments: str) -> str | None:
+    """Why it can't be called with these arguments; None where it can, or has no signature. Of what
+    wraps a function its own is asked: it may give that one more."""
     try:
-        signature = inspect.signature(getattr(owner, field))
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
-        return
+        return None
     try:
         signature.bind(*arguments)
     except TypeError as error:
-        what = f"a function that is called with ({', '.join(arguments)}); it is not: {error}"
-        demand(owner, field, fits=False, what=what)
+        return str(error)
+    return None
 
 
 def is_name(value: object) -> bool:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tpcheck.errors import InvalidArgument
-from tpcheck.given import demand, demand_takes, is_amount
+from tpcheck.given import demand, demand_takes, is_amount, refuses
 
 
 def require_calls(check: Any) -> None:
@@ -53,7 +53,7 @@ def require_place_of_contexts(check: Any) -> None:
     """Where a check has contexts, something runs in them, once for each."""
     for part in ("context", "forward_context"):
         one = getattr(check, part)
-        made = isinstance(one, AbstractContextManager)
+        made = isinstance(one, AbstractContextManager) and refuses(one) is not None
         demand(check, part, not made, "the function that makes it: each pass has its own")
         if one is not None:
             demand_takes(check, part)

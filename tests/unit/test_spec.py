@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import FrozenInstanceError, replace
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -168,5 +169,10 @@ def test_what_can_be_called_so_is_taken_however_it_is_written() -> None:
 
     def several(*given: Any, **named: Any) -> Any: ...
 
-    for candidate in (Module, several, type):
+    def given_more(case: Case, mesh: Any, group: Any) -> Any: ...
+
+    @wraps(given_more)
+    def wrapped(case: Case, mesh: Any) -> Any: ...
+
+    for candidate in (Module, several, type, wrapped, partial(wrapped)):
         assert Check(SPEC, candidate, context=torch.no_grad).candidate is candidate

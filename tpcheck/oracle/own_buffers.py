@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -49,11 +49,13 @@ class OwnBuffers:
                     owner, _, leaf = name.rpartition(".")
                     self.module.get_submodule(owner)._buffers[leaf] = own.clone()
 
-    def left(self, i: int, training: Training | None) -> Values:
-        """What the forwards of a coordinate have left."""
+    def left(self, i: int, known: Container[str], training: Training | None) -> Values:
+        """What the forwards of a coordinate have left in the buffers that are known: nothing was
+        drawn of those that a forward has made."""
         self._put(i)
         left = state_buffers(self.module, training)
-        return {(Kind.PARAM, str(name)): b.detach().clone() for name, b in left}
+        kept = {name: buffer for name, buffer in left if name.base in known}
+        return {(Kind.PARAM, str(name)): b.detach().clone() for name, b in kept.items()}
 
     def _now(self) -> dict[str, Tensor]:
         if self._alone:

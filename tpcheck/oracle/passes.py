@@ -104,7 +104,7 @@ class Passes:
         else:
             walked = self._trained(own, params, optimizing, cotangents)
         for i, one in enumerate(walked):
-            one.values.update(own.left(i, self.spec.training))
+            one.values.update(own.left(i, self.problems[0].params, self.spec.training))
         return walked
 
     def _stepped(

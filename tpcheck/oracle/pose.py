@@ -35,7 +35,7 @@ from tpcheck.protocol.scaling import Overflow
 from tpcheck.spec import Spec
 from tpcheck.tensors import case_mode
 from tpcheck.tensors.forms import as_int64
-from tpcheck.tensors.names import Pass, Shelf, check_names, computed_buffers
+from tpcheck.tensors.names import Pass, Shelf, check_names, computed_buffers, parameters_of
 from tpcheck.vocabulary import Kind
 
 #: As of `Posed`.
@@ -62,6 +62,7 @@ class Posed:
             operation rounds that makes this tensor; None where that is not known. None itself where
             it is known of no tensor.
         coarse: whether something of a case in float64 has fewer digits, as noisy runs have shown.
+        buffers: those of the reference.
     """
 
     case: Case
@@ -77,6 +78,7 @@ class Posed:
     closely: Callable[[Effort], Posed] | None = field(default=None, repr=False, compare=False)
     rounded: Rounded | None = field(default=None, repr=False, compare=False)
     coarse: bool = False
+    buffers: frozenset[str] = frozenset()
 
 
 def pose(
@@ -147,7 +149,7 @@ class _Drawn:
     """A case with all its numbers, and the runs of its reference.
 
     Args:
-        params, named, computed, frozen: as `Posed` has them.
+        params, named, computed, frozen, buffers: as `Posed` has them.
         studied: problems of dp coordinates that share one gradient, with their runs.
         limit: seconds, as of `pose`.
     """
@@ -159,6 +161,7 @@ class _Drawn:
     named: frozenset[str]
     computed: frozenset[str]
     frozen: frozenset[str]
+    buffers: frozenset[str]
     studied: list[tuple[list[Problem], Study]]
     limit: float
 
@@ -179,7 +182,7 @@ class _Drawn:
         about = (placed.inputs, placed.outputs, self.named, self.computed, self.frozen)
         known = any(runs.notes for _, runs in self.studied)
         more = (effort, shared, self.closely, self.rounded if known else None, coarse)
-        return Posed(self.case, problems, self.params, *about, *more)
+        return Posed(self.case, problems, self.params, *about, *more, self.buffers)
 
     def rounded(self, d: int, kind: Kind, name: str, at: Tensor) -> Tensor | None:
         with in_time(self.spec, self.case, self.limit):
@@ -209,9 +212,12 @@ def _draw(spec: Spec, case: Case, watch: Pass | None, limit: float, *, ones: boo
     passes = [Passes(spec, case, group, torch.float64, watch) for group in groups]
     studied = [(group, study(own, of)) for group, own in zip(groups, passes, strict=True)]
     named = _named(layout, state)
-    computed = computed_buffers(of.exact) if isinstance(of.exact, nn.Module) else frozenset[str]()
+    of_module = isinstance(of.exact, nn.Module)
+    computed = computed_buffers(of.exact) if of_module else frozenset[str]()
     frozen = case_mode.frozen_in(of.exact)
-    return _Drawn(spec, case, layout, params, named, computed, frozen, studied, limit)
+    buffers = params.keys() - (parameters_of(of.exact) if of_module else {}).keys()
+    about = named, computed, frozen, frozenset(buffers)
+    return _Drawn(spec, case, layout, params, *about, studied, limit)
 
 
 def _named(layout: Layout, state: Mapping[str, Tensor]) -> frozenset[str]:

@@ -7,6 +7,7 @@ counted), or all begin a forward with those of the first one, as DDP's do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,10 @@ from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
 from tpcheck.tensors.names import InPass, Key
 from tpcheck.vocabulary import Kind
+
+#: What a running sum keeps at least of what there was. With less, what ranks add up that each of
+#: them has would pass for one.
+LEAST_KEPT = 0.1
 
 #: How many roundings of the dtype what ranks share may be beside what it is made of: sums over a
 #: few ranks, each rounded. Far fewer digits than any other number would agree in.
@@ -50,10 +55,14 @@ def set_aside(posed: Posed, reports: Sequence[RankReport], folder: Path) -> None
     """
     if not posed.shared or not any(m.kind is Kind.PARAM for r in reports for m in r.mismatches):
         return
-    for key in own_buffers(posed):
+    own = own_buffers(posed)
+    for key in _targets(posed, 0).keys() if len(posed.problems) > 1 else ():
+        if InPass.parse(key[1]).base not in posed.buffers:
+            continue
         wrong = [r for r in reports if any((m.kind, m.tensor) == key for m in r.mismatches)]
-        if not _are_shared(posed, key, reports, folder):
-            wrong = [r for r in wrong if _coordinate(posed.case, r) and _goes_on(posed.case, key)]
+        if wrong and not _are_shared(posed, key, reports, folder):
+            goes_on = key in own and _goes_on(posed.case, key)
+            wrong = [r for r in wrong if goes_on and _coordinate(posed.case, r)]
         for report in wrong:
             report.mismatches = [m for m in report.mismatches if (m.kind, m.tensor) != key]
             report.compared.pop(key, None)
@@ -80,8 +89,8 @@ def _are_shared(
 
 
 def _is_made_of_all(posed: Posed, key: tuple[Kind, str], report: RankReport, folder: Path) -> bool:
-    """Whether what a rank has lies between those of all coordinates, or is their sum: of what each
-    has added to what there was."""
+    """Whether what a rank has lies between those of all coordinates, or is the sum of what each
+    has added to what there was, which may have been made smaller."""
     if key not in report.suspects:  # it has what its own data leave
         return all((m.kind, m.tensor) != key for m in report.mismatches)
     actual = (returned.read(folder, report.rank) or {}).get(str(Key(*key)))
@@ -106,8 +115,17 @@ def _is_made_of_all(posed: Posed, key: tuple[Kind, str], report: RankReport, fol
     )
     actual = actual.double()
     between = (actual >= values.amin(0) - most) & (actual <= values.amax(0) + most)
-    total = begun + (values - begun).sum(0)
+    kept = _share_kept(values.sum(0) - actual, begun * (len(each) - 1))
+    total = values.sum(0) - kept * begun * (len(each) - 1)
     return bool(between.all()) or bool(((actual - total).abs() <= most).all())
+
+
+def _share_kept(more: Tensor, begun: Tensor) -> float:
+    """Which share of what there was is still there: each coordinate has it, and their sum has it
+    once. All of it, of counts; less, of a running sum."""
+    size = float((begun * begun).sum())
+    share = float((more * begun).sum()) / size if size else 1.0
+    return share if math.isfinite(share) and LEAST_KEPT <= share <= 1.0 else 1.0
 
 
 def _targets(posed: Posed, d: int) -> dict[tuple[Kind, str], Target]:
