@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -52,7 +55,7 @@ def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> li
             no check at all.
     """
     found: list[Check] = []
-    known: set[tuple[str, int]] = set()  # by title, and which object it is
+    known: set[tuple[str, object]] = set()  # by title, and address, and which object it is
     errors: list[InvalidArgument] = []
     for target in targets:
         path, name = parted(target)
@@ -69,10 +72,11 @@ def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> li
         if len(errors) > failed and name and not any(hasattr(one, name) for one in loaded):
             continue  # it may be in what does not import
         for check, own in _select(loaded, path, name):
-            place = check.title, id(own)  # a file may import another's check
-            if place not in known:
+            # a file may import another's check, and make another module of that file
+            places = {(check.title, check.address()), (check.title, id(own))}
+            if not places & known:
                 found.append(check)
-            known.add(place)
+            known |= places
     if not found and errors:
         raise NothingImports(str(errors[0]), aside or {})
     if not found:
@@ -139,13 +143,34 @@ def _held(module: ModuleType) -> list[tuple[str, Check]]:
 
 
 def _place(check: Check, module: ModuleType, variable: str) -> Address:
-    """Where the check is to be found: in the file of its candidate, where a variable there holds
-    it, too, since others may import it from there."""
-    home = sys.modules.get(getattr(check.candidate, "__module__", None) or "", module)
-    own = next((name for name, held in _held(home) if held is check), None)
-    if own is None or not str(getattr(home, "__file__", "")).endswith(".py"):
-        return str(module.__file__), variable
-    return str(home.__file__), own
+    """Where the check is to be found: in the file that makes it, where others import it from."""
+    seen: set[str] = set()
+    while module.__name__ not in seen:
+        seen.add(module.__name__)
+        for home, name in _imported(module, variable):
+            if vars(home).get(name) is check and str(getattr(home, "__file__", "")).endswith(".py"):
+                module, variable = home, name
+                break
+    return str(module.__file__), variable
+
+
+def _imported(module: ModuleType, variable: str) -> Iterator[tuple[ModuleType, str]]:
+    """The modules that a module may import this variable from, and what it is called there."""
+    for node in _imports(str(module.__file__)):
+        names = [a.name for a in node.names if a.name == "*" or (a.asname or a.name) == variable]
+        path = "." * node.level + (node.module or "")
+        with contextlib.suppress(ImportError, ValueError):
+            home = sys.modules.get(importlib.util.resolve_name(path, module.__package__))
+            yield from ((home, variable if n == "*" else n) for n in names if home is not None)
+
+
+@functools.lru_cache(64)
+def _imports(file: str) -> list[ast.ImportFrom]:
+    """What a file that was imported imports names from."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):  # it may have changed by now
+        nodes = ast.walk(ast.parse(Path(file).read_bytes()))
+        return [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return []
 
 
 def load(file: Path) -> ModuleType:

@@ -89,6 +89,18 @@ def test_a_check_that_a_file_imports_is_that_of_its_own_file(twins: Path) -> Non
     assert [address(own) for own in collect(["another.py", "its_own.py"])] == ["its_own.py::c"]
 
 
+def test_so_it_is_where_its_file_is_two_modules(twins: Path) -> None:
+    """A file of a folder that is not a package is a module by its own name, and one by that of the
+    folder where another imports it so."""
+    (twins / "folder").mkdir()
+    (twins / "folder" / "makes.py").write_text(TWINS.format(name="c", more=""))
+    (twins / "folder" / "again.py").write_text("from folder.makes import *\n")
+    (twins / "folder" / "named.py").write_text("from folder.again import c as d\n")
+    files = ["folder/makes.py", "folder/again.py", "folder/named.py"]
+    assert [address(own) for own in collect(files)] == ["folder/makes.py::c"] * 2
+    assert [own.title for own in collect(files)] == ["c", "d"]
+
+
 def test_a_check_without_an_address_has_its_title() -> None:
     right: Check = check(RowLinear).named("right")
     assert titles([right, right, replace(right, name="other")]) == ["right", "right", "other"]
