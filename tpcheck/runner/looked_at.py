@@ -59,7 +59,7 @@ def outside(
     numbers = torch.arange(whole.numel()).view(whole.shape) if own else found[0]
     for report in own:
         actual = (returned.read(folder, report.rank) or {}).get(str(Key(*key)))
-        part = _part(posed, report, target)
+        part = part_of(posed, report, target)
         expected, sigma = part(whole), part(target.spread.sigma)
         if actual is not None and actual.shape == expected.shape:
             limit = target.spread.elementwise_limit(expected.numel())
@@ -67,7 +67,7 @@ def outside(
     return torch.cat(found).unique()
 
 
-def _part(posed: Posed, report: RankReport, target: Target) -> Callable[[Tensor], Tensor]:
+def part_of(posed: Posed, report: RankReport, target: Target) -> Callable[[Tensor], Tensor]:
     """A full tensor → a rank's part of it, placed as the rank has the suspect."""
     entry = report.suspects[target.kind, target.name]
     return partial(placement.take, entry=entry, case=posed.case, rank=report.rank)
@@ -78,7 +78,7 @@ def _again(
 ) -> Comparison:
     # a kernel's output may have another dtype than the reference's: the first look knows
     other = isinstance(first.detail, Values) and first.detail.dtype is not None
-    part = _part(posed, report, target)
+    part = part_of(posed, report, target)
     return compare(
         actual,
         part(target.value),

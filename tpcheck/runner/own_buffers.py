@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tpcheck import placement
 from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF
 from tpcheck.case import Case
 from tpcheck.oracle.pose import Posed
 from tpcheck.protocol import returned
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
+from tpcheck.runner.looked_at import part_of
 from tpcheck.tensors.names import InPass, Key
 from tpcheck.vocabulary import Kind
 
@@ -35,7 +35,7 @@ ROUNDINGS = 16
 
 def own_buffers(posed: Posed) -> frozenset[tuple[Kind, str]]:
     """Those that differ between dp coordinates, as parameters after a step do not."""
-    if not posed.shared or len(posed.problems) == 1:
+    if not posed.shared or posed.case.dp == 1:
         return frozenset()
     first = _targets(posed, 0)
     return frozenset(
@@ -53,16 +53,16 @@ def set_aside(posed: Posed, reports: Sequence[RankReport], folder: Path) -> None
     Args:
         folder: where ranks keep the tensors that they have found wrong.
     """
-    if not posed.shared or not any(m.kind is Kind.PARAM for r in reports for m in r.mismatches):
+    params = (m for r in reports for m in r.mismatches if m.kind is Kind.PARAM)
+    keys = {(m.kind, m.tensor) for m in params if m.name.base in posed.buffers}
+    if not keys or not posed.shared or posed.case.dp == 1:
         return
     own = own_buffers(posed)
-    for key in _targets(posed, 0).keys() if len(posed.problems) > 1 else ():
-        if InPass.parse(key[1]).base not in posed.buffers:
-            continue
+    for key in keys:
         wrong = [r for r in reports if any((m.kind, m.tensor) == key for m in r.mismatches)]
-        if wrong and not _are_shared(posed, key, reports, folder):
+        if not _are_shared(posed, key, reports, folder):
             goes_on = key in own and _goes_on(posed.case, key)
-            wrong = [r for r in wrong if goes_on and _coordinate(posed.case, r)]
+            wrong = [r for r in wrong if goes_on and posed.case.coordinates(r.rank).get("dp", 0)]
         for report in wrong:
             report.mismatches = [m for m in report.mismatches if (m.kind, m.tensor) != key]
             report.compared.pop(key, None)
@@ -97,21 +97,18 @@ def _is_made_of_all(posed: Posed, key: tuple[Kind, str], report: RankReport, fol
     if actual is None:
         return False
 
-    def part(full: Tensor) -> Tensor:
-        return placement.take(
-            full.double(), report.suspects[key], case=posed.case, rank=report.rank
-        )
-
     each = [_targets(posed, d)[key] for d in range(len(posed.problems))]
     first = posed.problems[0].params.get(InPass.parse(key[1]).base)
     if first is None or any(target.value.shape != first.shape for target in each):
         return False  # a forward has put another one there
-    values, begun = torch.stack([part(target.value) for target in each]), part(first)
+    cut = part_of(posed, report, each[0])
+    values = torch.stack([cut(target.value) for target in each]).double()
+    begun = cut(first).double()
     if actual.shape != begun.shape:
         return False
     size = torch.maximum(values.abs().amax(0), begun.abs()) * len(each)
     most = ROUNDINGS * UNIT_ROUNDOFF.get(each[0].dtype, 0.0) * size + sum(
-        part(t.spread.sigma) * t.spread.elementwise_limit(begun.numel()) for t in each
+        cut(t.spread.sigma) * t.spread.elementwise_limit(begun.numel()) for t in each
     )
     actual = actual.double()
     between = (actual >= values.amin(0) - most) & (actual <= values.amax(0) + most)
@@ -130,7 +127,3 @@ def _share_kept(more: Tensor, begun: Tensor) -> float:
 
 def _targets(posed: Posed, d: int) -> dict[tuple[Kind, str], Target]:
     return {(t.kind, t.name): t for t in posed.problems[d].targets if t.kind is Kind.PARAM}
-
-
-def _coordinate(case: Case, report: RankReport) -> int:
-    return case.coordinates(report.rank).get("dp", 0)
