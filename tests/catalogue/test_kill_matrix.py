@@ -54,6 +54,7 @@ LONG = {
     "causal_mask_from_the_local_sequence",
     "every_layer_loads_the_first",
     "pipeline_leaves_out_the_layers_that_do_not_divide",
+    "step_that_is_to_be_left_out_is_taken",  # named in each run: `tests/ranks/ranks`
     "swiglu_scales_by_the_largest_number_of_all_rows",
 }
 #: What `tests/ranks/kernels` has a search find and name in each run: other kernels than these.

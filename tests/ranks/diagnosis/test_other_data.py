@@ -62,9 +62,15 @@ def on_every_rank(activate: Activate) -> Callable[[int], Activate]:
 CLAMPED = check(F.relu, on_every_rank(lambda x: x.clamp(0, 2.0)))
 
 
-def wrong_in(runner: Runner, case: Case, asked: Callable[[CaseResult], bool]) -> CaseResult:
-    """The first case, of those with other numbers, that is."""
-    results = (runner.run(replace(case, seed=seed)) for seed in range(200))
+def wrong_in(
+    runner: Runner, case: Case, asked: Callable[[CaseResult], bool], *, seed: int
+) -> CaseResult:
+    """The first case, of those with other numbers, that is: such a one is rare.
+
+    Args:
+        seed: to begin with.
+    """
+    results = (runner.run(replace(case, seed=seed + more)) for more in range(200))
     return next(result for result in results if result.mismatches and asked(result))
 
 
@@ -75,7 +81,7 @@ def test_other_numbers_of_a_dp_coordinate_are_not_another_group(gloo: Engine) ->
 
     runner = Runner(CLAMPED, gloo)
     case = Case(SIZES, mesh={"dp": 2, "tp": 2}, dtype="float64")
-    found = wrong_in(runner, case, in_the_second_alone)
+    found = wrong_in(runner, case, in_the_second_alone, seed=46)
     assert runner.run(replace(found.case, mesh={"tp": 2})).verdict is Verdict.PASS
     assert examine_failure(runner, found).diagnosis.code == "unclassified"
 
@@ -86,7 +92,7 @@ def test_other_numbers_after_a_step_are_not_old_ones(gloo: Engine) -> None:
 
     runner = Runner(CLAMPED, gloo)
     case = Case(SIZES, mesh={"tp": 2}, dtype="float64", step=True)
-    found = wrong_in(runner, case, after_the_step_alone)
+    found = wrong_in(runner, case, after_the_step_alone, seed=166)
     assert examine_failure(runner, found).diagnosis.code == "unclassified"
 
 

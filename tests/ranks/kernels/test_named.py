@@ -17,6 +17,9 @@ from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
 from tpcheck.verdict import Verdict
 
+#: Of each dtype and each name others are in each run.
+SWEEP = pytest.mark.sweep
+
 _calls = itertools.count(1)
 
 
@@ -127,13 +130,13 @@ def with_the_square_of_a_thousandth(x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("wrong", "dtype", "named"),
     [
-        (with_a_mean_in_bfloat16, "float32", "precision-loss"),
+        pytest.param(with_a_mean_in_bfloat16, "float32", "precision-loss", marks=SWEEP),
         (with_a_mean_in_bfloat16, "float64", "precision-loss"),
         (with_a_root_in_float16, "float32", "precision-loss"),
         # what is normalised does not hang on a factor of all inputs
-        (with_a_part_in_bfloat16, "float32", "precision-loss"),
+        pytest.param(with_a_part_in_bfloat16, "float32", "precision-loss", marks=SWEEP),
         (with_a_part_in_bfloat16, "float64", "precision-loss"),
-        (with_another_epsilon, "float32", "unclassified"),
+        pytest.param(with_another_epsilon, "float32", "unclassified", marks=SWEEP),
         (with_a_mean_that_is_a_little_off, "float64", "unclassified"),
         (with_a_factor, "float32", "unclassified"),
         (with_the_square_of_a_thousandth, "float64", "unclassified"),

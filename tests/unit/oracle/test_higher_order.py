@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from tpcheck.errors import InvalidArgument
 from tpcheck.oracle.effort import CONFIRM, FLOOR, SCREEN
 from tpcheck.oracle.pose import pose
 
+#: A quarter of all that is here.
+LONGEST = ("bfloat16", 4, True)
+
 
 def normal(x: Tensor) -> Tensor:
     """By operators that are made of others."""
@@ -25,9 +29,13 @@ def normal(x: Tensor) -> Tensor:
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
-@pytest.mark.parametrize("width", [4, 512])
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "width", "known"),
+    [
+        pytest.param(*one, marks=pytest.mark.sweep if one == LONGEST else ())
+        for one in product(("float64", "float32", "bfloat16"), (4, 512), (True, False))
+    ],
+)
 def test_what_operators_of_higher_order_round_is_that_of_their_parts(
     dtype: str, width: int, known: bool
 ) -> None:
