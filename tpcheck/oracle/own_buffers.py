@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,8 @@ from tpcheck.training import Training
 from tpcheck.vocabulary import Kind
 
 T = TypeVar("T")
+
+_Form = tuple[torch.Size, torch.dtype]
 
 
 class OwnBuffers:
@@ -40,14 +43,11 @@ class OwnBuffers:
         """Puts those of a coordinate in place."""
         if self._alone:
             return
-        with torch.no_grad():
-            for name, buffer in list(self.module.named_buffers()):
-                own = self._kept[i].get(name, buffer)
-                if own.shape == buffer.shape and own.dtype == buffer.dtype:
-                    buffer.copy_(own)
-                else:  # a forward has put another one there
-                    owner, _, leaf = name.rpartition(".")
-                    self.module.get_submodule(owner)._buffers[leaf] = own.clone()
+        for prefix, owner in self.module.named_modules():
+            kept = self._kept[i].get(prefix, {})
+            _leave_out(owner, kept)
+            for name, own in kept.items():
+                _put(owner, name, own)
 
     def left(self, i: int, known: Container[str], training: Training | None) -> Values:
         """What the forwards of a coordinate have left in the buffers that are known: nothing was
@@ -57,7 +57,53 @@ class OwnBuffers:
         kept = {name: buffer for name, buffer in left if name.base in known}
         return {(Kind.PARAM, str(name)): b.detach().clone() for name, b in kept.items()}
 
-    def _now(self) -> dict[str, Tensor]:
+    def _now(self) -> dict[str, dict[str, Tensor | None]]:
+        """By module and name."""
         if self._alone:
             return {}
-        return {name: b.detach().clone() for name, b in self.module.named_buffers()}
+        return {
+            prefix: {n: b if b is None else b.detach().clone() for n, b in owner._buffers.items()}
+            for prefix, owner in self.module.named_modules()
+        }
+
+
+#: Module → the shape and dtype of each buffer that it was built with; None of one that is None.
+_BUILT: WeakKeyDictionary[nn.Module, dict[str, _Form | None]] = WeakKeyDictionary()
+
+
+def remember(module: nn.Module) -> None:
+    """Which buffers it has now, that it is built."""
+    for owner in module.modules():
+        _BUILT[owner] = {name: _form(buffer) for name, buffer in owner._buffers.items()}
+
+
+def as_built(module: nn.Module) -> None:
+    """It has the buffers that it was built with, whatever forwards have put in their places since:
+    what is then in those is still to be filled in."""
+    for owner in module.modules():
+        if owner._buffers and (built := _BUILT.get(owner)) is not None:
+            _leave_out(owner, built)
+            for name, form in built.items():
+                if _form(owner._buffers.get(name)) != form:
+                    owner._buffers[name] = form and torch.empty(form[0], dtype=form[1])
+
+
+def _form(buffer: Tensor | None) -> _Form | None:
+    return None if buffer is None else (buffer.shape, buffer.dtype)
+
+
+def _put(owner: nn.Module, name: str, own: Tensor | None) -> None:
+    """Gives a buffer these numbers: in place, unless a forward has put another one there."""
+    buffer = owner._buffers.get(name)
+    if own is None or buffer is None or _form(buffer) != _form(own):
+        owner._buffers[name] = own if own is None else own.clone()
+        return
+    with torch.no_grad():
+        buffer.copy_(own)
+
+
+def _leave_out(owner: nn.Module, known: Container[str]) -> None:
+    """Takes away the buffers that are not known."""
+    for name in [*owner._buffers]:
+        if name not in known:
+            delattr(owner, name)

@@ -19,6 +19,7 @@ from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, let_through
 from tpcheck.oracle.forms import check_form
 from tpcheck.oracle.limit import TimeUp, one_process
+from tpcheck.oracle.own_buffers import as_built, remember
 from tpcheck.protocol.conventions import differentiable
 from tpcheck.protocol.problem import Problem
 from tpcheck.spec import Spec
@@ -87,7 +88,7 @@ def _lower(spec: Spec, case: Case, others: Sequence[Any], dtype: torch.dtype) ->
                 f"spec {spec.name!r}: {what}(case) returned the parameter {name!r} twice; each "
                 "call must make a new module, since one stays in float64 and one is cast"
             )
-    return module.to(dtype)
+    return _in(dtype, module)
 
 
 def build_reference(spec: Spec, case: Case) -> Any:
@@ -110,7 +111,13 @@ def _built(spec: Spec, case: Case, what: str) -> Any:
     for name, tensor in tensors_of(module).items():  # before `to`, which drops imaginary parts
         check_form(spec, "parameter or buffer", name, tensor)
     case_mode.enter(case, module)
-    return module.to(torch.float64)
+    return _in(torch.float64, module)
+
+
+def _in(dtype: torch.dtype, module: nn.Module) -> nn.Module:
+    module = module.to(dtype)
+    remember(module)
+    return module
 
 
 def draw_state(spec: Spec, case: Case, module: Any) -> dict[str, Tensor]:
@@ -214,6 +221,7 @@ def load(module: Any, params: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
     of theirs."""
     if not isinstance(module, nn.Module):
         return {}
+    as_built(module)
     with torch.no_grad():
         for name, tensor in tensors_of(module).items():
             if name in params:
