@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -48,4 +49,4 @@ def init(
     file, notes = start.write(factory, plan, reference, inputs or (), out)
     for note in notes:
         say(f"note: {note}")
-    say(f"wrote {file}; run it: tpcheck verify {file}")
+    say(f"wrote {file}; run it: tpcheck verify {shlex.quote(str(file))}")

@@ -101,7 +101,7 @@ def _reference(own: Factory, reference: str | None) -> Factory | None:
 
 def _planned(target: str) -> Planned:
     module, value = _found(target)
-    return Planned(module, target.rpartition(":")[2], value)
+    return Planned(module=module, name=target.rpartition(":")[2], value=value)
 
 
 def _found(target: str) -> tuple[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import builtins
 import contextlib
 import inspect
+import keyword
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -17,6 +19,15 @@ from torch.distributed.device_mesh import DeviceMesh
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, let_through, listed
 from tpcheck.first.room import within_reason
+
+#: What the written file calls things of its own, and of tpcheck's.
+OURS = frozenset(
+    """
+    tpcheck dtensor transformers strategies AutoModelForCausalLM Spec Check Relation Plan Layout
+    Shard Replicate Partial Blocks Heads Only WHOLE SMALL cases layout inputs candidate build spec
+    case mesh draw space dims dict
+    """.split()  # noqa: SIM905
+)
 
 #: What the one argument of a factory may be: a mesh, a process group, either of them, which only
 #: what it does with it can tell, or the configuration of a class of transformers' models.
@@ -27,13 +38,46 @@ _MESH = re.compile(r"(^|_)mesh(_\d?d)?$")
 
 
 @dataclass(frozen=True)
-class Factory:
-    """Something in a module that makes an `nn.Module`, or a configuration of transformers.
+class Imported:
+    """Something in a module that the written file imports.
+
+    Args:
+        module: by which it does.
+        name: in there; with dots where it is inside of a class.
+        apart: whether something else that it imports has the name, too.
+    """
+
+    module: str
+    name: str
+    apart: bool = field(default=False, kw_only=True)
+
+    @property
+    def top(self) -> str:
+        """What is imported."""
+        return self.name.partition(".")[0]
+
+    @property
+    def top_as(self) -> str:
+        """As the file calls that."""
+        return f"own_{self.top}" if self.apart or self.top in OURS else self.top
+
+    @property
+    def called(self) -> str:
+        """As the file calls it."""
+        return self.top_as + self.name.removeprefix(self.top)
+
+    def beside(self, other: Imported | None) -> Self:
+        """In a file that imports another, too."""
+        same = other is not None and other.top == self.top and other.module != self.module
+        return replace(self, apart=True) if same else self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factory(Imported):
+    """Something that makes an `nn.Module`, or a configuration of transformers.
 
     Args:
         target: as it was named, for messages.
-        module: by which the written file imports it.
-        name: in there; with dots where it is inside of a class.
         value: itself.
         takes: what its one argument is, or "" where it takes none.
         argument: what that is called.
@@ -42,23 +86,18 @@ class Factory:
     """
 
     target: str
-    module: str
-    name: str
     value: Any
     takes: str
     argument: str = ""
     named: bool = False
     optional: bool = False
 
-    @property
-    def top(self) -> str:
-        """What is imported."""
-        return self.name.partition(".")[0]
-
     def text(self, mesh: str = 'mesh["tp"]') -> str:
         """A call of it, on a rank."""
         given = {"": "", MESH: mesh, GROUP: f"{mesh}.get_group()"}[self.takes]
-        return f"{self.name}({self.argument}={given})" if self.named else f"{self.name}({given})"
+        return (
+            f"{self.called}({self.argument}={given})" if self.named else f"{self.called}({given})"
+        )
 
     def __call__(self, mesh: DeviceMesh | None = None) -> Any:
         """What it makes.
@@ -109,22 +148,30 @@ def factory(target: str, module: str, value: Any) -> Factory:
         raise InvalidArgument(
             f"{target} is a {type(value).__name__}: name a function or class that makes the module"
         )
-    if not module.replace(".", "_").isidentifier() or module.startswith("tpcheck_checks_"):
-        raise InvalidArgument(f"{target} can't be imported by a name: run this in its folder")
+    if not all(map(_is_name, module.split("."))) or module.startswith("tpcheck_checks_"):
+        stem = Path(target.rpartition(":")[0]).stem
+        how = "run this in its folder" if _is_name(stem) else f"call the file other than {stem}.py"
+        raise InvalidArgument(f"{target} can't be imported by a name: {how}")
     needed = required(value)
     if len(needed) > 1:
         raise InvalidArgument(
             f"{target} needs {listed(p.name for p in needed)}: name a function without arguments "
             "that makes the module, or one whose only argument is a mesh or a process group"
         )
+    about: dict[str, Any] = {"target": target, "module": module, "name": name, "value": value}
     if (argument := the_argument(value)) is None:
-        return Factory(target, module, name, value, "")
+        return Factory(**about, takes="")
     if takes_config(value):
-        return Factory(target, module, name, value, CONFIG, argument.name)
+        return Factory(**about, takes=CONFIG, argument=argument.name)
     optional = argument.default is not argument.empty
     named = optional or argument.kind is argument.KEYWORD_ONLY
     takes = taken(target, argument)
-    return Factory(target, module, name, value, takes, argument.name, named, optional)
+    return Factory(**about, takes=takes, argument=argument.name, named=named, optional=optional)
+
+
+def _is_name(text: str) -> bool:
+    """Whether an import can have it."""
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def the_argument(function: Any) -> inspect.Parameter | None:

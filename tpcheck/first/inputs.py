@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from tpcheck import given
-from tpcheck.errors import InvalidArgument, let_through
+from tpcheck.errors import InvalidArgument, let_through, listed
 from tpcheck.first.factory import required
 
 #: Sizes while the module is read: what the degrees 2 and 4 divide, and no width is.
 TRIED = {"batch": 12, "seq": 20}
+#: What is no size: how many ranks there are.
+DEGREES = ("dp", "tp")
 #: Arguments that are token ids, whatever the module's first parameter is.
 IDS = ("ids", "input_ids", "token_ids", "tokens", "idx", "indices")
 
@@ -67,7 +69,11 @@ def of_forward(module: nn.Module, target: str, texts: Sequence[str]) -> tuple[Gi
 
 def told(texts: Sequence[str]) -> tuple[Given, ...]:
     """`x=batch,8` of floats, `ids=batch,seq:100` of integers below 100."""
-    return tuple(map(_told, texts))
+    found = tuple(map(_told, texts))
+    names = [one.name for one in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidArgument(f"--input gives {twice} twice: give each input once")
+    return found
 
 
 def _told(text: str) -> Given:
@@ -76,13 +82,14 @@ def _told(text: str) -> Given:
     try:
         shape = tuple(s if s.isidentifier() else given.whole(s) for s in sizes.split(","))
         number = given.whole(below) if colon else 0
-        sized = all(isinstance(size, str) or size > 0 for size in shape)
+        sized = all(size not in DEGREES if isinstance(size, str) else size > 0 for size in shape)
         if not name.isidentifier() or not sized or (colon and number < 1):
             raise ValueError
     except ValueError:
         raise InvalidArgument(
             f"--input {text!r} is not NAME=SIZES, such as x=batch,8, or ids=batch,seq:100 of "
-            "integers below 100"
+            "integers below 100; sizes are numbers, or names of what cases draw, other than "
+            f"{listed(DEGREES)}"
         ) from None
     return Given(name, shape, number)
 

@@ -67,9 +67,8 @@ def of_transformers(factory: Factory, made: Any) -> Written:
         "import tpcheck",
         f"from tpcheck import {', '.join(sorted(names, key=as_isort))}",
         "from tpcheck.adapters import transformers",
-        *text.imports(
-            *[("transformers", "AutoModelForCausalLM")] * by_auto, (factory.module, factory.top)
-        ),
+        *["from transformers import AutoModelForCausalLM"] * by_auto,
+        *text.imports(factory),
     ]
     what = f"{factory.target} under its tp_plan"
     return of_lines(what, first, [*body, "", "", *spec, check], [*found.notes, *notes])
@@ -122,9 +121,9 @@ def _text(factory: Factory, is_model: bool, small: Mapping[str, Any]) -> str:
     """As `_built`, in the file."""
     if is_model:
         return factory.text()
-    own = f"{factory.name}.config_class()" if factory.takes == CONFIG else factory.text()
+    own = f"{factory.called}.config_class()" if factory.takes == CONFIG else factory.text()
     config = f"transformers.resized({own}, SMALL)" if small else own
-    make = factory.name if factory.takes == CONFIG else "AutoModelForCausalLM.from_config"
+    make = factory.called if factory.takes == CONFIG else "AutoModelForCausalLM.from_config"
     return f"{make}({config})"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tpcheck.first.factory import Factory
+from tpcheck.first.factory import Factory, Imported
 from tpcheck.first.inputs import Given
 from tpcheck.first.reading import Read
 from tpcheck.placement import Blocks, Partial, Placement, Shard
@@ -13,11 +13,12 @@ from tpcheck.placement import Blocks, Partial, Placement, Shard
 DRAWN = {"batch": "strategies.sizes(1, 4)", "seq": "strategies.sizes(1, 6)"}
 
 
-def imports(*factories: tuple[str, str]) -> list[str]:
-    """Lines that import (module, name)s."""
+def imports(*each: Imported) -> list[str]:
+    """Lines that import these."""
     modules: dict[str, list[str]] = {}
-    for module, name in factories:
-        modules.setdefault(module, []).append(name)
+    for one in each:
+        name = one.top if one.top_as == one.top else f"{one.top} as {one.top_as}"
+        modules.setdefault(one.module, []).append(name)
     return [f"from {m} import {', '.join(sorted(set(names)))}" for m, names in modules.items()]
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from tpcheck.errors import InvalidArgument, listed
 from tpcheck.first import text
-from tpcheck.first.factory import GROUP, MESH, Factory
+from tpcheck.first.factory import GROUP, MESH, Factory, Imported
 from tpcheck.first.inputs import Given, of_forward
 from tpcheck.first.reading import Read, Whole, patterned, read, whole
 from tpcheck.first.room import of_size
@@ -69,12 +69,10 @@ class Written:
     sharded: bool = True
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A plan, by which the written file imports it."""
+@dataclass(frozen=True, kw_only=True)
+class Planned(Imported):
+    """A plan."""
 
-    module: str
-    name: str
     value: Any
 
 
@@ -86,6 +84,7 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
     """
     from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
 
+    plan = plan.beside(factory)
     module = _module(factory, factory())
     entries = dict(as_plan(plan.value).entries)
     given = of_forward(module, factory.target, inputs)
@@ -107,7 +106,7 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
     left = [row.name for row in rows if row.placement == "whole"]
     kept = list(patterned(dict.fromkeys(left, Replicate()), list(of.full)))
     declared = ["", f"WHOLE = ({', '.join(map(_quoted, kept))},)  # no entry shards them"]
-    held = plan.name if own or not kept else f"tpcheck.Plan({plan.name}, whole=WHOLE)"
+    held = plan.called if own or not kept else f"tpcheck.Plan({plan.called}, whole=WHOLE)"
     body = [*(declared if kept else []), *_of_inputs(given, found, params_of(found, of))]
     check = text.call(
         f"{text.name_of(factory)} = dtensor.check",
@@ -120,13 +119,12 @@ def of_plan(factory: Factory, plan: Planned, inputs: Sequence[str]) -> Written:
             f'name="{factory.name}"',
         ],
     )
-    needed = [(factory.module, factory.top), (plan.module, plan.name.partition(".")[0])]
     names = {"strategies"} | text.placements(found, params_of(found, of))
     first = [
         *(["import tpcheck"] if "tpcheck." in held else []),
         f"from tpcheck import {', '.join(sorted(names, key=as_isort))}",
         "from tpcheck.adapters import dtensor",
-        *text.imports(*needed),
+        *text.imports(factory, plan),
     ]
     faults = (Code.PLAN_ENTRY_UNMATCHED, Code.WRONG_PLACEMENT)
     notes = [f.message for f in audited.findings if f.code in faults]
@@ -143,6 +141,7 @@ def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[s
     Raises:
         InvalidArgument: it can't be built or read.
     """
+    reference = reference.beside(factory) if reference is not None else None
     with contextlib.ExitStack() as stack:
         if reference is None:
             mesh = stack.enter_context(fake_mesh(1))
@@ -177,7 +176,7 @@ def of_candidate(factory: Factory, reference: Factory | None, inputs: Sequence[s
     kind = "Relation" if reference is None else "Check"
     check = f"{text.name_of(factory)} = tpcheck.{kind}(spec, candidate=candidate)"
     names = {"Spec", "strategies"} | text.placements(found, params)
-    needed = [(one.module, one.top) for one in (factory, reference) if one is not None]
+    needed = [one for one in (factory, reference) if one is not None]
     first = [
         "import tpcheck",
         f"from tpcheck import {', '.join(sorted(names, key=as_isort))}",
