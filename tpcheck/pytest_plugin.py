@@ -65,12 +65,15 @@ def tpcheck_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     with contextlib.ExitStack() as stack:
         # SIGTERM and SIGHUP end the session as Ctrl-C does: reports are written, ranks are gone
         request.config.stash[_SIGNALS] = stack.enter_context(signals.heard())
+        why = ""
         try:
             session = stack.enter_context(
                 open_session(kind, ranks, time_limit=option("--tpcheck-time-limit"))
             )
         except InvalidArgument as error:
-            pytest.fail(f"tpcheck: {one_line(str(error))}", pytrace=False)
+            why = one_line(str(error))
+        if why:  # not in the block: pytest would show what was raised there, too
+            pytest.fail(f"tpcheck: {why}", pytrace=False)
         yield session.engine
 
 
@@ -96,7 +99,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     outcome = yield
     report = outcome.get_result()
     error = call.excinfo.value if call.excinfo else None
-    if report.when != "call" or not type(error).__module__.startswith("tpcheck."):
+    if not type(error).__module__.startswith("tpcheck."):  # of a test, or of a fixture of its
         return
     from tpcheck.report.visible import one_line, visible
 

@@ -28,9 +28,9 @@ def test_a_worker_of_xdist_ends_with_the_session_from_its_start(
     assert asked == [True] * is_worker
 
 
-def reported(error: Exception) -> str:
+def reported(error: Exception, when: str = "call") -> str:
     """What the session says of a test that raises this."""
-    report: Any = SimpleNamespace(when="call", longrepr=None)
+    report: Any = SimpleNamespace(when=when, longrepr=None)
     call: Any = SimpleNamespace(excinfo=SimpleNamespace(value=error))
     made = pytest_plugin.pytest_runtest_makereport(SimpleNamespace(), call)  # type: ignore[arg-type]
     next(made)
@@ -48,3 +48,6 @@ def test_the_first_line_of_a_failure_which_the_summary_shows_says_what_it_is() -
     said = reported(CheckFailed("the report", [right, late])).splitlines()
     assert said[0] == "tpcheck: UNKNOWN late: time was up"
     assert reported(CheckFailed("UNKNOWN  no engine", [])) == "tpcheck\n\nUNKNOWN  no engine\n"
+    said = reported(CheckFailed("the report", [right, late]), "setup")  # in a fixture
+    assert said.startswith("tpcheck: UNKNOWN late: time was up")
+    assert reported(ValueError("theirs"), "setup") == "None"

@@ -88,8 +88,10 @@ def fuzz(
     named = chosen(targets)
     files.look(named)
     with signals.loading():
+        from tpcheck.case import MOST_RANKS
         from tpcheck.cli.view import View
         from tpcheck.search.options import Options
+        from tpcheck.space import Space
 
     options = Options(
         seed=seed,
@@ -97,6 +99,7 @@ def fuzz(
         dtypes=tuple(dtype.split(",")),
         corpus=corpus_of(corpus, database),
     )
+    Space(options.degrees, options.dtypes, MOST_RANKS)
     at_once = jobs or (1 if engine in ON_GPUS else cores())
     view = View()
     aside: dict[str, str] = {}

@@ -121,10 +121,12 @@ class Run:
         """What there is to run, what can't run here or is not there, and the files that do not
         import."""
         from tpcheck.report import reasons, text
-        from tpcheck.search.collect import without_checks
+        from tpcheck.search.collect import passed_over, without_checks
 
         for path in without_checks(targets, aside):
             say(reasons.empty(path))
+        for held in passed_over(targets):
+            say(reasons.passed_over(*held))
         self.skipped, self.checks = dict(skipped), len(checks) + len(aside)
         for name, reason in self.skipped.items():
             say(text.skipped(name, reason))

@@ -92,11 +92,18 @@ def through(error: BaseException) -> list[str]:
 
 
 def text_of(error: BaseException) -> str:
-    """The error's text; a user's class may fail to give one."""
+    """The error's text, of an `assert` without one its line; a user's class may fail to give
+    one."""
     try:
-        return str(error)
+        said = str(error)
     except Exception:
         return "(its text can't be shown)"
+    every = traceback.extract_tb(error.__traceback__)
+    if said or not every or not isinstance(error, AssertionError):
+        return said
+    last = every[-1]
+    at = "" if is_users(last.filename) else f" at {Path(last.filename).name}:{last.lineno}"
+    return f"{last.line}{at}"
 
 
 def line_of(error: BaseException) -> str:

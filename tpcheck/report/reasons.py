@@ -178,6 +178,12 @@ def orphan(identity: str, address: tuple[str, str], folder: Path) -> str:
     )
 
 
+def passed_over(file: str, variable: str, count: int) -> str:
+    """Of checks that a file has in a list, say."""
+    what = counted(count, "check")
+    return f"note: {file}: {variable} holds {what} that no variable has by itself: not run"
+
+
 def empty(path: str) -> str:
     """A file, or a folder, that was named and has nothing to run."""
     return f"note: {path} has no check"

@@ -94,6 +94,27 @@ def without_checks(targets: Iterable[str], aside: Mapping[str, Aside]) -> list[s
     ]
 
 
+def passed_over(targets: Iterable[str]) -> list[tuple[str, str, int]]:
+    """Of the files among targets, which import: variables that hold checks in a list, say, which
+    no variable has by itself and so do not run, and how many."""
+    found = []
+    for file in (f for path, name in map(parted, targets) if not name for f in files_at(path)):
+        own = [m for m in list(sys.modules.values()) if _is_of(m, file)]
+        held = {id(check) for module in own for _, check in _held(module)}
+        for module in own[:1]:
+            for variable, value in list(vars(module).items()):
+                every = [*value.values()] if type(value) is dict else value
+                if type(every) in (list, tuple, set, frozenset):
+                    checks = [one for one in every if issubclass(type(one), Check)]
+                    if count := sum(id(one) not in held for one in checks):
+                        found.append((str(file), variable, count))
+    return found
+
+
+def _is_of(module: ModuleType, file: Path) -> bool:
+    return getattr(module, "__file__", None) == str(file.resolve())
+
+
 def runnable(checks: Iterable[Check]) -> tuple[list[Check], dict[str, str]]:
     """The checks whose spec can run here, and of each other one, title → why it can't;
     the title with its address where another of `checks` has the same one."""
@@ -227,7 +248,8 @@ def _module_name(file: Path) -> str:
         name = ".".join(parts)
         if parts and all(part.isidentifier() for part in parts) and _finds(name, file):
             return name
-    return f"tpcheck_checks_{file.stem}_{hashlib.sha256(os.fsencode(file)).hexdigest()[:8]}"
+    digest = hashlib.sha256(os.fsencode(file)).hexdigest()[:8]
+    return f"tpcheck_checks_{file.stem.replace('.', '_')}_{digest}"
 
 
 def _finds(name: str, file: Path) -> bool:

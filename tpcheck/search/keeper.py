@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tpcheck.case import Case
@@ -76,13 +77,14 @@ class Keeper:
             for larger in self._larger - {self._ids.get(found.case.canonical(), "")}:
                 self.options.corpus.remove(larger)
 
-    def reproduce(self, identity: str) -> str:
+    def reproduce(self, identity: str, case: Case) -> str:
         """What to paste, or to do, to see a saved case again."""
         corpus = self.options.corpus
         if corpus is None:
             return ""
         if self._unsaved:
-            return f"run this again with seed {self.options.seed} (not saved: {self._unsaved})"
+            alone = f"cases=[Case.from_dict({json.loads(case.canonical())})]"
+            return f"give its spec {alone} (not saved: {self._unsaved})"
         if (address := self.check.address()) is None:
             return f"run this again: the saved case {identity} comes first"
         return corpus.command(identity, trust=is_outside(address[0]))

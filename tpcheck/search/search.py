@@ -212,7 +212,7 @@ class Search:
             diagnosis=examined.diagnosis,
             engine=found.engine,
             first_divergence=examined.first_divergence,
-            reproduce=self.keeper.reproduce(identity),
+            reproduce=self.keeper.reproduce(identity, found.case),
             found_after=self.tally.found_after(first),
             trace=dict(zip(found.ended, found.trace, strict=True)),
             printed=found.printed,

@@ -118,7 +118,11 @@ def test_a_counterexample_that_can_not_be_saved_is_reported(gloo: Engine, tmp_pa
     options = Options(examples=4, seed=3, corpus=Corpus(tmp_path / "file"))
     found = Search(WRONG, gloo, options).run().counterexample
     assert found is not None and found.diagnosis.code == "missing-all-reduce"
-    assert found.reproduce.startswith("run this again with seed 3 (not saved: can't keep cases in")
+    alone, _, why = found.reproduce.partition(" (not saved: ")
+    assert alone.startswith("give its spec cases=") and why.startswith("can't keep cases in")
+    named = {"Case": Case, "cases": None}
+    exec(alone.removeprefix("give its spec "), named)
+    assert named["cases"] == [found.case]
 
 
 class WrongAtFour(RowLinear):

@@ -134,3 +134,21 @@ def test_what_ends_the_process_is_left_by_who_called_it() -> None:
     with refused(), pytest.raises(SystemExit) as left:
         os._exit(0)
     assert frames.through(left.value) == []
+
+
+def test_an_assert_without_a_text_says_its_line() -> None:
+    with pytest.raises(AssertionError) as own:
+        raise_plain()
+    assert frames.line_of(own.value) == "raise AssertionError"
+    namespace: dict[str, Any] = {"__name__": "torch"}
+    exec(compile("def fails():\n    raise AssertionError\n", torch.__file__, "exec"), namespace)
+    with pytest.raises(AssertionError) as theirs:
+        namespace["fails"]()
+    assert frames.line_of(theirs.value).endswith(" at __init__.py:2")
+    with pytest.raises(AssertionError) as told:
+        raise AssertionError("two")
+    assert frames.line_of(told.value) == "two"
+
+
+def raise_plain() -> None:
+    raise AssertionError

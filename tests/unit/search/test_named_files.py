@@ -1,0 +1,26 @@
+"""Files of checks whose names no import can have, and checks without a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpcheck.search.collect import collect, passed_over
+
+SOURCE = "from properties.linear import row_linear\n\nmine = row_linear.named('mine')\n"
+
+
+@pytest.mark.parametrize("name", ["layer.v2.py", "a-b.py", "2.py", "class.py", "sp ace.py"])
+def test_they_are_collected(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(SOURCE)
+    assert "mine" in [check.title for check in collect([str(tmp_path / name)])]
+
+
+def test_checks_in_a_list_are_told_of(tmp_path: Path) -> None:
+    file = tmp_path / "several.py"
+    more = "both = [mine, mine.named('other')]\nby_name = {'a': mine}\nnone = (1, 'two')\n"
+    file.write_text(SOURCE + more)
+    assert len(collect([str(file)])) == 2  # `row_linear` and `mine`
+    assert passed_over([str(file)]) == [(str(file), "both", 1)]
+    assert passed_over([f"{file}::mine"]) == []  # which asks for no other
