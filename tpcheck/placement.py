@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpcheck.axes import along
 from tpcheck.errors import LayoutError, did_you_mean
 from tpcheck.given import demand, is_whole
 
@@ -173,11 +174,9 @@ def take(tensor: Tensor, entry: Entry, *, case: Case, rank: int) -> Tensor:
     """Rank `rank`'s part of the full `tensor` (of a `Partial` one: all of it, the expected sum)."""
     if isinstance(entry, Replicate):
         return tensor
-    coordinates = case.coordinates(rank)
     for axis, placement in by_axis(entry).items():
-        if isinstance(placement, (Replicate, Partial, Only)):
-            continue
-        tensor = _take_axis(tensor, placement, case.mesh.get(axis, 1), coordinates.get(axis, 0))
+        if not isinstance(placement, (Replicate, Partial, Only)):
+            tensor = _take_axis(tensor, placement, *along(axis, case, rank))
     return tensor
 
 
@@ -270,7 +269,7 @@ def replicas(
         coordinates = case.coordinates(rank)
         held: list[Any] = [v for axis, v in coordinates.items() if axis not in over]
         for axis, placement in by_axis(entry).items():
-            degree, coordinate = case.mesh.get(axis, 1), coordinates.get(axis, 0)
+            degree, coordinate = along(axis, case, rank)
             if isinstance(placement, (Partial, Only)):
                 held.append(coordinate)
             elif not isinstance(placement, Replicate):
@@ -294,7 +293,7 @@ def is_sharded(entry: Entry, case: Case, *, axis: str | None = None) -> bool:
     return any(
         isinstance(placement, (Shard, Heads, Blocks))
         and axis in (None, name)
-        and case.mesh.get(name, 1) > 1
+        and along(name, case, 0)[0] > 1
         and not (isinstance(placement, Heads) and placement.heads == 1)  # one head: all hold it
         for name, placement in by_axis(entry).items()
     )

@@ -21,6 +21,7 @@ from tpcheck.evidence.kinds import Kinds
 from tpcheck.evidence.known import KnownAs
 from tpcheck.evidence.left import LeftBehind
 from tpcheck.evidence.pictures import Pictures
+from tpcheck.placement import Entry
 from tpcheck.process.aspects import Left
 from tpcheck.tensors.names import InPass
 from tpcheck.vocabulary import Code, Impasse, Kind, Rule
@@ -161,6 +162,8 @@ class CaseResult:
     left: list[Left] = field(default_factory=list)  # state that it left changed on a rank
     saving: Case | None = None  # that of the ranks that were to save, where it went no further
     judged: Tensors = field(default_factory=dict)  # how much of each tensor was
+    #: Tensors of parameters as ranks have them, where that is not as the layout says.
+    placed: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
     #: What its run took, as words: lines that kernels access, flags of launches, Python's branches.
     ways: set[str] = field(default_factory=set)
     undefined: set[str] = field(default_factory=set)  # lines, `kernel:line`, with undefined lanes

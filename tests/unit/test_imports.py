@@ -23,6 +23,7 @@ ORDER = {
     "space": BOTH,
     "configurations": BOTH,
     "cleanup": BOTH,
+    "axes": BOTH,
     "placement": BOTH,
     "layout": BOTH,
     "vocabulary": BOTH,

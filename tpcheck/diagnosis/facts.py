@@ -241,7 +241,9 @@ def local_of(facts: Facts, target: Target, d: int) -> Local | None:
         step, order = InPass.parse(target.name).at.step, facts.spec.norm.order
         own = OwnGradients(case, facts.posed.problems[d], facts.dumps, ranks, step, order)
         target = own.as_judged(target)
-    entry = summed(target.entry)
+    entry = facts.again.placed.get(key, summed(target.entry))
+    if key in facts.again.placed:
+        target = replace(target, entry=entry)
     expected = {r: take(target.value, entry, case=case, rank=r) for r in ranks}
     sigma = {r: take(target.spread.sigma, entry, case=case, rank=r) for r in ranks}
     actual = {r: facts.dumps[r][key].double() for r in ranks}

@@ -14,6 +14,7 @@ from json import dumps
 from tpcheck.engines.folder import RunFolder
 from tpcheck.engines.forks import Forks
 from tpcheck.errors import EngineUnavailable
+from tpcheck.process import environment
 from tpcheck.protocol import ends
 from tpcheck.protocol.ends import LOOPBACK
 from tpcheck.protocol.leftovers import INSIDE, end_marked
@@ -43,6 +44,9 @@ class ZygoteProcess(Forks):
         self.folder = folder
         # without a name: no candidate finds it; `close` closes it
         self._log = tempfile.TemporaryFile(dir=folder.path)  # noqa: SIM115
+        environment.watch()
+        self._environment = dict(environment.read())
+        self._ours = frozenset(_set_for(engine))
         about = {"path": sys.path, "preload": list(preload), "cuda": engine in ON_GPUS}
         imports = dumps(about)
         arguments = [str(theirs.fileno()), str(os.getpid()), str(folder.path), imports]
@@ -51,7 +55,7 @@ class ZygoteProcess(Forks):
                 # -P: a file of the user's called like one of the standard library must not win
                 [sys.executable, "-P", "-m", "tpcheck.ranks.zygote", *arguments],
                 pass_fds=[theirs.fileno()],
-                env=_environment(engine, folder.mark),
+                env=os.environ | _set_for(engine) | {INSIDE: folder.mark},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._log,
@@ -66,6 +70,11 @@ class ZygoteProcess(Forks):
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    def since(self) -> dict[str, str | None]:
+        """What the driver has set in its environment (None: unset) since it started the process."""
+        found = environment.changed(self._environment)
+        return {name: value for name, value in found.items() if name not in self._ours}
 
     def close(self) -> None:
         """Ends the process, and whatever candidates have started from there."""
@@ -94,11 +103,10 @@ class ZygoteProcess(Forks):
         return ""
 
 
-def _environment(engine: str, mark: str) -> dict[str, str]:
-    """Of ranks: one thread each, which compiles, too; no port beyond loopback, Triton's interpreter
-    where tensors are on the CPU, and the mark of their run."""
+def _set_for(engine: str) -> dict[str, str]:
+    """In the environment of ranks: one thread each, which compiles, too; no port beyond loopback,
+    and Triton's interpreter where tensors are on the CPU."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     threads |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
     device = BY_NVML if engine in ON_GPUS else {"TRITON_INTERPRET": "1"}
-    within = {} if engine == "torchrun" else LOOPBACK
-    return os.environ | threads | device | {INSIDE: mark} | within
+    return threads | device | ({} if engine == "torchrun" else LOOPBACK)

@@ -43,6 +43,29 @@ def set_variable(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
+def changed(before: Mapping[str, str]) -> dict[str, str | None]:
+    """What has been set in this process since (None: unset), but by modules when they were
+    imported: who imports them has it by that."""
+    now = read()
+    found: dict[str, str | None] = {n: v for n, v in now.items() if before.get(n) != v}
+    gone = before.keys() - now.keys() - set(_OF_EACH_CASE)
+    return {n: v for n, v in {**found, **dict.fromkeys(gone)}.items() if n not in _setters.names}
+
+
+#: What stood in the places of variables that this process was given.
+_replaced: dict[str, str | None] = {}
+
+
+def give(variables: Mapping[str, str | None]) -> None:
+    """Sets (None: unsets) these, in the place of what was given before."""
+    for name, value in _replaced.items():
+        set_variable(name, value)
+    _replaced.clear()
+    _replaced.update({name: os.environ.get(name) for name in variables})
+    for name, value in variables.items():
+        set_variable(name, value)
+
+
 class _Setters:
     """What Python sets variables by, and the names of those that modules set while they were
     imported; `importing` is the file of checks, itself no such module, that is being imported."""

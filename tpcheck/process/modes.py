@@ -5,6 +5,7 @@ What a release of torch does not have is left out.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -12,8 +13,11 @@ from typing import Any
 
 import torch
 from torch.nn.modules import module as modules
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _device
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from tpcheck.errors import InvalidArgument
 from tpcheck.process.aspects import Aspect
 
 #: What autocast has a switch and a dtype for, of what ranks run on.
@@ -37,6 +41,35 @@ def _autocast(device: str) -> Iterator[Aspect]:
         torch.set_autocast_dtype(device, value[1])
 
     yield Aspect(f"torch.is_autocast_enabled({device!r})", read, write, of_thread=True)
+
+
+@contextlib.contextmanager
+def usual() -> Iterator[None]:
+    """Modes in which code computes that has entered none, whatever its caller has: gradients are
+    taken, and nothing is cast.
+
+    Raises:
+        InvalidArgument: the caller has a mode through which all operators go.
+    """
+    if torch._C._len_torch_dispatch_stack() or _function_modes() > 0:
+        modes = [*_get_current_dispatch_mode_stack(), *_get_current_function_mode_stack()]
+        kinds = [type(mode).__name__ for mode in modes]
+        kinds = [kind for kind in kinds if kind != "DeviceContext"]
+        raise InvalidArgument(
+            f"verify() was called inside of {', '.join(kinds)}, through which the reference would "
+            "run, and no rank: call it outside"
+        )
+    casts = [aspect for device in _DEVICES for aspect in _autocast(device)]
+    before = [aspect.read() for aspect in casts]
+    with torch.inference_mode(False), torch.enable_grad():
+        try:
+            for device in _DEVICES:
+                torch.set_autocast_enabled(device, False)
+            yield
+        finally:
+            for aspect, value in zip(casts, before, strict=True):
+                if aspect.write is not None:
+                    aspect.write(value)
 
 
 def _deterministic() -> tuple[bool, bool]:

@@ -130,6 +130,8 @@ class Teach:
         files: modules of the driver that no path leads to, name → file.
         modules: those that are imported when it is unpickled.
         loads: parts of torch that its ranks will import, as far as is known.
+        variables: of the environment, that the driver has set (None: unset) since it started the
+            process that ranks are forked from.
     """
 
     key: str
@@ -138,11 +140,13 @@ class Teach:
     files: dict[str, str]
     modules: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()
+    variables: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def imports(self) -> str:
         """A name for what its ranks import: the same for candidates for which it is the same."""
-        told = repr((self.modules, self.paths, sorted(self.files.items())))
+        each = sorted(self.files.items()), sorted(self.variables.items())
+        told = repr((self.modules, self.paths, *each))
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 

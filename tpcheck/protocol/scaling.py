@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tpcheck.tensors.lanes import Lanes
 from tpcheck.tensors.live import local
@@ -19,11 +20,16 @@ SCALE = "loss_scale"
 def scale(tensors: Iterable[Tensor], by: float) -> None:
     """In place, by a power of two. That rounds nothing, so that it is none of the operations whose
     roundings are studied."""
-    if by != 1.0:
-        with torch.no_grad(), torch._C._DisableTorchDispatch():
-            for tensor in tensors:
-                # without dispatch `Lanes` are nothing but a size
-                (tensor.each if isinstance(tensor, Lanes) else tensor).mul_(by)
+    if by == 1.0:
+        return
+    with torch.no_grad():
+        for tensor in tensors:
+            own = tensor.each if isinstance(tensor, Lanes) else local(tensor)
+            if is_traceable_wrapper_subclass(own):  # nothing but a size without dispatch
+                own.mul_(by)
+                continue
+            with torch._C._DisableTorchDispatch():
+                own.mul_(by)
 
 
 def unscaled(gradient: Tensor | None, by: float) -> Tensor | None:

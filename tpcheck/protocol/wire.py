@@ -15,6 +15,8 @@ from typing import Any
 
 import cloudpickle
 
+from tpcheck.axes import Axis
+
 #: Bytes of one message, at most. A longer one is taken for garbage: a report of a rank has
 #: evidence and a trace, a few megabytes where a case runs ten thousand collectives.
 LIMIT = 256 * 2**20
@@ -110,7 +112,7 @@ class _Unpickler(pickle.Unpickler):
             return _member
         found = getattr(sys.modules.get(module), name, None)
         is_data = isinstance(found, type) and (
-            dataclasses.is_dataclass(found) or issubclass(found, enum.Enum)
+            dataclasses.is_dataclass(found) or issubclass(found, (enum.Enum, Axis))
         )
         if not is_data or not module.startswith("tpcheck."):
             raise Garbled

@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 from tpcheck.comms import frames
+from tpcheck.process import environment
 from tpcheck.protocol.messages import Teach
 
 
@@ -51,6 +52,7 @@ class Candidates:
         return self._done(given, lambda: [*map(importlib.import_module, given.modules)])
 
     def _done(self, given: Teach, load: Callable[[], object]) -> str | None:
+        environment.give(given.variables)
         sys.path[:] = given.paths
         self._finder.files.update(given.files)
         try:

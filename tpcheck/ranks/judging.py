@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck import placement
+from tpcheck.axes import Axis, along
 from tpcheck.bounds import compare, other_rules
 from tpcheck.bounds.spread import Spread
+from tpcheck.case import Case
 from tpcheck.evidence import Absent, WrongForm
 from tpcheck.placement import Entry, Partial, Replicate, by_axis, follows, summed, take
 from tpcheck.protocol.messages import RankReport, Work
@@ -24,7 +26,7 @@ from tpcheck.ranks.loading import elsewhere
 from tpcheck.ranks.recorders import add_up
 from tpcheck.tensors import forms
 from tpcheck.tensors.digest import fingerprint
-from tpcheck.tensors.live import is_dtensor, live_entry, local, sharded_by_hand
+from tpcheck.tensors.live import is_dtensor, local, placed, sharded_by_hand
 from tpcheck.tensors.names import InPass, Key, Pass
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
@@ -141,8 +143,9 @@ class Judging:
         target = self.targets.get((Kind.PARAM_GRAD, name))
         if target is None or not placement.holds(target.entry, case=self.case, rank=self.rank):
             return None
+        where = self.case, self.rank
         dtensor = is_dtensor(gradient)
-        entry = self._of_dtensor(target, gradient)[0] if dtensor else self._live(target)
+        entry = _of_dtensor(target, gradient, *where)[0] if dtensor else self._live(target)
         return take(full, summed(entry), case=self.case, rank=self.rank)
 
     def _odd(self, target: Target, form: str) -> bool:
@@ -203,7 +206,7 @@ class Judging:
             return summed(target.entry), None
         entry = target.entry
         if is_dtensor(actual):
-            entry, actual = self._of_dtensor(target, actual)
+            entry, actual = _of_dtensor(target, actual, self.case, self.rank)
         else:
             entry = self._live(target)
         actual = forms.plain(forms.dense(actual) if target.kind.is_gradient else actual)
@@ -229,13 +232,17 @@ class Judging:
             return self.report.entries.get(base, target.entry)
         return target.entry
 
-    def _of_dtensor(self, target: Target, actual: Tensor) -> tuple[Entry, Tensor]:
-        """The live placement of a DTensor, and its local part."""
-        by_hand = sharded_by_hand(actual, target.value, target.entry, self.case, self.rank)
-        live = by_hand | by_axis(live_entry(actual))
-        sizes = self.case.mesh  # on an axis of one rank every placement is the whole
-        entry = {a: Replicate() if sizes.get(a, 1) == 1 else own for a, own in live.items()}
-        return entry, local(actual)
+
+def _of_dtensor(target: Target, actual: Tensor, case: Case, rank: int) -> tuple[Entry, Tensor]:
+    """The live placement of a DTensor, and its local part."""
+    by_hand = sharded_by_hand(actual, target.value, target.entry, case, rank)
+    live = by_hand | placed(actual, case)
+    if any(isinstance(axis, Axis) and own == Partial() for axis, own in live.items()):
+        actual = _whole_of_terms(actual)  # over a group that the case's mesh has none for
+        live = by_hand | placed(actual, case)
+    # on an axis of one rank every placement is the whole
+    alone = {axis for axis in live if along(axis, case, rank)[0] == 1}
+    return {a: Replicate() if a in alone else own for a, own in live.items()}, local(actual)
 
 
 def _by_step(targets: Iterable[Target]) -> dict[tuple[Kind, int], list[Target]]:
@@ -244,6 +251,14 @@ def _by_step(targets: Iterable[Target]) -> dict[tuple[Kind, int], list[Target]]:
     for target in targets:
         found.setdefault((target.kind, InPass.parse(target.name).at.step), []).append(target)
     return found
+
+
+def _whole_of_terms(tensor: Any) -> Any:
+    """A DTensor whose terms are added up."""
+    from torch.distributed.tensor import Replicate as Whole
+
+    placements = [Whole() if own.is_partial() else own for own in tensor.placements]
+    return tensor.redistribute(placements=placements)
 
 
 def _copy(tensor: Tensor) -> Tensor:

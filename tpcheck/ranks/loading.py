@@ -25,14 +25,15 @@ from tpcheck.ranks.views import Views
 from tpcheck.tensors.forms import INTEGERS, is_freed
 from tpcheck.tensors.live import (
     is_dtensor,
-    live_entry,
     local,
     marked_entry,
     partition_entry,
+    placed,
     says_how,
     sharded_by_hand,
 )
 from tpcheck.tensors.names import computed_buffers, parameters_of, tensors_of
+from tpcheck.tensors.places import in_words_of
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Kind, Phase
 
@@ -212,16 +213,13 @@ class Loader:
     def _entry_of(self, name: str, tensor: Tensor, full: Tensor) -> Entry:
         """The placement that the candidate's tensor declares, else the layout's."""
         entry = self.work.params[name]
-        live = live_entry(tensor) if is_dtensor(tensor) else partition_entry(tensor, full)
+        live = placed(tensor, self.case) if is_dtensor(tensor) else partition_entry(tensor, full)
         if live is None:
             marked = {} if name in self.work.named else marked_entry(tensor, full)
             return {**only(entry), **marked} if marked else entry
         live = sharded_by_hand(tensor, full, entry, self.case, self.rank) | by_axis(live)
-        has, wants = effective(by_axis(live)), effective(by_axis(entry))
-        for axis in has.keys() & wants.keys():
-            degree = self.case.mesh.get(axis, 1)
-            if placement.is_same_part(has[axis], wants[axis], tuple(full.shape), degree):
-                has[axis] = wants[axis]  # in other words: Shard(-1), Heads, blocks of one size
+        wants = effective(by_axis(entry))
+        has = in_words_of(wants, effective(by_axis(live)), tuple(full.shape), self.case)
         if name in self.work.named and has != wants:
             # all that it has is right, and some axis is missing: not sharded along that one
             whole = has.items() <= wants.items()

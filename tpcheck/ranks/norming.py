@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tpcheck.axes import covered
 from tpcheck.bounds import compare, total_norm
 from tpcheck.placement import by_axis, holds, summed, take
 from tpcheck.protocol.problem import Target
@@ -68,7 +69,8 @@ def _part(run: Any, target: Target, ranks: list[int]) -> Tensor:
     if gradient is None and (target.unused or not due.numel()):
         return torch.zeros(3, dtype=torch.float64)
     known = gradient is not None and gradient.shape == due.shape and forms.odd(gradient) is None
-    if not known or "dp" in by_axis(entry):  # those of other data have parts of it
+    over_dp = any("dp" in covered(axis, run.case) for axis in by_axis(entry))
+    if not known or over_dp:  # those of other data have parts of it
         return torch.full((3,), torch.nan, dtype=torch.float64)
     share = total_norm.shares(entry, target.value.shape, run.case, ranks)[run.rank]
     return total_norm.part(gradient, share, run.parts["norm"].order).cpu()

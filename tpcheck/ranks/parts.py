@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from tpcheck.case import Case
-from tpcheck.placement import Entry, Sharded, by_axis
 from tpcheck.ranks.memory import has_storage, kept_bytes
 from tpcheck.tensors.among import Numbers
+from tpcheck.tensors.places import Places
 
 #: Bits that numbers in their places must say before they are taken for a whole tensor's. Fewer are
 #: there by chance once in thousands of cases; more leave out small tensors.
@@ -22,20 +21,6 @@ TELLING = 14.0
 SOME = 32
 #: Of those that are not there, how many are looked for among the rank's own.
 FEW = 8
-
-Places = Sequence[Sequence[int]]
-
-
-def places(entry: Entry, shape: Sequence[int], *, case: Case, rank: int) -> Places:
-    """Where rank `rank`'s part of a tensor of this shape lies: by dim, its indices."""
-    coordinates = case.coordinates(rank)
-    every: list[Sequence[int]] = [range(size) for size in shape]
-    for axis, own in by_axis(entry).items():
-        if isinstance(own, Sharded):
-            at, degree = every[own.dim], case.mesh.get(axis, 1)
-            indices = own.indices(len(at), degree, coordinates.get(axis, 0))
-            every[own.dim] = [at[i] for i in indices]
-    return every
 
 
 class Own:

@@ -11,7 +11,7 @@ from tpcheck.placement import Entry, take
 from tpcheck.protocol.messages import Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.leaves import leaves
-from tpcheck.tensors.live import is_dtensor, like, live_entry
+from tpcheck.tensors.live import is_dtensor, like, placed
 from tpcheck.tensors.strides import format_of, lay_out
 
 
@@ -51,7 +51,8 @@ class Share:
         for name, output in outputs.items():
             if name not in cotangents or not output.requires_grad:
                 continue
-            entry = live_entry(output) if is_dtensor(output) else self.work.outputs[name]
+            planned = self.work.outputs[name]
+            entry = placed(output, self.case) if is_dtensor(output) else planned
             seed = self._part(cotangents[name], entry).to(output.dtype)
             seeds[name] = like(output, self._in_memory(name, seed))
         return seeds

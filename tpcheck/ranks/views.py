@@ -28,11 +28,12 @@ from tpcheck.ranks.memory import (
     numbers_in,
     storage_of,
 )
-from tpcheck.ranks.parts import Own, Part, places
+from tpcheck.ranks.parts import Own, Part
 from tpcheck.tensors.among import Numbers, are_among
 from tpcheck.tensors.forms import FLOATS
 from tpcheck.tensors.live import local
 from tpcheck.tensors.mapped import is_mapped
+from tpcheck.tensors.places import places
 
 #: Bytes of a storage that is looked into, at most: a byte of memory is needed for each.
 MOST = 2**28

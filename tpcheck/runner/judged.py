@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from tpcheck import placement
+from tpcheck.axes import covered
 from tpcheck.case import Case
 from tpcheck.evidence.judged import Judged, Tensors
 from tpcheck.oracle.pose import Posed
-from tpcheck.placement import Entry, holds, is_sharded, summed
+from tpcheck.placement import Entry, Sharded, by_axis, holds, is_sharded, summed
 from tpcheck.process.threads import one_thread
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
@@ -37,7 +38,10 @@ def judged(posed: Posed, reports: Iterable[RankReport], again: Posed | None = No
         last = {(t.kind, t.name): t for t in again.problems[d].targets} if again else {}
         for target in problem.targets:
             key = (target.kind, target.name)
-            held = {r: by_rank[r].compared[key] for r in ranks if key in by_rank[r].compared}
+            every = {r: one.compared[key] for r, one in by_rank.items() if key in one.compared}
+            held = {r: every[r] for r in ranks if r in every}
+            if any(_is_over_dp(entry, posed.case) for entry in held.values()):
+                held = every  # one tensor, of which each coordinate has a part
             name = _without_pass(target.kind, target.name)
             if not held and target.kind is Kind.PARAM and name[1] in posed.computed:
                 continue  # the candidate's own affair
@@ -49,6 +53,24 @@ def judged(posed: Posed, reports: Iterable[RankReport], again: Posed | None = No
             own = _of(last.get(key, target) if key in suspects else target, held, posed.case)
             found[name] = found.get(name, Judged()).beside(own)
     return _extra(by_rank.values()) | found
+
+
+def placed(posed: Posed, reports: Iterable[RankReport]) -> dict[tuple[str, str], Entry]:
+    """How ranks have those tensors of parameters that they don't have as the layout says: where it
+    names none, a DTensor says it."""
+    found: dict[tuple[str, str], Entry] = {}
+    due = {(t.kind, t.name): summed(t.entry) for p in posed.problems for t in p.targets}
+    for report in reports:
+        for key, entry in report.compared.items():
+            if key in due and key[0].is_of_parameter and by_axis(entry) != due[key]:
+                found.setdefault(key, entry)
+    return found
+
+
+def _is_over_dp(entry: Entry, case: Case) -> bool:
+    """Whether dp coordinates have parts of one tensor, as under FSDP2."""
+    sharded = [axis for axis, own in by_axis(entry).items() if isinstance(own, Sharded)]
+    return any("dp" in covered(axis, case) for axis in sharded)
 
 
 @functools.lru_cache(1 << 12)

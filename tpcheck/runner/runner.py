@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,7 +33,7 @@ from tpcheck.runner.judge import (
     still_building,
     undecided,
 )
-from tpcheck.runner.judged import judged
+from tpcheck.runner.judged import judged, placed
 from tpcheck.runner.masks import require_masks
 from tpcheck.runner.posing import FirstSteps, Posing, first_steps
 from tpcheck.runner.readings import may_be_misread, untried
@@ -63,8 +62,8 @@ class Runner:
                 f"the candidate can't be sent to the ranks: {error}; let it close "
                 "over nothing that can't be pickled"
             ) from None
-        self._key = hashlib.sha256(blob).hexdigest()[:16]
-        self.taught = taught(self._key, blob, trains=check.spec.training is not None)
+        self.taught = taught(blob, engine, trains=check.spec.training is not None)
+        self._key = self.taught.key
         self.asked = Asked(check, engine.kind.device)
         self._guard = guard.of_driver()
         self._posing = Posing(self._pose, self.restore)
@@ -213,7 +212,7 @@ class Runner:
             result.mismatches = mismatches(plan.findings, 0) + result.mismatches
         result.looked_again, result.confirmed = confirmed is not None, _closest(confirmed)
         result.suspected = doubted and not closely
-        result.judged = judged(posed, reports, confirmed)
+        result.judged, result.placed = judged(posed, reports, confirmed), placed(posed, reports)
         result.readings = untried(reports, result.steps) if posed.problems[0].masks else []
         result.unknown = None if result.counts else reasons.nothing_judged(result.judged)
         return result

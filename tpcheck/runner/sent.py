@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpcheck.budget import Budget
 from tpcheck.check import Check
@@ -12,6 +13,9 @@ from tpcheck.process.loaded import OF_OPTIMIZERS, is_installed
 from tpcheck.protocol.messages import Teach
 from tpcheck.protocol.pickled import homes, modules_of
 from tpcheck.runner.files import CaseFiles
+
+if TYPE_CHECKING:
+    from tpcheck.engines.engine import Engine
 
 
 def of_case(posed: Posed, files: CaseFiles) -> dict[str, Any]:
@@ -37,13 +41,15 @@ def noted(allowed: Budget | None, **asked: bool) -> dict[str, Any]:
     return {**asked, "saved": allowed.saved is not None, "witnesses": allowed.witnesses}
 
 
-def taught(key: str, blob: bytes, *, trains: bool) -> Teach:
+def taught(blob: bytes, engine: Engine, *, trains: bool) -> Teach:
     """
     Args:
         trains: whether its ranks make optimizers.
     """
-    loads = OF_OPTIMIZERS if trains else ()
-    return Teach(key, blob, list(sys.path), _own_modules(), modules_of(blob), loads)
+    loads, variables = OF_OPTIMIZERS if trains else (), engine.world.warm_up().since()
+    told = blob + repr(sorted(variables.items())).encode()
+    key = hashlib.sha256(told).hexdigest()[:16]
+    return Teach(key, blob, list(sys.path), _own_modules(), modules_of(blob), loads, variables)
 
 
 def _own_modules() -> dict[str, str]:

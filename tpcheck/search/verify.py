@@ -13,6 +13,7 @@ from tpcheck.check import Check
 from tpcheck.engines import ranks_for
 from tpcheck.errors import TROUBLE, InvalidArgument, Untrusted, shown
 from tpcheck.failed import CheckFailed, CheckTroubled
+from tpcheck.process.modes import usual
 from tpcheck.report.text import page
 from tpcheck.search.addresses import file_of
 from tpcheck.search.attempt import attempt, not_run
@@ -79,7 +80,7 @@ def verify(
     Space(degrees, dtypes, MOST_RANKS)
     preload = preload_of(checks)
     ranks = ranks_for(degrees, engine if isinstance(engine, str) else "gloo")
-    with open_session(engine, ranks, preload=preload, confirm=True) as session:
+    with usual(), open_session(engine, ranks, preload=preload, confirm=True) as session:
         try:
             session.require_trust()
         except Untrusted as error:

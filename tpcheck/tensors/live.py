@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tpcheck import placement
+from tpcheck.axes import axis_of, covered
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Partial, Replicate, Shard, by_axis, take
 
@@ -30,12 +31,43 @@ def axes_of(mesh: Any) -> tuple[str, ...]:
     return mesh.mesh_dim_names or ("tp", *map(str, range(1, mesh.ndim)))
 
 
-def live_entry(tensor: Any) -> dict[str, placement.Placement]:
-    """The placements of a DTensor in tpcheck's words."""
-    names = axes_of(tensor.device_mesh)
+def placed(tensor: Any, case: Case) -> dict[str, placement.Placement]:
+    """As `live_entry`, along the axes of a case, or those that are made of them, whatever the
+    DTensor's own mesh calls them.
+
+    Raises:
+        InvalidArgument: a mesh with ranks that no axes of the case have together.
+    """
+    return live_entry(tensor, axes_in(tensor.device_mesh, case))
+
+
+def axes_in(mesh: Any, case: Case) -> list[str | None]:
+    """The axes of a DTensor's mesh as a case has them; None of one with a single rank."""
+    names, at = axes_of(mesh), mesh.get_coordinate()
+    known = all(case.mesh.get(name) == n for name, n in zip(names, mesh.shape, strict=True))
+    if at is None or (known and mesh.mesh_dim_names):
+        return list(names)
+    grid, found = mesh.mesh, []
+    for i, name in enumerate(names):
+        own = grid[tuple(slice(None) if j == i else k for j, k in enumerate(at))]
+        found.append(axis_of(name, own.tolist(), case))
+    return found
+
+
+def live_entry(
+    tensor: Any, names: Sequence[str | None] | None = None
+) -> dict[str, placement.Placement]:
+    """The placements of a DTensor in tpcheck's words.
+
+    Args:
+        names: of its mesh's axes; by default its own. One that is None is left out.
+    """
+    names = axes_of(tensor.device_mesh) if names is None else names
     entry: dict[str, placement.Placement] = {}
     later: dict[str, placement.Placement] = {}
     for axis, own in zip(names, tensor.placements, strict=True):
+        if axis is None:
+            continue
         if own.is_replicate():
             entry[axis] = Replicate()
         elif own.is_partial():
@@ -162,7 +194,8 @@ def sharded_by_hand(
     takes for the whole is the layout's part along them."""
     if not is_dtensor(tensor):
         return {}
-    known = axes_of(tensor.device_mesh)  # type: ignore[attr-defined]
+    own = axes_in(tensor.device_mesh, case)  # type: ignore[attr-defined]
+    known = {axis for name in own if name is not None for axis in covered(name, case)}
     others = {axis: own for axis, own in by_axis(entry).items() if axis not in known}
     part = take(full, others, case=case, rank=rank)
     return others if tensor.shape == part.shape else {}

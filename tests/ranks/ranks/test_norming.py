@@ -6,10 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from torch import Tensor
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from fixtures.parallel.clipping import Clipping
 from properties.grad_norm import mlp_norm
+from tests.ranks.diagnosis.test_examine import examined
+from tpcheck import Check, Layout, Norm, Replicate, Shard, Spec
 from tpcheck.case import Case
 from tpcheck.engines.engine import Engine
 from tpcheck.runner.runner import Runner
@@ -42,3 +46,33 @@ def test_what_the_norms_of_the_reference_hide_is_outside_of_its_own(
     assert {m.kind for m in wrong.mismatches} == {Kind.GRAD_NORM}
     assert {m.rank for m in wrong.mismatches} == set(range(case.world_size))
     assert not wrong.looked_again  # it is evidence by itself
+
+
+@pytest.mark.parametrize("by", [1.3, 0.9])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_a_norm_that_no_way_to_count_gives_has_no_name(gloo: Engine, dtype: str, by: float) -> None:
+    """All parameters are whole on each rank: no rank's own part stands for all."""
+
+    def clip(module: Any, mesh: Any, most: float) -> Tensor:
+        norm = torch.nn.utils.clip_grad_norm_(module.parameters(), most)
+        return norm * (by if mesh["tp"].size() > 1 else 1)
+
+    whole = {"x": Shard(1)}, {"output": Shard(1)}
+    spec = Spec(
+        "whole",
+        lambda space: None,
+        lambda case: nn.Linear(3, 2),
+        lambda case, draw: {"x": draw("x", 2, 4, 3)},
+        lambda case: Layout(params={"*": Replicate()}, inputs=whole[0], outputs=whole[1]),
+        finalize=summed,
+        norm=Norm(),
+    )
+    check = Check(spec, lambda case, mesh: nn.Linear(3, 2), clip=clip)
+    found = examined(check, Case(mesh={"tp": 2}, dtype=dtype), gloo)
+    assert {m.kind for m in found.mismatches} == {Kind.GRAD_NORM}
+    assert found.diagnosis.code == "unclassified", found.diagnosis.message
+
+
+def summed(module: nn.Module, mesh: Any) -> None:
+    for parameter in module.parameters():
+        dist.all_reduce(parameter.grad, group=mesh["tp"].get_group())

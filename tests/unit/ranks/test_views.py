@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from tpcheck import Case, Shard
 from tpcheck.protocol.messages import RankReport
 from tpcheck.ranks.memory import has_storage, in_memory
-from tpcheck.ranks.parts import Part, places
+from tpcheck.ranks.parts import Part
 from tpcheck.ranks.views import Views, kept_whole
+from tpcheck.tensors.places import places
 
 ROWS, COLUMNS = 6, 10
 FULL = torch.randn(ROWS, COLUMNS)

@@ -37,6 +37,11 @@ CODES = {
 }
 
 
+#: By how much nearer a norm must be to what another way to count gives than to the right one. With
+#: less, a way that leaves out nearly all explains any norm; with more, coarse dtypes hide ways.
+FAR = 4.0
+
+
 @dataclass(frozen=True)
 class _Powers:
     """The p-th powers of norms, of the infinity norm the largest numbers.
@@ -84,7 +89,8 @@ class _Powers:
         degree = max(map(len, self.own.values()), default=1)
         shares = (1.0,) if self.order == math.inf else (1.0, 1.0 / degree, 1.0 - 1.0 / degree)
         counted = [[share * power for power in replicas] for share in shares] + [[]]
-        return [self.norm([*parts, *own]) for own in counted if replicas or own is counted[0]]
+        counted = counted if replicas else counted[:1]
+        return [self.norm([*parts, *own]) for own in counted if parts or own]
 
 
 def counted_otherwise(facts: Facts, local: Local) -> Diagnosis | None:
@@ -105,7 +111,10 @@ def _fits(local: Local, rank: int, norm: float) -> bool:
     """Whether a rank has this norm. σ of what is counted may be as large as that of the powers of
     all, so that of its root is larger where less is counted."""
     expected = torch.tensor(norm, dtype=torch.float64)
-    share = min(1.0, norm / float(local.expected[rank])) if local.expected[rank] else 1.0
+    actual, right = (float(of[rank]) for of in (local.actual, local.expected))
+    if abs(actual - norm) * FAR > abs(actual - right):  # of a small share almost all would fit
+        return False
+    share = min(1.0, norm / right) if right else 1.0
     return local.fits(expected + share * (local.actual[rank] - expected), rank, expected=expected)
 
 
