@@ -206,13 +206,13 @@ class Runner:
             confirmed = _confirmed(self, posed, reports, files) if doubted and closely else None
         if (result := self._judge(posed, outcomes, allowed)).unknown is not None:
             return result
-        result.left = left + result.left
-        result.alarms = alarms(outcomes) if others else set()
+        result.left, result.alarms = left + result.left, alarms(outcomes) if others else set()
         if plan:
             result.mismatches = mismatches(plan.findings, 0) + result.mismatches
         result.looked_again, result.confirmed = confirmed is not None, _closest(confirmed)
         result.suspected = doubted and not closely
-        result.judged, result.placed = judged(posed, reports, confirmed), placed(posed, reports)
+        result.judged = judged(posed, reports, confirmed)
+        result.placed = placed(posed, reports) if result.mismatches else {}
         result.readings = untried(reports, result.steps) if posed.problems[0].masks else []
         result.unknown = None if result.counts else reasons.nothing_judged(result.judged)
         return result
