@@ -15,31 +15,36 @@ if TYPE_CHECKING:
 
 
 class Axis(str):
-    """The name of an axis that the case's mesh does not have: several of its axes as one, or a part
-    of one. Rank r is at r // stride % size on it.
+    """The name of an axis that the case's mesh does not have: several of its axes as one, a part of
+    one, or one in another order. Rank r is where r // stride % size stands in `order`.
 
     Args:
-        size: how many ranks it has.
-        stride: by how much the numbers of neighbours on it differ.
+        stride: by how much the numbers of its ranks differ.
+        order: of its ranks, from 0.
     """
 
-    __slots__ = ("size", "stride")
-    size: int
+    __slots__ = ("order", "stride")
+    order: tuple[int, ...]
     stride: int
 
-    def __new__(cls, name: str, size: int, stride: int) -> Axis:
+    def __new__(cls, name: str, stride: int, order: Sequence[int]) -> Axis:
         made = super().__new__(cls, name)
-        made.size, made.stride = size, stride
+        made.stride, made.order = stride, tuple(order)
         return made
 
-    def __getnewargs__(self) -> tuple[str, int, int]:  # type: ignore[override]
-        return str(self), self.size, self.stride
+    def __getnewargs__(self) -> tuple[str, int, tuple[int, ...]]:  # type: ignore[override]
+        return str(self), self.stride, self.order
+
+    @property
+    def size(self) -> int:
+        """How many ranks it has."""
+        return len(self.order)
 
 
 def along(axis: str, case: Case, rank: int) -> tuple[int, int]:
     """How many ranks an axis has, and where on it a rank is; (1, 0) of one that is not there."""
     if isinstance(axis, Axis):
-        return axis.size, rank // axis.stride % axis.size
+        return axis.size, axis.order.index(rank // axis.stride % axis.size)
     return case.mesh.get(axis, 1), case.coordinates(rank).get(axis, 0)
 
 
@@ -57,16 +62,22 @@ def axis_of(name: str, ranks: Sequence[int], case: Case) -> str | None:
     size = len(ranks)
     if size == 1:
         return None
-    stride, strides = ranks[1] - ranks[0], _strides(case)
-    in_order = stride > 0 and all(rank // stride % size == at for at, rank in enumerate(ranks))
-    if not in_order or not all(_fits(edge, strides) for edge in (stride, stride * size)):
+    first, second, *_ = sorted(ranks)
+    stride, strides = second - first, _strides(case)
+    order = [rank // max(1, stride) % size for rank in ranks]
+    whole = stride > 0 and sorted(ranks) == [first + stride * at for at in range(size)]
+    whole = whole and first // stride % size == 0
+    if not whole or not all(_fits(edge, strides) for edge in (stride, stride * size)):
         raise InvalidArgument(
             f"a DTensor's mesh has the ranks {list(ranks)} along its axis {name!r}, which no axes "
             f"of the case's mesh {dict(case.mesh)} have together; make it of the mesh that build "
             "is given"
         )
+    in_order = order == [*range(size)]
     same = (own for own in case.mesh if (case.mesh[own], strides[own]) == (size, stride))
-    return next(same, None) or Axis(f"{name}'" if name in case.mesh else name, size, stride)
+    if in_order and (found := next(same, None)) is not None:
+        return found
+    return Axis(f"{name}'" if name in case.mesh else name, stride, order)
 
 
 def covered(axis: str, case: Case) -> set[str]:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpcheck.axes import along
+from tpcheck.axes import along, covered
 from tpcheck.errors import LayoutError, did_you_mean
 from tpcheck.given import demand, is_whole
 
@@ -292,7 +292,7 @@ def is_sharded(entry: Entry, case: Case, *, axis: str | None = None) -> bool:
     """Whether some rank holds less than the full tensor in this case (by this axis, if given)."""
     return any(
         isinstance(placement, (Shard, Heads, Blocks))
-        and axis in (None, name)
+        and (axis is None or axis in covered(name, case))
         and along(name, case, 0)[0] > 1
         and not (isinstance(placement, Heads) and placement.heads == 1)  # one head: all hold it
         for name, placement in by_axis(entry).items()

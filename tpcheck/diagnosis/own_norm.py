@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tpcheck.bounds import total_norm
 from tpcheck.case import Case
-from tpcheck.placement import holds, take
+from tpcheck.placement import holds, is_sharded, take
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.names import InPass, Key
@@ -83,7 +83,8 @@ class OwnGradients:
         is half of that, since these are the very numbers, and need no doubled bounds."""
         rows = []
         for target in self.targets():
-            if (held := self.held(target)) is None:
+            over_dp = is_sharded(target.entry, self.case, axis="dp")  # other ranks have the rest
+            if over_dp or (held := self.held(target)) is None:
                 return norm
             rows.append(self.counted(target, held, self.ranks))
         if not rows:

@@ -51,10 +51,9 @@ def usual() -> Iterator[None]:
     Raises:
         InvalidArgument: the caller has a mode through which all operators go.
     """
-    if torch._C._len_torch_dispatch_stack() or _function_modes() > 0:
-        modes = [*_get_current_dispatch_mode_stack(), *_get_current_function_mode_stack()]
-        kinds = [type(mode).__name__ for mode in modes]
-        kinds = [kind for kind in kinds if kind != "DeviceContext"]
+    modes = [*_get_current_dispatch_mode_stack(), *_get_current_function_mode_stack()]
+    kinds = [type(m).__name__ for m in modes if not isinstance(m, _device.DeviceContext)]
+    if kinds:
         raise InvalidArgument(
             f"verify() was called inside of {', '.join(kinds)}, through which the reference would "
             "run, and no rank: call it outside"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeGuard
+from weakref import WeakKeyDictionary
 
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -43,9 +44,19 @@ def placed(tensor: Any, case: Case) -> dict[str, placement.Placement]:
 
 def axes_in(mesh: Any, case: Case) -> list[str | None]:
     """The axes of a DTensor's mesh as a case has them; None of one with a single rank."""
+    known, of = _KNOWN.setdefault(mesh, {}), tuple(case.mesh.items())
+    if of not in known:
+        known[of] = _axes_in(mesh, case)
+    return known[of]
+
+
+#: Mesh → axes of a case → those of the mesh. To ask a mesh for its ranks takes a while.
+_KNOWN: WeakKeyDictionary[Any, dict[Any, list[str | None]]] = WeakKeyDictionary()
+
+
+def _axes_in(mesh: Any, case: Case) -> list[str | None]:
     names, at = axes_of(mesh), mesh.get_coordinate()
-    known = all(case.mesh.get(name) == n for name, n in zip(names, mesh.shape, strict=True))
-    if at is None or (known and mesh.mesh_dim_names):
+    if at is None:  # this rank has none of it
         return list(names)
     grid, found = mesh.mesh, []
     for i, name in enumerate(names):

@@ -3,6 +3,7 @@ axes that are made of the case's."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -204,6 +205,37 @@ def test_axes_of_other_names_are_known_by_their_ranks(gloo: Engine, mesh_of: Any
     assert found.verdict is Verdict.PASS, found.mismatches
     short = {name: own for name, own in found.judged.items() if own.judged < own.elements}
     assert not short
+
+
+@pytest.mark.parametrize("params", [{}, {"*": {"dp": Shard(0)}}])
+def test_a_norm_of_each_ranks_own_part_is_named(gloo: Engine, params: Any) -> None:
+    def clip(module: nn.Module, mesh: DeviceMesh, most: float) -> Tensor:
+        own = [parameter.grad.to_local() for parameter in module.parameters()]  # type: ignore[union-attr]
+        return torch.stack([gradient.square().sum() for gradient in own]).sum().sqrt()
+
+    of = spec(**{**OVER_DP, "layout": lambda case: Layout(params=params)})
+    check = Check(of, sharded(lambda mesh: mesh["dp"]), clip=clip)
+    found = examined(check, Case(SIZES, mesh={"dp": 4, "tp": 1}, dtype="float64"), gloo)
+    assert "each rank counts its own part of the gradients alone" in found.diagnosis.message
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("tp", "dp"), ("dp", "tp")])
+def test_names_of_axes_do_not_count(gloo: Engine, names: Any) -> None:
+    mesh = partial(DeviceMesh, "cpu", torch.arange(4).view(2, 2), mesh_dim_names=names)
+    build = sharded(lambda _: mesh())  # the first axis holds copies
+    found = result(
+        gloo,
+        spec(layout=lambda case: Layout(params={"*": {"tp": Shard(0)}}), dp_gradients="mean"),
+        build,
+        {"dp": 2, "tp": 2},
+    )
+    assert found.verdict is Verdict.PASS, found.mismatches
+
+
+def test_what_is_sharded_over_a_part_of_tp_is_sharded(gloo: Engine) -> None:
+    build = sharded(lambda mesh: mesh["tp"]._unflatten(0, (2, 2), ("a", "b")))
+    found = result(gloo, spec(layout=lambda case: Layout()), build, {"tp": 4})
+    assert found.verdict is Verdict.PASS, found.mismatches
 
 
 def test_two_axes_as_one(gloo: Engine) -> None:

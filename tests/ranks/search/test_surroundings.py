@@ -81,7 +81,11 @@ def autocast() -> torch.autocast:
     return torch.autocast("cpu", torch.bfloat16)
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, autocast])
+def on_cpu() -> torch.device:
+    return torch.device("cpu")
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, autocast, on_cpu])
 def test_modes_of_the_caller_are_not_the_references(
     gloo: Engine, corpus: Corpus, mode: Callable[[], contextlib.AbstractContextManager[None]]
 ) -> None:

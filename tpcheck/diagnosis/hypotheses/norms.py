@@ -6,13 +6,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from tpcheck.bounds import total_norm
 from tpcheck.case import Case
 from tpcheck.causes.norms import NormCounts, NotClipped
 from tpcheck.diagnosis.facts import Facts, Local
@@ -177,11 +178,15 @@ def _powers(facts: Facts, local: Local, order: float) -> _Powers:
     axes = [axis for axis, degree in case.mesh.items() if degree > 1]
     along: dict[str, dict[str, dict[int, float]]] = {a: {} for a in axes if len(axes) > 1}
     replicated = set()
-    for target in gradients.targets():
+    for due in gradients.targets():
+        placed = facts.again.placed.get((due.kind, due.name))
+        target = due if placed is None else replace(due, entry=placed)
         name = InPass.parse(target.name).base
         held = gradients.held(target) or gradients.expected(target)
         of = partial(_power, gradients, target, held)
         whole[name] = of(ranks)
+        if is_sharded(target.entry, case, axis="dp"):  # other ranks have the rest
+            whole[name] = float(total_norm.part(target.value, torch.ones(()), order)[0])
         own[name] = {r: of([r]) for r in ranks}
         if not is_sharded(target.entry, case) and len(held) == len(ranks):
             replicated.add(name)
