@@ -28,6 +28,8 @@ BESIDE = {
     "block_kernels_sp": "block_kernels",
     "mlp_kernels_sp": "mlp_kernels",
     "cross_entropy_kernels_upcast": "cross_entropy_kernels",
+    "layer_norm_kernel": "rms_norm_kernel",
+    "swiglu_kernel": "bias_gelu_kernel",
 }
 
 

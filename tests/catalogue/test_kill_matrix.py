@@ -67,9 +67,11 @@ BESIDE = {
     "kv_head_is_rank_modulo_n_kv": "kv_tiled_instead_of_repeated",
     "qk_norm_gradient_not_reduced": "kv_replica_gradients_not_summed",
 }
+#: Others have the same name in each run.
+OF_A_KIND = {"chunk_major_output", "loss_target_not_masked", "norm_weight_gradient_partial"}
 NAMED = {*DULLEST, *(n for code, n in FIRST.items() if code not in COVERED | BY_KERNELS)}
 NAMED |= {*BESIDE.values()}
-NAMED -= {*LONG, *BESIDE}
+NAMED -= {*LONG, *BESIDE, *OF_A_KIND}
 OTHERS = [mutant for mutant in HERE if mutant.name not in NAMED]
 #: The first of every other spec dies in each run, too: all take minutes together. Not of kernels,
 #: in the interpreter: those that have a name of their own are of each of their kinds.

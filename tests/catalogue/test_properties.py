@@ -37,6 +37,7 @@ OWN = [name for name in CHECKS if name not in {"llama_tp_plan", *COMPOSED, *DTEN
 REST = [name for name in CHECKS if name not in OWN]  # they are searched on processes alone
 #: Of each, one that differs from it by little is in each run; `make verify-frameworks` has both.
 BESIDE = {
+    "llama_tp_plan": "qwen_plan",
     "transformer_sp_gelu_plan": "transformer_sp_plan",
     "transformer_local_sp_plan": "transformer_sp_plan",
     "qwen_plan_gathered": "qwen_plan",

@@ -30,7 +30,13 @@ def run(engine: Engine, build: Any) -> tuple[Runner, CaseResult]:
     return runner, runner.run(CASE)
 
 
-ROWS = [(row, build) for row, builds in orders.WRONG.items() for build in builds]
+#: Others are of FSDP2 and of Float8 in each run.
+SWEPT = {orders.fsdp1_then_tp, orders.fsdp_then_new_linears, orders.float8_without_hooks}
+ROWS = [
+    pytest.param(row, build, marks=pytest.mark.sweep if build in SWEPT else ())
+    for row, builds in orders.WRONG.items()
+    for build in builds
+]
 
 
 @pytest.mark.parametrize(("row", "build"), ROWS, ids=lambda x: getattr(x, "__name__", None))

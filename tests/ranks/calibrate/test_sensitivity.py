@@ -33,23 +33,27 @@ def thresholds(
     return measured(subject, check, gloo, 2, dtype, runs=runs, seed=0)
 
 
-def test_a_row_linear(gloo: Engine) -> None:
+@pytest.mark.parametrize(
+    "dtypes", [("bfloat16",), pytest.param(("float64", "bfloat16"), marks=pytest.mark.sweep)]
+)
+def test_a_row_linear(gloo: Engine, dtypes: tuple[str, ...]) -> None:
     told: list[Threshold] = []
-    asked: dict[str, Any] = {"degrees": (2,), "dtypes": ("float64", "bfloat16"), "runs": 3}
+    asked: dict[str, Any] = {"degrees": (2,), "dtypes": dtypes, "runs": 3}
     measurement = Measurement([ROW], [row_linear], **asked, finished=told.append)
     measurement.run(Session(gloo))
     rows = measurement.rows
     assert told == rows and not measurement.troubled
     found = {(row.dtype, row.fault): row for row in rows}
-    assert len(found) == 4
+    assert len(found) == 2 * len(dtypes)
     for row in rows:
         assert row.median <= row.p99 < math.inf
         # on the grid
         assert math.log10(row.p99) * STEPS == pytest.approx(round(math.log10(row.p99) * STEPS))
     # a fault of logic is far above, and no rounding of a partial sum is called a fault
-    assert 2**-53 < found["float64", "whole"].p99 < 1e-11
-    assert 2**-9 < found["bfloat16", "whole"].p99 < 0.5
-    for dtype in ("float64", "bfloat16"):
+    within = {"float64": (2**-53, 1e-11), "bfloat16": (2**-9, 0.5)}
+    for dtype in dtypes:
+        low, high = within[dtype]
+        assert low < found[dtype, "whole"].p99 < high
         assert found[dtype, "whole"].p99 <= found[dtype, "row"].p99
 
 
