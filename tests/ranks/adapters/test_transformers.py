@@ -63,6 +63,7 @@ def test_a_plan_with_a_hole_fails(gloo: Engine, rule: str) -> None:
     assert Runner(broken, gloo).run(CASE).verdict is Verdict.FAIL
 
 
+@pytest.mark.sweep  # eight seconds; of other candidates it is in each run
 def test_gradients_that_are_summed_in_each_microbatch_are_seen(gloo: Engine) -> None:
     """docs/findings/transformers-gradient-accumulation.md"""
     from dataclasses import replace

@@ -30,6 +30,7 @@ def test_a_case_from_another_folder_is_dumped_and_says_how_to_see_it_again(
     assert any(t.shape == total.shape and bool((t - total).abs().max() < 1e-12) for t in values)
 
 
+@pytest.mark.sweep  # a launch, and a replay, are in each run
 def test_what_a_launch_has_found_is_replayed_without_one(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
