@@ -23,7 +23,7 @@ from tpcheck.verdict import Verdict
 CHECKS = {check.title: check for check in collect([str(ROOT / "properties" / "_kernels")])}
 
 
-#: Of those that differ by what is around the kernels one is in each run.
+#: Of those that differ by what is around the kernels, or are of one kind, one is in each run.
 BESIDE = {
     "block_kernels_sp": "block_kernels",
     "mlp_kernels_sp": "mlp_kernels",

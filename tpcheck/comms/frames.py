@@ -98,10 +98,9 @@ def text_of(error: BaseException) -> str:
         said = str(error)
     except Exception:
         return "(its text can't be shown)"
-    every = traceback.extract_tb(error.__traceback__)
-    if said or not every or not isinstance(error, AssertionError):
+    if said or not isinstance(error, AssertionError) or error.__traceback__ is None:
         return said
-    last = every[-1]
+    last = traceback.extract_tb(error.__traceback__)[-1]
     at = "" if is_users(last.filename) else f" at {Path(last.filename).name}:{last.lineno}"
     return f"{last.line}{at}"
 

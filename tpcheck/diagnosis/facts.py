@@ -74,6 +74,11 @@ class Facts:
         key = (mismatch.kind, mismatch.tensor)
         return next((t for t in problem.targets if (t.kind, t.name) == key), None)
 
+    def as_placed(self, target: Target) -> Target:
+        """What is expected of a tensor, placed as the ranks had it."""
+        placed = self.again.placed.get((target.kind, target.name))
+        return target if placed is None else replace(target, entry=placed)
+
     def problem_of(self, local: Local) -> Problem:
         """What the ranks that hold the tensor were given."""
         return self.posed.problems[self.case.coordinates(local.ranks[0]).get("dp", 0)]
@@ -241,9 +246,8 @@ def local_of(facts: Facts, target: Target, d: int) -> Local | None:
         step, order = InPass.parse(target.name).at.step, facts.spec.norm.order
         own = OwnGradients(case, facts.posed.problems[d], facts.dumps, ranks, step, order)
         target = own.as_judged(target)
-    entry = facts.again.placed.get(key, summed(target.entry))
-    if key in facts.again.placed:
-        target = replace(target, entry=entry)
+    target = facts.as_placed(target)
+    entry = summed(target.entry)
     expected = {r: take(target.value, entry, case=case, rank=r) for r in ranks}
     sigma = {r: take(target.spread.sigma, entry, case=case, rank=r) for r in ranks}
     actual = {r: facts.dumps[r][key].double() for r in ranks}

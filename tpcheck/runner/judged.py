@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from tpcheck import placement
-from tpcheck.axes import covered
 from tpcheck.case import Case
 from tpcheck.evidence.judged import Judged, Tensors
 from tpcheck.oracle.pose import Posed
-from tpcheck.placement import Entry, Sharded, by_axis, holds, is_sharded, summed
+from tpcheck.placement import Entry, by_axis, holds, is_sharded, summed
 from tpcheck.process.threads import one_thread
 from tpcheck.protocol.messages import RankReport
 from tpcheck.protocol.problem import Target
@@ -40,7 +39,7 @@ def judged(posed: Posed, reports: Iterable[RankReport], again: Posed | None = No
             key = (target.kind, target.name)
             every = {r: one.compared[key] for r, one in by_rank.items() if key in one.compared}
             held = {r: every[r] for r in ranks if r in every}
-            if any(_is_over_dp(entry, posed.case) for entry in held.values()):
+            if any(is_sharded(entry, posed.case, axis="dp") for entry in held.values()):
                 held = every  # one tensor, of which each coordinate has a part
             name = _without_pass(target.kind, target.name)
             if not held and target.kind is Kind.PARAM and name[1] in posed.computed:
@@ -65,12 +64,6 @@ def placed(posed: Posed, reports: Iterable[RankReport]) -> dict[tuple[str, str],
             if key in due and key[0].is_of_parameter and by_axis(entry) != due[key]:
                 found.setdefault(key, entry)
     return found
-
-
-def _is_over_dp(entry: Entry, case: Case) -> bool:
-    """Whether dp coordinates have parts of one tensor, as under FSDP2."""
-    sharded = [axis for axis, own in by_axis(entry).items() if isinstance(own, Sharded)]
-    return any("dp" in covered(axis, case) for axis in sharded)
 
 
 @functools.lru_cache(1 << 12)

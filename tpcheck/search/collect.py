@@ -99,7 +99,7 @@ def passed_over(targets: Iterable[str]) -> list[tuple[str, str, int]]:
     no variable has by itself and so do not run, and how many."""
     found = []
     for file in (f for path, name in map(parted, targets) if not name for f in files_at(path)):
-        own = [m for m in list(sys.modules.values()) if _is_of(m, file)]
+        own = _modules_of(str(file.resolve()))
         held = {id(check) for module in own for _, check in _held(module)}
         for module in own[:1]:
             for variable, value in list(vars(module).items()):
@@ -109,10 +109,6 @@ def passed_over(targets: Iterable[str]) -> list[tuple[str, str, int]]:
                     if count := sum(id(one) not in held for one in checks):
                         found.append((str(file), variable, count))
     return found
-
-
-def _is_of(module: ModuleType, file: Path) -> bool:
-    return getattr(module, "__file__", None) == str(file.resolve())
 
 
 def runnable(checks: Iterable[Check]) -> tuple[list[Check], dict[str, str]]:
@@ -136,8 +132,12 @@ def _cannot_run(check: Check) -> str | None:
 
 def checks_in(file: str) -> set[str]:
     """The variables of an imported file that hold checks."""
-    modules = [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == file]
-    return {variable for module in modules for variable, _ in _held(module)}
+    return {variable for module in _modules_of(file) for variable, _ in _held(module)}
+
+
+def _modules_of(file: str) -> list[ModuleType]:
+    """Those that an imported file is: by its own name, and by that of a package, say."""
+    return [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == file]
 
 
 def modules(paths: Iterable[str]) -> list[ModuleType]:

@@ -36,8 +36,11 @@ def in_words_of(
 ) -> dict[str, Any]:
     """What a tensor `has`, in the words of what it is to have, where that says the same: Shard(-1),
     Heads, blocks of one size, two axes as one."""
-    for axis in has.keys() & wants.keys():
-        if is_same_part(has[axis], wants[axis], shape, case.mesh.get(axis, 1)):
-            has[axis] = wants[axis]
+    same = {
+        axis: wants[axis]
+        for axis in has.keys() & wants.keys()
+        if is_same_part(has[axis], wants[axis], shape, case.mesh.get(axis, 1))
+    }
+    has = {**has, **same}
     others = has != wants and any(isinstance(axis, Axis) for axis in has)
     return wants if others and same_parts(has, wants, shape, case) else has

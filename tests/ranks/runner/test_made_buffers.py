@@ -27,7 +27,7 @@ class Kept(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def seen(self) -> Tensor | None:
-        raise NotImplementedError
+        return getattr(self, "largest", None)
 
     def keep(self, now: Tensor) -> None:
         self.largest = now
@@ -53,14 +53,8 @@ class OfNone(Kept):
         super().__init__(width)
         self.register_buffer("largest", None)
 
-    def seen(self) -> Tensor | None:
-        return self.largest
-
 
 class Registered(Kept):
-    def seen(self) -> Tensor | None:
-        return getattr(self, "largest", None)
-
     def keep(self, now: Tensor) -> None:
         self.register_buffer("largest", now)
 

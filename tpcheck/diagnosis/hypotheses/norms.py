@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -178,9 +178,7 @@ def _powers(facts: Facts, local: Local, order: float) -> _Powers:
     axes = [axis for axis, degree in case.mesh.items() if degree > 1]
     along: dict[str, dict[str, dict[int, float]]] = {a: {} for a in axes if len(axes) > 1}
     replicated = set()
-    for due in gradients.targets():
-        placed = facts.again.placed.get((due.kind, due.name))
-        target = due if placed is None else replace(due, entry=placed)
+    for target in map(facts.as_placed, gradients.targets()):
         name = InPass.parse(target.name).base
         held = gradients.held(target) or gradients.expected(target)
         of = partial(_power, gradients, target, held)
