@@ -224,6 +224,10 @@ class Case:
         """Rank → its coordinate on each mesh axis (row-major: the last axis is innermost)."""
         return dict(_coordinates(tuple(self.mesh.items()), rank))
 
+    def dp_coordinate(self, rank: int) -> int:
+        """Which replica of the model a rank is of: its coordinate on `dp`; 0 without that axis."""
+        return self.coordinates(rank).get("dp", 0)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, defaults included: what JSON reports and corpus files hold."""
         out = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -37,8 +37,8 @@ class Expected(NamedTuple):
 
 def peers(case: Case, rank: int) -> list[int]:
     """The ranks that have the data of this one."""
-    own = case.coordinates(rank).get("dp", 0)
-    return [r for r in range(case.world_size) if case.coordinates(r).get("dp", 0) == own]
+    own = case.dp_coordinate(rank)
+    return [r for r in range(case.world_size) if case.dp_coordinate(r) == own]
 
 
 def shares(entry: Entry, shape: torch.Size, case: Case, ranks: list[int]) -> dict[int, Tensor]:

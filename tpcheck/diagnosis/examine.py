@@ -208,7 +208,7 @@ def _crossed(
     first = values(failed)[0]
     if not any(m.kind is first.kind for m in watched.mismatches):
         return None, None
-    d = failed.case.coordinates(first.rank).get("dp", 0)
+    d = failed.case.dp_coordinate(first.rank)
     alone, comparable = _on_one_rank(runner, posed, at)
     return Borders(posed, dumps, d, comparable), alone
 

@@ -81,7 +81,7 @@ class Facts:
 
     def problem_of(self, local: Local) -> Problem:
         """What the ranks that hold the tensor were given."""
-        return self.posed.problems[self.case.coordinates(local.ranks[0]).get("dp", 0)]
+        return self.posed.problems[self.case.dp_coordinate(local.ranks[0])]
 
     def right_over_dp(self, local: Local) -> Mismatch | None:
         """Of what a step leaves, which is the same whatever data a rank has: the evidence that
@@ -102,7 +102,7 @@ class Facts:
 
     def data_of(self, mismatch: Mismatch) -> int:
         """The dp coordinate of the rank that saw it."""
-        return self.case.coordinates(mismatch.rank).get("dp", 0)
+        return self.case.dp_coordinate(mismatch.rank)
 
 
 @dataclass
@@ -238,7 +238,7 @@ def local_of(facts: Facts, target: Target, d: int) -> Local | None:
     ranks = [
         r
         for r in range(case.world_size)
-        if case.coordinates(r).get("dp", 0) == d and holds(target.entry, case=case, rank=r)
+        if case.dp_coordinate(r) == d and holds(target.entry, case=case, rank=r)
     ]
     if not all(key in facts.dumps.get(r, {}) for r in ranks):
         return None

@@ -68,7 +68,7 @@ class Borders:
     ) -> None:
         self.case, self.posed = posed.case, posed
         world = range(self.case.world_size)
-        self.ranks = [r for r in world if self.case.coordinates(r).get("dp", 0) == d]
+        self.ranks = [r for r in world if self.case.dp_coordinate(r) == d]
         known = {Border.of(target.name): target for target in posed.problems[d].borders}
         self.targets = {
             border: target

@@ -17,7 +17,7 @@ from tpcheck.bounds import compare, other_rules
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
 from tpcheck.evidence import Absent, WrongForm
-from tpcheck.placement import Entry, Partial, Replicate, by_axis, follows, summed, take
+from tpcheck.placement import Entry, Partial, Placement, Replicate, by_axis, follows, summed, take
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Problem, Target
@@ -237,8 +237,8 @@ def _of_dtensor(target: Target, actual: Tensor, case: Case, rank: int) -> tuple[
     """The live placement of a DTensor, and its local part."""
     by_hand = sharded_by_hand(actual, target.value, target.entry, case, rank)
     live = by_hand | placed(actual, case)
-    if any(isinstance(axis, Axis) and own == Partial() for axis, own in live.items()):
-        actual = _whole_of_terms(actual)  # over a group that the case's mesh has none for
+    if _adds_up_itself(actual, live):
+        actual = _whole_of_terms(actual)
         live = by_hand | placed(actual, case)
     # on an axis of one rank every placement is the whole
     alone = {axis for axis in live if along(axis, case, rank)[0] == 1}
@@ -251,6 +251,14 @@ def _by_step(targets: Iterable[Target]) -> dict[tuple[Kind, int], list[Target]]:
     for target in targets:
         found.setdefault((target.kind, InPass.parse(target.name).at.step), []).append(target)
     return found
+
+
+def _adds_up_itself(tensor: Any, live: Mapping[Any, Placement]) -> bool:
+    """Whether terms of a DTensor are its own to add up: those of a mean, a maximum or a masked
+    lookup, and those over a group that the case's mesh has none for."""
+    own = [p for p in tensor.placements if p.is_partial()]
+    apart = any(isinstance(axis, Axis) and p == Partial() for axis, p in live.items())
+    return apart or any(not p.is_partial("sum") or hasattr(p, "mask_buffer") for p in own)
 
 
 def _whole_of_terms(tensor: Any) -> Any:

@@ -68,7 +68,7 @@ class RankRun:
         self.masks = Masks(work, self.problem, recorder, self.report)
 
     def _load_problem(self) -> Problem:
-        d = self.case.coordinates(self.rank).get("dp", 0)
+        d = self.case.dp_coordinate(self.rank)
         return read_bundle(Path(self.work.bundle), d, dict(self.work.targets), self.device)
 
     def run(self) -> RankReport:

@@ -33,7 +33,7 @@ def judged(posed: Posed, reports: Iterable[RankReport], again: Posed | None = No
     suspects = {key for report in by_rank.values() for key in report.suspects}
     found: Tensors = {}
     for d, problem in enumerate(posed.problems):
-        ranks = [r for r in by_rank if posed.case.coordinates(r).get("dp", 0) == d]
+        ranks = [r for r in by_rank if posed.case.dp_coordinate(r) == d]
         last = {(t.kind, t.name): t for t in again.problems[d].targets} if again else {}
         for target in problem.targets:
             key = (target.kind, target.name)
@@ -97,8 +97,8 @@ def _by_all(target: Target, held: Mapping[int, Entry], case: Case) -> bool:
     if any(not is_sharded(entry, case) for entry in held.values()):
         return True
     due = summed(target.entry)
-    d = {case.coordinates(rank).get("dp", 0) for rank in held}
-    ranks = {r for r in range(case.world_size) if case.coordinates(r).get("dp", 0) in d}
+    d = {case.dp_coordinate(rank) for rank in held}
+    ranks = {r for r in range(case.world_size) if case.dp_coordinate(r) in d}
     return {r for r in ranks if holds(target.entry, case=case, rank=r)} == set(held) != set() and (
         all(entry == due for entry in held.values())
     )

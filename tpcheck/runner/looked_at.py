@@ -30,7 +30,7 @@ def looked_at(posed: Posed, report: RankReport, folder: Path) -> Found:
         return report.mismatches, report.usage
     # where the candidate has removed one, or written over it, its evidence stands
     kept = returned.read(folder, report.rank) or {}
-    problem = posed.problems[posed.case.coordinates(report.rank).get("dp", 0)]
+    problem = posed.problems[posed.case.dp_coordinate(report.rank)]
     targets = {(t.kind, t.name): t for t in problem.targets}
     mismatches, usage = [], report.usage
     for first in report.mismatches:
@@ -54,7 +54,7 @@ def outside(
     what they kept of it."""
     key, whole = (target.kind, target.name), target.value
     own = [r for r in reports if key in r.suspects]
-    own = [r for r in own if posed.case.coordinates(r.rank).get("dp", 0) == d]
+    own = [r for r in own if posed.case.dp_coordinate(r.rank) == d]
     found = [torch.zeros(0, dtype=torch.int64)]
     numbers = torch.arange(whole.numel()).view(whole.shape) if own else found[0]
     for report in own:

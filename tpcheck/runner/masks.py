@@ -142,7 +142,7 @@ def _repeated(case: Case, drawn: Drawn) -> Iterator[Mismatch]:
             mask = masks.get(name)
             if mask is None or mask.tells < TELLING:
                 continue
-            own = case.coordinates(rank).get("dp", 0), mask.bits
+            own = case.dp_coordinate(rank), mask.bits
             other, earlier = seen.setdefault(own, (rank, name))
             if other != rank and earlier != name:
                 detail = MaskRepeated(earlier, mask.where, mask.module)

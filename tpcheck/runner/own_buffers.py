@@ -62,7 +62,7 @@ def set_aside(posed: Posed, reports: Sequence[RankReport], folder: Path) -> None
         wrong = [r for r in reports if any((m.kind, m.tensor) == key for m in r.mismatches)]
         if not _are_shared(posed, key, reports, folder):
             goes_on = key in own and _goes_on(posed.case, key)
-            wrong = [r for r in wrong if goes_on and posed.case.coordinates(r.rank).get("dp", 0)]
+            wrong = [r for r in wrong if goes_on and posed.case.dp_coordinate(r.rank)]
         for report in wrong:
             report.mismatches = [m for m in report.mismatches if (m.kind, m.tensor) != key]
             report.compared.pop(key, None)

@@ -61,7 +61,7 @@ def screened(
         return known
     again = of_few_runs(posed)
     for report in reports:
-        problem = again.problems[again.case.coordinates(report.rank).get("dp", 0)]
+        problem = again.problems[again.case.dp_coordinate(report.rank)]
         unused = {(t.kind, t.name) for t in problem.targets if t.unused}
         mismatches, report.usage = looked_at(again, report, folder)
         report.mismatches = [

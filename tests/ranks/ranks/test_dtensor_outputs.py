@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from torch import nn
-from torch.distributed.tensor import Partial
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -15,7 +16,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import tpcheck
-from tpcheck import Check, Layout, Spec, strategies
+from tpcheck import Check, Layout, Spec, specs, strategies
 from tpcheck.engines.engine import Engine
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
@@ -70,3 +71,54 @@ CHECKS = [
 def test_right_code_that_returns_a_dtensor_passes(gloo: Engine, check: Check) -> None:
     result = Search(check, gloo, Options(examples=8, corpus=None)).run()
     assert (result.verdict, result.examples) == (Verdict.PASS, 8), result
+
+
+# ---- terms that do not just add up
+
+
+def of_each_rank(op: str) -> Callable[..., nn.Module]:
+    """Every rank has the whole output, and says that it is a term of a mean or of a maximum."""
+
+    class Linear(nn.Linear):
+        mesh: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            return y if self.mesh is None else DTensor.from_local(y, self.mesh["tp"], [Partial(op)])
+
+    def terms(case: Any, mesh: Any = None) -> nn.Module:
+        linear = Linear(case["h"], 3)
+        linear.mesh = mesh
+        return linear
+
+    return terms
+
+
+@pytest.mark.parametrize("op", ["avg", "max"])
+def test_terms_of_a_mean_or_a_maximum(gloo: Engine, op: str) -> None:
+    whole = Layout({"weight": tpcheck.Replicate(), "bias": tpcheck.Replicate()})
+    check = spec(of_each_rank(op), whole, h=strategies.sizes(2, 5))
+    result = Search(check, gloo, Options(examples=4, corpus=None)).run()
+    assert (result.verdict, result.examples) == (Verdict.PASS, 4), result
+
+
+def looked_up(case: Any, mesh: Any) -> nn.Module:
+    """Each rank looks up what it has of the vocabulary: the rest is masked in the sum."""
+
+    class Embedding(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            rows = torch.zeros(case["vocab"], case["hidden"])
+            self.weight = nn.Parameter(distribute_tensor(rows, mesh["tp"], [Shard(0)]))
+
+        def forward(self, ids: Tensor) -> Tensor:
+            whole = DTensor.from_local(ids, mesh["tp"], [Replicate()])
+            return nn.functional.embedding(whole, self.weight)
+
+    return Embedding()
+
+
+def test_terms_of_a_masked_lookup(gloo: Engine) -> None:
+    check = Check(specs.embedding(even=True), looked_up)
+    result = Search(check, gloo, Options(examples=4, corpus=None)).run()
+    assert (result.verdict, result.examples) == (Verdict.PASS, 4), result

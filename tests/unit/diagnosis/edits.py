@@ -40,7 +40,7 @@ DW, DB = "param_grad/weight", "param_grad/bias"
 
 def targets(posed: Posed, rank: int) -> dict[str, tuple[Target, Tensor, Tensor]]:
     """kind/name → the target and this rank's slices of its value and σ."""
-    problem = posed.problems[posed.case.coordinates(rank).get("dp", 0)]
+    problem = posed.problems[posed.case.dp_coordinate(rank)]
     cut = partial(take, case=posed.case, rank=rank)
     return {
         f"{t.kind}/{t.name}": (t, cut(t.value, t.entry).clone(), cut(t.spread.sigma, t.entry))

@@ -65,7 +65,7 @@ class _Logits:
 
 def labelled(facts: Facts, local: Local) -> Labelled | None:
     """None where there are no such logits, or no ids of their columns."""
-    d = facts.case.coordinates(local.ranks[0]).get("dp", 0)
+    d = facts.case.dp_coordinate(local.ranks[0])
     problem = facts.posed.problems[d]
     if local.at != FIRST or facts.case.tp < 2 or not problem.inputs:
         return None

@@ -138,7 +138,7 @@ def mean_of_others(facts: Facts, local: Local) -> Diagnosis | None:
     over the n tokens that count, divided by m, the number of all of them."""
     # of a wrong loss that all ranks have: the bounds of a half precision may be as wide
     at_once = local.target.value.numel() == 1 and _agree(local)
-    problem = facts.posed.problems[facts.case.coordinates(local.ranks[0]).get("dp", 0)]
+    problem = facts.posed.problems[facts.case.dp_coordinate(local.ranks[0])]
     if not local.kind.is_output or not at_once or facts.case.microbatches > 1 or local.at.step:
         return None
     ids = [n for n, tensor in problem.inputs[0].items() if not tensor.is_floating_point()]

@@ -93,7 +93,7 @@ def _only_first_summed(local: Local, rank: int, first: Tensor) -> Diagnosis | No
 def _of_one_pass(facts: Facts, local: Local, m: int) -> Tensor:
     """The full gradient that the reference has of microbatch `m` alone."""
     assert facts.spec is not None
-    d = facts.case.coordinates(local.ranks[0]).get("dp", 0)
+    d = facts.case.dp_coordinate(local.ranks[0])
     problems = facts.posed.problems if facts.posed.shared else [facts.posed.problems[d]]
     alone = [
         replace(

@@ -107,7 +107,7 @@ def _branches(facts: Facts, local: Local) -> Iterator[tuple[str, Tensor]]:
     if local.kind not in _SIDES:
         return
     rank = local.ranks[0]
-    d = facts.case.coordinates(rank).get("dp", 0)
+    d = facts.case.dp_coordinate(rank)
     for target in facts.posed.problems[d].borders:
         border = Border.of(target.name)
         of_branch = border.module and (border.phase, border.side) == _SIDES[local.kind]
@@ -160,7 +160,7 @@ def over_dp(facts: Facts, local: Local) -> Diagnosis | None:
 def _of_own_data(facts: Facts, local: Local, rank: int) -> Tensor:
     """The full gradient that the reference has of the data of the rank's dp coordinate."""
     assert facts.spec is not None
-    own = facts.posed.problems[facts.case.coordinates(rank).get("dp", 0)]
+    own = facts.posed.problems[facts.case.dp_coordinate(rank)]
     return evaluate(replace(facts.spec, dp_gradients="local"), facts.case, own)[0][local.key]
 
 

@@ -48,7 +48,7 @@ def _same_tensor(facts: Facts, local: Local) -> list[Local] | None:
     if local.kind not in (Kind.PARAM_GRAD, Kind.PARAM) or name not in params:
         return None
     rank = local.ranks[0]
-    d = facts.case.coordinates(rank).get("dp", 0)
+    d = facts.case.dp_coordinate(rank)
     targets = {t.name: t for t in facts.posed.problems[d].targets if t.kind == local.kind}
     others = [n for n, tensor in params.items() if tensor is params[name] and n != name]
     held = [local_of(facts, targets[n], d) for n in others if n in targets]
