@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tpcheck.errors import InvalidArgument
+
 #: Characters of a user's error in a line of ours. More, and its line fills the terminal; fewer cut
 #: off what torch says of shapes and dtypes.
 SHOWN = 300
@@ -124,6 +126,9 @@ def in_a_line(error: BaseException) -> str:
 
 
 def stack(error: BaseException) -> str:
-    """The traceback in the user's own code; all of it where none of it is."""
-    frames: Iterable[Any] = users(error) or traceback.extract_tb(error.__traceback__)
+    """The traceback in the user's own code. Where none of it is, all of it, but of an argument that
+    is refused: its text says what to do, and tpcheck's own lines say nothing more."""
+    frames: Iterable[Any] = users(error)
+    if not frames and not isinstance(error, InvalidArgument):
+        frames = traceback.extract_tb(error.__traceback__)
     return "".join(traceback.format_list(list(frames)))

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tpcheck import order, placement
 from tpcheck.case import Case
+from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Entry, by_axis, take
 from tpcheck.plan.findings import mismatches
 from tpcheck.tensors.names import tensors_of
@@ -29,10 +31,19 @@ def disorder(
         module: what `build(case, mesh)` returned, before anything was loaded or moved.
         layout: parameter → how it is meant to be placed.
         full: parameter → the whole tensor.
+
+    Raises:
+        InvalidArgument: a lazy module, of which nothing is known before a first forward.
     """
     if not isinstance(module, nn.Module):
         return []
     own = tensors_of(module)
+    for name, tensor in own.items():
+        if is_lazy(tensor):
+            raise InvalidArgument(
+                f"{name} has no shape before a first forward (a lazy module); give its sizes, or "
+                "call it once in build"
+            )
     cut = {
         name: _axes(entry, own[name].shape, full[name], case=case, rank=rank)
         for name, entry in layout.items()

@@ -39,6 +39,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 def odd(tensor: Tensor) -> str | None:
     """What makes a tensor one that can't be compared (`complex64`, `sparse_coo`, the class of a
     wrapper); None of a dense one of a dtype that can."""
+    if is_lazy(tensor):
+        return "of no shape before a first forward (a lazy module)"
     with torch._C.DisableTorchFunctionSubclass():  # whatever a class says of itself
         if tensor.is_nested:
             return "nested"

@@ -225,6 +225,15 @@ def test_memory_that_was_given_back_is_for_the_loader_to_make(gloo: Engine) -> N
         assert "weight is without memory, after it was loaded" in said
 
 
+def test_a_lazy_module_is_told_to_have_no_shape_yet(gloo: Engine) -> None:
+    """It was torch's own words, and lines of ours."""
+    check = candidates.check(lambda *_, **__: nn.LazyLinear(3))
+    result = Runner(check, gloo).run(candidates.CASE)
+    (said,) = {m.detail.text for m in result.mismatches if isinstance(m.detail, Raised)}
+    assert said.startswith("weight has no shape before a first forward (a lazy module)")
+    assert not any(m.scene.stack for m in result.mismatches)
+
+
 def times(factor: Any) -> Any:
     """A loader that leaves the bias so many times what it should be, by the rank."""
 

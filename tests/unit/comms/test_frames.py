@@ -101,6 +101,19 @@ def test_a_traceback_without_a_users_frame_is_shown_whole() -> None:
         assert LIBRARY[0] in frames.stack(caught)
 
 
+def test_of_an_argument_that_is_refused_the_lines_that_refuse_it_are_not_shown() -> None:
+    refuses = function_in(LIBRARY[0], "raise f('no')")
+    with pytest.raises(InvalidArgument) as caught:
+        function_in(BESIDE[0], "return f[0](f[1])")((refuses, InvalidArgument))
+    assert caught.value.__traceback__ is not None
+    ours = caught.value.__traceback__.tb_next  # below this test
+    caught.value.__traceback__ = ours
+    assert f'File "{BESIDE[0]}", line 2' in frames.stack(caught.value)
+    assert ours is not None
+    caught.value.__traceback__ = ours.tb_next
+    assert frames.stack(caught.value) == ""
+
+
 @pytest.mark.parametrize("file", BESIDE)
 def test_the_place_of_a_specs_mistake_is_in_the_package_beside_torch(file: str) -> None:
     broken = function_in(file, "return 1 / 0")

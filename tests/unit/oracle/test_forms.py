@@ -56,6 +56,7 @@ REFUSED = {
     "float8_e4m3fnuz": torch.ones(2).to(torch.float8_e4m3fnuz),
     "sparse_coo": torch.eye(2).to_sparse(),
     "meta": torch.ones(2, device="meta"),
+    "of no shape before a first forward": nn.UninitializedBuffer(),
 }
 
 
