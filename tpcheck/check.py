@@ -244,7 +244,7 @@ def _by_likelihood(home: ModuleType | None) -> Iterator[tuple[ModuleType, str]]:
 def dp_can_be(check: Check) -> bool:
     """Whether the check suits cases of several dp coordinates: not where each of them leaves other
     parameters after a step, of which a checkpoint has one."""
-    return not check.resumes or check.spec.dp_gradients != "local"
+    return not check.resumes or check.spec.shares_gradients
 
 
 def _with_subclasses(kind: type) -> set[type]:

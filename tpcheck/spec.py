@@ -190,6 +190,11 @@ class Spec:
                 )
 
     @property
+    def shares_gradients(self) -> bool:
+        """Whether gradients are the same on all coordinates of a dp axis."""
+        return self.dp_gradients != "local"
+
+    @property
     def usual_modes(self) -> tuple[str, ...]:
         """Those of its modes that its cases may have: a norm, an optimizer, and what makes
         gradients whole may take all of them for granted."""

@@ -12,6 +12,7 @@ accumulates, N parameters, R ranks, K elements.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from tpcheck.bounds.arithmetic import TINY, UNIT_ROUNDOFF, steps
 from tpcheck.bounds.floor import KNOWN
 from tpcheck.bounds.spread import MARGIN, Spread
 from tpcheck.case import Case
-from tpcheck.placement import Entry, Sharded, by_axis, holds, take
+from tpcheck.placement import Entry, Sharded, by_axis, holds, is_sharded, take
 
 #: What may be lost below the dtype's smallest number, as a share of u. With more, a norm of powers
 #: that vanish would be called wrong; with less, small norms in float16 would not be judged.
@@ -39,6 +40,18 @@ def peers(case: Case, rank: int) -> list[int]:
     """The ranks that have the data of this one."""
     own = case.dp_coordinate(rank)
     return [r for r in range(case.world_size) if case.dp_coordinate(r) == own]
+
+
+def owners(entries: Iterable[Entry], case: Case, rank: int, *, shared: bool) -> list[int]:
+    """The ranks that together have the gradients that are placed so: those with the data of this
+    one; all where one gradient of all data is cut along dp, as FSDP leaves it.
+
+    Args:
+        shared: whether gradients are the same on all dp coordinates.
+    """
+    if shared and any(is_sharded(entry, case, axis="dp") for entry in entries):
+        return list(range(case.world_size))
+    return peers(case, rank)
 
 
 def shares(entry: Entry, shape: torch.Size, case: Case, ranks: list[int]) -> dict[int, Tensor]:

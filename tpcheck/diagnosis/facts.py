@@ -79,6 +79,14 @@ class Facts:
         placed = self.again.placed.get((target.kind, target.name))
         return target if placed is None else replace(target, entry=placed)
 
+    def gradients(self, d: int, ranks: list[int], step: int, order: float) -> OwnGradients:
+        """Those of a step, as the norm of them counts those that ranks of one dp coordinate
+        have."""
+        problem, shared = self.posed.problems[d], self.posed.shared
+        return OwnGradients(
+            self.case, problem, self.dumps, ranks, step, order, shared, self.as_placed
+        )
+
     def problem_of(self, local: Local) -> Problem:
         """What the ranks that hold the tensor were given."""
         return self.posed.problems[self.case.dp_coordinate(local.ranks[0])]
@@ -243,9 +251,8 @@ def local_of(facts: Facts, target: Target, d: int) -> Local | None:
     if not all(key in facts.dumps.get(r, {}) for r in ranks):
         return None
     if target.kind is Kind.GRAD_NORM and facts.spec is not None and facts.spec.norm is not None:
-        step, order = InPass.parse(target.name).at.step, facts.spec.norm.order
-        own = OwnGradients(case, facts.posed.problems[d], facts.dumps, ranks, step, order)
-        target = own.as_judged(target)
+        step = InPass.parse(target.name).at.step
+        target = facts.gradients(d, ranks, step, facts.spec.norm.order).as_judged(target)
     target = facts.as_placed(target)
     entry = summed(target.entry)
     expected = {r: take(target.value, entry, case=case, rank=r) for r in ranks}

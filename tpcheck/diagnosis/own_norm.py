@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,7 +25,9 @@ class OwnGradients:
     Args:
         problem: what these ranks were given.
         dumps: rank → every tensor that it held.
-        ranks: those that have the data of one dp coordinate.
+        same_data: ranks that have the data of one dp coordinate.
+        shared: whether gradients are the same on all dp coordinates.
+        placed: a target as the ranks have it placed.
         step: of training, from 0.
         order: that of the norm.
     """
@@ -32,12 +35,24 @@ class OwnGradients:
     case: Case
     problem: Problem
     dumps: Mapping[int, Mapping[Key, Tensor]]
-    ranks: list[int]
+    same_data: list[int]
     step: int
     order: float
+    shared: bool
+    placed: Callable[[Target], Target]
 
-    def targets(self) -> Iterator[Target]:
+    @cached_property
+    def ranks(self) -> list[int]:
+        """The ranks that together have them."""
+        entries = (target.entry for target in self.targets)
+        return total_norm.owners(entries, self.case, self.same_data[0], shared=self.shared)
+
+    @cached_property
+    def targets(self) -> list[Target]:
         """Of tied ones that under the first of their names."""
+        return [self.placed(target) for target in self._targets()]
+
+    def _targets(self) -> Iterator[Target]:
         seen: set[int] = set()
         for target in self.problem.targets:
             name = InPass.parse(target.name)
@@ -82,16 +97,16 @@ class OwnGradients:
         """The norm's target as the ranks judged it: by these gradients, where they are there. Its σ
         is half of that, since these are the very numbers, and need no doubled bounds."""
         rows = []
-        for target in self.targets():
-            over_dp = is_sharded(target.entry, self.case, axis="dp")  # other ranks have the rest
-            if over_dp or (held := self.held(target)) is None:
+        for target in self.targets:
+            apart = is_sharded(target.entry, self.case, axis="dp") and not self.shared
+            if apart or (held := self.held(target)) is None:
                 return norm
             rows.append(self.counted(target, held, self.ranks))
         if not rows:
             return norm
         about = torch.stack(rows), self.order, torch_dtype(self.case), len(self.ranks)
         key = Key(norm.kind, norm.name)
-        each = [total_norm.expected(*about, self.dumps[rank][key]) for rank in self.ranks]
+        each = [total_norm.expected(*about, self.dumps[rank][key]) for rank in self.same_data]
         found = [one for one in each if one is not None]
         if not found:
             return norm

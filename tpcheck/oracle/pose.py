@@ -178,7 +178,7 @@ class _Drawn:
                 problems.append(_with_targets(self.case, problem, expected, placed))
             if effort is CONFIRM:  # nothing is closer
                 runs.forget()
-        shared = self.spec.dp_gradients != "local"
+        shared = self.spec.shares_gradients
         about = (placed.inputs, placed.outputs, self.named, self.computed, self.frozen)
         known = any(runs.notes for _, runs in self.studied)
         more = (effort, shared, self.closely, self.rounded if known else None, coarse)
@@ -208,7 +208,7 @@ def _draw(spec: Spec, case: Case, watch: Pass | None, limit: float, *, ones: boo
     terms = terms_of(layout, case, list(state), list(drawn[0].inputs[0]))
     drawn = [replace(problem, terms=terms) for problem in drawn]
     check_names("input", drawn[0].inputs[0])
-    groups = [drawn] if spec.dp_gradients != "local" else [[problem] for problem in drawn]
+    groups = [drawn] if spec.shares_gradients else [[problem] for problem in drawn]
     passes = [Passes(spec, case, group, torch.float64, watch) for group in groups]
     studied = [(group, study(own, of)) for group, own in zip(groups, passes, strict=True)]
     named = _named(layout, state)

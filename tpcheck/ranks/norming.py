@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpcheck.axes import covered
 from tpcheck.bounds import compare, total_norm
-from tpcheck.placement import by_axis, holds, summed, take
+from tpcheck.placement import holds, is_sharded, summed, take
 from tpcheck.protocol.problem import Target
 from tpcheck.ranks.recorders import add_up
 from tpcheck.tensors import forms
@@ -19,15 +18,18 @@ from tpcheck.vocabulary import Kind
 
 
 def parts(run: Any, step: int) -> Tensor:
-    """What each rank with this rank's data adds to the norm [ranks, parameters, 3], as
-    `total_norm.part` has it: NaN of a gradient that could not be compared.
+    """What each of the ranks that have parts of these gradients adds to their norm
+    [ranks, parameters, 3], as `total_norm.part` has it: NaN of a gradient that could not be
+    compared.
 
     Args:
         run: the `RankRun`, which has compared the gradients of this step.
     """
-    case, rank, ranks = run.case, run.rank, total_norm.peers(run.case, run.rank)
+    case, rank = run.case, run.rank
     due, tied = run.judge.of_step(Kind.PARAM_GRAD, step), run.problem.tied
     counted = [t for t in due if InPass.parse(t.name).base not in tied]  # under its first name
+    entries = [run.judge.gradients.get(target.name, (target.entry,))[0] for target in counted]
+    ranks = total_norm.owners(entries, case, rank, shared=run.parts["shares_gradients"])
     table = torch.zeros(case.world_size, len(counted), 3, dtype=torch.float64)
     for i, target in enumerate(counted):
         if holds(target.entry, case=case, rank=rank):
@@ -69,8 +71,8 @@ def _part(run: Any, target: Target, ranks: list[int]) -> Tensor:
     if gradient is None and (target.unused or not due.numel()):
         return torch.zeros(3, dtype=torch.float64)
     known = gradient is not None and gradient.shape == due.shape and forms.odd(gradient) is None
-    over_dp = any("dp" in covered(axis, run.case) for axis in by_axis(entry))
-    if not known or over_dp:  # those of other data have parts of it
+    lacks = is_sharded(entry, run.case, axis="dp") and not run.parts["shares_gradients"]
+    if not known or lacks:  # other data have the rest, of gradients of their own
         return torch.full((3,), torch.nan, dtype=torch.float64)
     share = total_norm.shares(entry, target.value.shape, run.case, ranks)[run.rank]
     return total_norm.part(gradient, share, run.parts["norm"].order).cpu()

@@ -78,6 +78,7 @@ def parts_of(check: Check) -> dict[str, Any]:
         "kernel": check.kernel,
         "clip": check.clip,
         "norm": spec.norm,
+        "shares_gradients": spec.shares_gradients,
         "training": spec.training,
         "optimizer": check.optimizer,
         "overwrites": spec.overwrites,

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tpcheck.bounds import total_norm
 from tpcheck.case import Case
 from tpcheck.causes.norms import NormCounts, NotClipped
 from tpcheck.diagnosis.facts import Facts, Local
@@ -48,6 +47,7 @@ class _Powers:
     """The p-th powers of norms, of the infinity norm the largest numbers.
 
     Args:
+        ranks: those that together have the gradients.
         whole: name → of the full gradient.
         own: name → rank → of its part.
         along: axis → name → rank → of the parts that the ranks have whose other coordinates are the
@@ -57,6 +57,7 @@ class _Powers:
     """
 
     order: float
+    ranks: list[int]
     whole: Mapping[str, float]
     own: Mapping[str, Mapping[int, float]]
     along: Mapping[str, Mapping[str, Mapping[int, float]]]
@@ -101,7 +102,8 @@ def counted_otherwise(facts: Facts, local: Local) -> Diagnosis | None:
         return None
     wrong = local.wrong()
     on = tuple(wrong) if len(wrong) < len(local.ranks) else None
-    for way in _ways(_powers(facts, local, facts.spec.norm.order), local.ranks):
+    powers = _powers(facts, local, facts.spec.norm.order)
+    for way in _ways(powers, powers.ranks):
         if wrong and all(_fits(local, rank, way.norms[rank]) for rank in wrong):
             cause = NormCounts(local.subject, way.counted, way.names, way.axis, way.of_rank, on)
             return Diagnosis(CODES[way.counted], cause)
@@ -171,20 +173,19 @@ def _alike(norm: float, ranks: list[int]) -> Mapping[int, float]:
 def _powers(facts: Facts, local: Local, order: float) -> _Powers:
     """Of the gradients that the ranks had, which the norm was judged by; of one that not all of
     them had, of the reference's."""
-    case, problem, ranks = facts.case, facts.problem_of(local), local.ranks
-    gradients = OwnGradients(case, problem, facts.dumps, ranks, local.at.step, order)
+    case, problem, d = facts.case, facts.problem_of(local), facts.case.dp_coordinate(local.ranks[0])
+    gradients = facts.gradients(d, local.ranks, local.at.step, order)
+    ranks = gradients.ranks
     whole: dict[str, float] = {}
     own: dict[str, dict[int, float]] = {}
     axes = [axis for axis, degree in case.mesh.items() if degree > 1]
     along: dict[str, dict[str, dict[int, float]]] = {a: {} for a in axes if len(axes) > 1}
     replicated = set()
-    for target in map(facts.as_placed, gradients.targets()):
+    for target in gradients.targets:
         name = InPass.parse(target.name).base
         held = gradients.held(target) or gradients.expected(target)
         of = partial(_power, gradients, target, held)
         whole[name] = of(ranks)
-        if is_sharded(target.entry, case, axis="dp"):  # other ranks have the rest
-            whole[name] = float(total_norm.part(target.value, torch.ones(()), order)[0])
         own[name] = {r: of([r]) for r in ranks}
         if not is_sharded(target.entry, case) and len(held) == len(ranks):
             replicated.add(name)
@@ -192,7 +193,7 @@ def _powers(facts: Facts, local: Local, order: float) -> _Powers:
             parts[name] = {r: of(_along(case, axis, r, ranks)) for r in ranks}
     every = [id(tensor) for tensor in problem.params.values()]
     names = {name: every.count(id(problem.params[name])) for name in whole}
-    return _Powers(order, whole, own, along, names, frozenset(replicated))
+    return _Powers(order, ranks, whole, own, along, names, frozenset(replicated))
 
 
 def _power(
