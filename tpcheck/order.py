@@ -36,6 +36,7 @@ from tpcheck.figures.plan import Finding
 from tpcheck.plan.built import Unit, checkpointed, is_float8, is_unit, units
 from tpcheck.report import orders
 from tpcheck.tensors.live import is_dtensor, layers, mesh_axes
+from tpcheck.tensors.meshes import Axes, named
 from tpcheck.tensors.names import WRAPPERS, Wrapper, unwrapped
 from tpcheck.vocabulary import Code
 
@@ -93,7 +94,11 @@ class Broken:
 
 
 def broken(
-    model: nn.Module, *, cut: Cut | None = None, mesh: Mapping[str, int] | None = None
+    model: nn.Module,
+    *,
+    cut: Cut | None = None,
+    mesh: Mapping[str, int] | None = None,
+    axes: Axes = named,
 ) -> list[Broken]:
     """What the order of the steps broke in a built model; nothing in one that is built right.
 
@@ -102,15 +107,16 @@ def broken(
         cut: parameter (by the unsharded model's name) → mesh axes along which it is meant to be
             sharded, of "tp" and "ep". Without it only marks that need no such word are read.
         mesh: axis → size, for what depends on which axes there are.
+        axes: of a DTensor's mesh, what its axes are; by default their own names.
     """
     cut, mesh = cut or {}, mesh or {}
     fsdp = list(units(model))
     marks = [
-        *_names_changed(model, cut),
+        *_names_changed(model, cut, axes),
         *_modules_replaced(model, fsdp),
         *_checkpointed_units(model),
-        *_hooks_lost(model),
-        *_float8_all_gather(model),
+        *_hooks_lost(model, axes),
+        *_float8_all_gather(model, axes),
         *_experts_in_a_block(model, fsdp, cut),
         *_routed_in_stages(cut, mesh),
     ]
@@ -184,12 +190,12 @@ def _distributes_again(frame: FrameType) -> bool:
 Marks = Iterator[tuple[OrderCause, Collection[str]]]
 
 
-def _names_changed(model: nn.Module, cut: Cut) -> Marks:
+def _names_changed(model: nn.Module, cut: Cut, axes: Axes) -> Marks:
     missed: dict[Wrapper, list[str]] = {}
     reached = set()  # wrappers under which TP did shard: they came later
     for name, parameter in model.named_parameters():
         wrappers = [Wrapper(part) for part in name.split(".") if part in WRAPPERS]
-        if "tp" in mesh_axes(parameter):
+        if "tp" in mesh_axes(parameter, axes):
             reached |= set(wrappers)
         elif wrappers and "tp" in cut.get(unwrapped(name, model), ()):
             missed.setdefault(wrappers[0], []).append(unwrapped(name, model))
@@ -233,23 +239,23 @@ def _checkpointed_units(model: nn.Module) -> Marks:
     yield UnitInWrapper(), [name or "the model" for name in names]
 
 
-def _hooks_lost(model: nn.Module) -> Marks:
+def _hooks_lost(model: nn.Module, axes: Axes) -> Marks:
     names = [
         unwrapped(name, model)
         for name, module in model.named_modules()
         if is_float8(module)
-        and "tp" in mesh_axes(module.weight)
+        and "tp" in mesh_axes(module.weight, axes)
         and not (module._forward_pre_hooks or module._forward_hooks)
     ]
     yield HooksLost(), names
 
 
-def _float8_all_gather(model: nn.Module) -> Marks:
+def _float8_all_gather(model: nn.Module, axes: Axes) -> Marks:
     """Weights that TP shards and that bring the hook by which FSDP gathers them in float8."""
     names = [
         unwrapped(name, model)
         for name, parameter in model.named_parameters()
-        if "tp" in mesh_axes(parameter)
+        if "tp" in mesh_axes(parameter, axes)
         and any(hasattr(part, "fsdp_pre_all_gather") for part in layers(parameter))
     ]
     yield Float8AllGather(), names

@@ -41,6 +41,15 @@ class OnOtherRanks:
 
 
 @dataclass(frozen=True)
+class OtherPlacement:
+    """An output is a DTensor, of another placement than the layout's."""
+
+    subject: Subject
+    placement: str
+    expected_placement: str
+
+
+@dataclass(frozen=True)
 class OtherShape:
     """The local tensor has another shape than its slice of the reference."""
 
@@ -99,6 +108,7 @@ OfEvidence = (
     | NotTaken
     | OutputsNamedOtherwise
     | OnOtherRanks
+    | OtherPlacement
     | OtherShape
     | HoldsNaN
     | NaNOfArithmetic

@@ -15,7 +15,7 @@ from tpcheck.comms import callsite
 from tpcheck.tensors.digest import fingerprint
 
 #: What operators of higher order, as `torch.cond`, are traced with, whatever compiles.
-_TRACED = (FakeTensor, FunctionalTensor)
+TRACED = (FakeTensor, FunctionalTensor)
 
 
 class Saved:
@@ -31,7 +31,7 @@ class Saved:
         is still the same when backward asks for it."""
 
         def pack(tensor: Tensor) -> tuple[Tensor, str, str]:
-            if TracingContext.try_get() is not None or isinstance(tensor, _TRACED):
+            if TracingContext.try_get() is not None or isinstance(tensor, TRACED):
                 return tensor, "", ""  # what a compiler traces has no memory yet
             alone = tensor.detach()  # its history leads back here: a circle that is never freed
             self.tensors += _plain(alone)

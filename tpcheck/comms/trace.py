@@ -28,7 +28,7 @@ from tpcheck.comms.operands import (
     written,
 )
 from tpcheck.comms.reduce_ops import REDUCING, reduce_op_of
-from tpcheck.comms.saved import Saved
+from tpcheck.comms.saved import TRACED, Saved
 from tpcheck.event import POINT_TO_POINT, Event
 from tpcheck.tensors.dispatch import OverCompiled, is_whole
 from tpcheck.vocabulary import Phase
@@ -105,6 +105,8 @@ class Recorder(OverCompiled):
                 self.masks.unfolds(func, args)
             return NotImplemented  # let DTensor unfold into local operations first
         kwargs = kwargs or {}
+        if any(issubclass(t, TRACED) for t in types):
+            return func(*args, **kwargs)  # nothing runs yet
         if self.witnesses:
             self.count(f"{func.namespace}::{func.overloadpacket.__name__}")
         if not _is_c10ds(func):

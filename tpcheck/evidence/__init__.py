@@ -22,6 +22,7 @@ from tpcheck.evidence.tensors import (
     Elsewhere,
     Misheld,
     NotAsSaved,
+    PlacedOtherwise,
     PlanFault,
     ReplicasDiffer,
     Values,
@@ -65,6 +66,7 @@ __all__ = [
     "OverBudget",
     "OverSaved",
     "PathNotTaken",
+    "PlacedOtherwise",
     "PlanFault",
     "Race",
     "Raised",
@@ -85,7 +87,7 @@ __all__ = [
     "WrongShape",
 ]
 
-OfTensor = Values | Absent | WrongShape | WrongForm | Elsewhere | ReplicasDiffer
+OfTensor = Values | Absent | WrongShape | WrongForm | PlacedOtherwise | Elsewhere | ReplicasDiffer
 OfParameter = Misheld | PlanFault
 OfRank = Raised | Died | Stuck | Refused | Stray | Wrapped | Unkept
 OfTrace = TracesDiffer | MessagesLost | PathNotTaken | WrongDtype

@@ -70,6 +70,14 @@ class WrongForm:
 
 
 @dataclass(frozen=True)
+class PlacedOtherwise:
+    """An output that is a DTensor, of another placement than the layout's."""
+
+    placement: str
+    expected_placement: str
+
+
+@dataclass(frozen=True)
 class Elsewhere:
     """A rank has what the layout has on other ranks.
 

@@ -44,12 +44,12 @@ class Imported:
     Args:
         module: by which it does.
         name: in there; with dots where it is inside of a class.
-        apart: whether something else that it imports has the name, too.
+        alias: what it is called there, where something else has the name that it would have.
     """
 
     module: str
     name: str
-    apart: bool = field(default=False, kw_only=True)
+    alias: str = field(default="", kw_only=True)
 
     @property
     def top(self) -> str:
@@ -59,7 +59,7 @@ class Imported:
     @property
     def top_as(self) -> str:
         """As the file calls that."""
-        return f"own_{self.top}" if self.apart or self.top in OURS else self.top
+        return self.alias or (f"own_{self.top}" if self.top in OURS else self.top)
 
     @property
     def called(self) -> str:
@@ -68,8 +68,12 @@ class Imported:
 
     def beside(self, other: Imported | None) -> Self:
         """In a file that imports another, too."""
-        same = other is not None and other.top == self.top and other.module != self.module
-        return replace(self, apart=True) if same else self
+        if other is None or other.top_as != self.top_as:
+            return self
+        if (other.module, other.top) == (self.module, self.top):
+            return self
+        free = (f"{prefix}_{self.top}" for prefix in ("own", "other"))
+        return replace(self, alias=next(name for name in free if name != other.top_as))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from tpcheck import given
 from tpcheck.errors import InvalidArgument, let_through, listed
 from tpcheck.first.factory import required
+from tpcheck.first.room import require_room
 
 #: Sizes while the module is read: what the degrees 2 and 4 divide, and no width is.
 TRIED = {"batch": 12, "seq": 20}
@@ -80,7 +82,7 @@ def _told(text: str) -> Given:
     name, _, rest = text.partition("=")
     sizes, colon, below = rest.partition(":")
     try:
-        shape = tuple(s if s.isidentifier() else given.whole(s) for s in sizes.split(","))
+        shape = tuple(s if _is_name(s) else given.whole(s) for s in sizes.split(","))
         number = given.whole(below) if colon else 0
         sized = all(size not in DEGREES if isinstance(size, str) else size > 0 for size in shape)
         if not name.isidentifier() or not sized or (colon and number < 1):
@@ -88,10 +90,17 @@ def _told(text: str) -> Given:
     except ValueError:
         raise InvalidArgument(
             f"--input {text!r} is not NAME=SIZES, such as x=batch,8, or ids=batch,seq:100 of "
-            "integers below 100; sizes are numbers, or names of what cases draw, other than "
-            f"{listed(DEGREES)}"
+            "integers below 100; sizes are numbers, or names of what cases draw, without a _ in "
+            f"front and other than {listed(DEGREES)}"
         ) from None
-    return Given(name, shape, number)
+    told = Given(name, shape, number)
+    require_room(f"--input {text!r}", math.prod(told.sizes()) * 8)
+    return told
+
+
+def _is_name(size: str) -> bool:
+    """Whether it can be a dim of a case."""
+    return size.isidentifier() and not size.startswith("_")
 
 
 def guessed(module: nn.Module, target: str) -> tuple[Given, ...]:

@@ -31,9 +31,27 @@ def within_reason(target: str) -> Iterator[None]:
     Raises:
         InvalidArgument: it makes more; no memory is taken for the one that is too much.
     """
-    left = available()
-    with _Ceiling(target, (UNKNOWN if left is None else left) // HELD):
+    with _Ceiling(target, _most()):
         yield
+
+
+def require_room(what: str, size: int) -> None:
+    """Refuses an input of so many bytes.
+
+    Raises:
+        InvalidArgument: it is more than a check can hold.
+    """
+    if size > _most():
+        raise InvalidArgument(
+            f"{what} is more than {_most() / 10**9:.2g} GB, and each of its check's cases would "
+            f"hold that some {HELD} times over: give smaller sizes"
+        )
+
+
+def _most() -> int:
+    """Bytes of tensors, at most."""
+    left = available()
+    return (UNKNOWN if left is None else left) // HELD
 
 
 def of_size(parameters: int) -> list[str]:

@@ -32,7 +32,7 @@ from tpcheck.plan.plan import Plan, as_plan, require_patterns
 from tpcheck.plan.whole import is_open, undeclared, why_whole
 from tpcheck.report.placements import placed as in_words
 from tpcheck.report.placements import reason
-from tpcheck.tensors.live import plan_placement
+from tpcheck.tensors.meshes import axes_of, beside
 from tpcheck.vocabulary import Code
 
 if TYPE_CHECKING:
@@ -99,10 +99,11 @@ def audited(
     degree = parallelized.degree_of(mesh) if mesh is not None else tp
     if not isinstance(degree, int) or degree < 1:
         raise InvalidArgument(f"tp={degree!r} is not a degree")
-    promise = follow(Tree(model, unwrapped=mesh is not None), declared, degree)
+    axes = axes_of if mesh is None else beside(mesh, parallelized.axis_of(mesh))
+    promise = follow(Tree(model, unwrapped=mesh is not None, axes=axes), declared, degree)
     faults = [*ignored.findings(promise.tree, skipped), *faults_of(promise)]
     if mesh is not None:
-        faults += parallelized.findings(model, parallelized.promised(promise))
+        faults += parallelized.findings(model, parallelized.promised(promise), tp=degree, axes=axes)
     return _report(promise, faults, mesh, source)
 
 
@@ -214,7 +215,7 @@ def _parameter(promise: Promise, name: str, mesh: DeviceMesh | None) -> Paramete
     place = placed.placement if placed else None
     held = bytes_held(tensor, place, promise.tp)
     if mesh is not None:
-        place, held = plan_placement(tensor), parallelized.held_bytes(tensor)
+        place, held = promise.tree.placement(name), parallelized.held_bytes(tensor)
     why = _why(promise, name)
     return ParameterRow(
         name=name,

@@ -15,6 +15,9 @@ from functools import cached_property
 
 from torch import Tensor, nn
 
+from tpcheck.placement import Replicate, Shard
+from tpcheck.tensors.live import plan_placement
+from tpcheck.tensors.meshes import Axes, axes_of
 from tpcheck.tensors.names import WRAPPERS, generic
 
 # The attribute of DistributedDataParallel. A module of one's own may have that name, too, so it
@@ -40,10 +43,11 @@ class Tree:
 
     Args:
         unwrapped: leave out the levels that wrappers added; else names are raw.
+        axes: of a parallelized model's meshes, what their axes are.
     """
 
-    def __init__(self, model: nn.Module, *, unwrapped: bool = False) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, *, unwrapped: bool = False, axes: Axes = axes_of) -> None:
+        self.model, self.axes = model, axes
         self.modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
         if unwrapped:
             # of a wrapper and what it wraps, which now share a name, the latter comes last
@@ -69,6 +73,10 @@ class Tree:
             for name, tensor in module._parameters.items()
             if tensor is not None
         }
+
+    def placement(self, name: str) -> Shard | Replicate | None:
+        """How a parameter is placed along tp, as `plan_placement` has it."""
+        return plan_placement(self.parameters[name], self.axes)
 
     @cached_property
     def _names(self) -> dict[int, list[str]]:

@@ -14,7 +14,8 @@ from tpcheck.figures.plan_causes import Misplaced, Place, TieLost, Unreached
 from tpcheck.placement import Replicate, Shard
 from tpcheck.plan.followed import Promise
 from tpcheck.plan.match import Tree, match, wrapper_on
-from tpcheck.tensors.live import local, plan_placement
+from tpcheck.tensors.live import is_dtensor, local
+from tpcheck.tensors.meshes import Axes
 from tpcheck.tensors.names import generic
 from tpcheck.vocabulary import Code
 
@@ -28,10 +29,11 @@ def degree_of(mesh: DeviceMesh) -> int:
     Raises:
         InvalidArgument: several axes, and none is called "tp".
     """
-    return mesh.size(_axis(mesh))
+    return mesh.size(axis_of(mesh))
 
 
-def _axis(mesh: DeviceMesh) -> int:
+def axis_of(mesh: DeviceMesh) -> int:
+    """Which axis of a mesh that is. Errors as above."""
     names = mesh.mesh_dim_names or ()
     if "tp" in names:
         return names.index("tp")
@@ -67,27 +69,35 @@ def promised(promise: Promise) -> Promised:
 
 
 def findings(
-    model: nn.Module, expected: Promised, full: Mapping[str, Tensor] | None = None
+    model: nn.Module,
+    expected: Promised,
+    *,
+    tp: int,
+    axes: Axes,
+    full: Mapping[str, Tensor] | None = None,
 ) -> list[Finding]:
     """Where a parallelized model is not what its plan promises. Names are those without
     wrappers: a model may be wrapped after the plan was applied.
 
     Args:
+        tp: the degree; with 1 nothing can be split.
+        axes: of the model's meshes, what their axes are.
         full: the unsharded parameters, where known: a plain tensor of another shape is a shard
             that no DTensor describes, and is not judged here.
     """
-    tree = Tree(model, unwrapped=True)
+    tree = Tree(model, unwrapped=True, axes=axes)
     placed = {
         name: promised
         for name, promised in expected.placed.items()
-        if not (full and name in full and _by_hand(tree.parameters.get(name), full[name]))
+        if tp > 1
+        and not (full and name in full and _by_hand(tree.parameters.get(name), full[name]))
     }
     return [*_split_ties(tree, expected), *_misplaced(tree, Tree(model), placed)]
 
 
 def _by_hand(tensor: Tensor | None, full: Tensor) -> bool:
     """Whether a plain tensor is a shard that was made without DTensor."""
-    return tensor is not None and plan_placement(tensor) is None and tensor.shape != full.shape
+    return tensor is not None and not is_dtensor(tensor) and tensor.shape != full.shape
 
 
 def _misplaced(
@@ -98,7 +108,7 @@ def _misplaced(
         tensor = tree.parameters.get(name)
         if tensor is None or _on_one_rank(tensor):
             continue
-        place = plan_placement(tensor)
+        place = tree.placement(name)
         if place == promised or (place is None and isinstance(promised, Replicate)):
             continue
         code, cause = _cause(raw, key, place, promised)
@@ -131,5 +141,5 @@ def _split_ties(tree: Tree, expected: Promised) -> Iterator[Finding]:
     for group in expected.tied:
         tensors = {name: tree.parameters[name] for name in group if name in tree.parameters}
         if len({id(tensor) for tensor in tensors.values()}) > 1:
-            places = tuple((name, plan_placement(tensor)) for name, tensor in tensors.items())
+            places = tuple((name, tree.placement(name)) for name in tensors)
             yield Finding(Code.TIED_WEIGHTS_SPLIT, TieLost(places), group)

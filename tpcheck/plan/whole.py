@@ -19,7 +19,6 @@ from tpcheck.figures.plan_reasons import (
 from tpcheck.placement import Shard
 from tpcheck.plan.followed import Promise
 from tpcheck.plan.match import candidates, owner_of
-from tpcheck.tensors.live import plan_placement
 from tpcheck.tensors.names import generic
 from tpcheck.vocabulary import Code
 
@@ -42,7 +41,7 @@ def is_open(promise: Promise, name: str) -> bool:
     """Whether a parameter is whole though nothing says that it should be."""
     if name in promise.placed or name in promise.whole or name in promise.reduced:
         return False
-    return not isinstance(plan_placement(promise.tree.parameters[name]), Shard)
+    return not isinstance(promise.tree.placement(name), Shard)
 
 
 def why_whole(promise: Promise, name: str) -> Reason:

@@ -16,7 +16,7 @@ from tpcheck.axes import Axis, along
 from tpcheck.bounds import compare, other_rules
 from tpcheck.bounds.spread import Spread
 from tpcheck.case import Case
-from tpcheck.evidence import Absent, WrongForm
+from tpcheck.evidence import Absent, PlacedOtherwise, WrongForm
 from tpcheck.placement import Entry, Partial, Placement, Replicate, by_axis, follows, summed, take
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.optimizing import parameter_of
@@ -28,6 +28,7 @@ from tpcheck.tensors import forms
 from tpcheck.tensors.digest import fingerprint
 from tpcheck.tensors.live import is_dtensor, local, placed, sharded_by_hand
 from tpcheck.tensors.names import InPass, Key, Pass
+from tpcheck.tensors.places import same_parts
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -117,13 +118,15 @@ class Judging:
         if actual is None and target.unused:  # it has none either
             self.report.compared[kind, name] = summed(target.entry)
             return True
+        if (other := _placed_otherwise(target, actual, self.case)) is not None:
+            return self._apart(target, other, other.placement)
         # the placement first: sums of partials are taken before anything is compared
         entry, actual = self._settle(target, actual)
         self.report.compared[kind, name] = entry
         if kind is Kind.PARAM_GRAD and self.problem.most:
             self.gradients[name] = entry, actual
         if actual is not None and (form := forms.odd(actual)) is not None:
-            return self._odd(target, form)
+            return self._apart(target, WrongForm(form, forms.dtype_name(target.dtype)), form)
         self.keep(target, actual)
         expected, spread, exact = self._slices(target, entry)
         about: dict[str, Any] = {"name": name, "kind": kind, "rank": self.rank, "dtype": dtype}
@@ -148,12 +151,11 @@ class Judging:
         entry = _of_dtensor(target, gradient, *where)[0] if dtensor else self._live(target)
         return take(full, summed(entry), case=self.case, rank=self.rank)
 
-    def _odd(self, target: Target, form: str) -> bool:
-        """A tensor of a form that the reference does not have: nothing in it can be compared."""
-        self.report.digests[target.kind, target.name] = form
+    def _apart(self, target: Target, detail: WrongForm | PlacedOtherwise, has: str) -> bool:
+        """A tensor of a form or a placement with which nothing in it can be compared."""
+        self.report.digests[target.kind, target.name] = has
         if self.work.rules:
             self.report.alarms |= set(other_rules.ON_TENSORS)
-        detail = WrongForm(form, forms.dtype_name(target.dtype))
         self.report.mismatches.append(Mismatch(target.name, target.kind, self.rank, detail=detail))
         return False
 
@@ -231,6 +233,19 @@ class Judging:
         if target.kind.is_of_parameter and target.entry == params[base]:
             return self.report.entries.get(base, target.entry)
         return target.entry
+
+
+def _placed_otherwise(target: Target, actual: Any, case: Case) -> PlacedOtherwise | None:
+    """An output that has its parts on other ranks than the layout says: who takes it by what the
+    layout says would compute with others. Terms of a sum are the tensor all the same."""
+    if not (target.kind.is_output and is_dtensor(actual) and actual.shape == target.value.shape):
+        return None
+    live, wants = placed(actual, case), by_axis(target.entry)
+    due = {a for a, own in wants.items() if isinstance(own, Partial) and case.mesh.get(a, 1) > 1}
+    parts = summed(live), summed(target.entry), tuple(actual.shape)
+    if all(live.get(axis) == Partial() for axis in due) and same_parts(*parts, case):
+        return None
+    return PlacedOtherwise(str(live or Replicate()), str(target.entry))
 
 
 def _of_dtensor(target: Target, actual: Tensor, case: Case, rank: int) -> tuple[Entry, Tensor]:

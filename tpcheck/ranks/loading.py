@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tpcheck.tensors.live import (
     says_how,
     sharded_by_hand,
 )
+from tpcheck.tensors.meshes import axes_in
 from tpcheck.tensors.names import computed_buffers, parameters_of, tensors_of
 from tpcheck.tensors.places import in_words_of
 from tpcheck.verdict import Mismatch
@@ -126,7 +128,8 @@ class Loader:
         if self.case.tp > 1 and params and not self.work.named:
             self._check_something_is_sharded(list(params))
         if self.work.plan is not None and params:
-            found = unlike_plan(module, self.work.plan, self.problem.params)
+            axes, every = partial(axes_in, case=self.case), self.problem.params
+            found = unlike_plan(module, self.work.plan, tp=self.case.tp, axes=axes, full=every)
             self.report.mismatches += mismatches(found, self.rank)
         return fits
 

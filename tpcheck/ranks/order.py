@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from tpcheck import order, placement
+from tpcheck.axes import covered
 from tpcheck.case import Case
 from tpcheck.errors import InvalidArgument
 from tpcheck.placement import Entry, by_axis, take
 from tpcheck.plan.findings import mismatches
+from tpcheck.tensors.meshes import axes_in
 from tpcheck.tensors.names import tensors_of
 from tpcheck.verdict import Mismatch
 
@@ -49,8 +52,13 @@ def disorder(
         for name, entry in layout.items()
         if name in own and name in full
     }
-    found = order.broken(module, cut=cut, mesh=case.mesh)
+    found = order.broken(module, cut=cut, mesh=case.mesh, axes=partial(_covered, case))
     return mismatches((broken.finding for broken in found), rank)
+
+
+def _covered(case: Case, mesh: Any) -> list[str]:
+    """The axes of a case along which a DTensor's mesh has ranks."""
+    return [own for axis in axes_in(mesh, case) if axis is not None for own in covered(axis, case)]
 
 
 def _axes(entry: Entry, shape: Any, full: Tensor, *, case: Case, rank: int) -> list[str]:

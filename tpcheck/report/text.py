@@ -10,6 +10,7 @@ from tpcheck.evidence import (
     Elsewhere,
     Misheld,
     OverBudget,
+    PlacedOtherwise,
     Raised,
     ReplicasDiffer,
     TracesDiffer,
@@ -236,12 +237,10 @@ def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
     match detail:
         case ReplicasDiffer(of, ranks):
             return f"{where}: ranks {list(ranks)} must hold the same bits ({of}) and don't"
-        case WrongShape(shape, expected):
-            return f"{where}: shape {list(shape)}, expected {list(expected)}"
-        case Misheld(shape=shape, expected_shape=expected) if shape and expected:
-            return f"{where}: shape {list(shape)}, expected {list(expected)}"
-        case Misheld(placement=placement, expected_placement=expected_placement) if placement:
-            return f"{where}: {placement}, the layout says {expected_placement}"
+        case WrongShape(has, due) | Misheld(shape=tuple(has), expected_shape=tuple(due)):
+            return f"{where}: shape {list(has)}, expected {list(due)}"
+        case Misheld(placement=str(live)) | PlacedOtherwise(placement=live):
+            return f"{where}: {live}, the layout says {detail.expected_placement}"
         case Misheld(fault=Fault.READ, storage=storage, expected=own) if storage:
             return f"{where}: {counted(storage, 'byte')} read, the rank's part is {own}"
         case Misheld(storage=storage, inside=other) if storage and other:
@@ -249,8 +248,8 @@ def describe(mismatch: Mismatch, *, verbose: bool = False) -> str:
             return f"{where}: the storage of {other} keeps {kept} alive, the whole tensor in it"
         case Misheld(storage=storage, expected=own) if storage:
             kept = f"the {detail.what}" if detail.what else "a view that"
-            due = f", its own are {own}" if own else ""
-            return f"{where}: {kept} keeps {counted(storage, 'byte')} alive{due}"
+            rest = f", its own are {own}" if own else ""
+            return f"{where}: {kept} keeps {counted(storage, 'byte')} alive{rest}"
         case Elsewhere():
             return f"{where} {place(detail)}"
         case OverBudget(phase, ran):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeGuard
-from weakref import WeakKeyDictionary
 
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tpcheck import placement
-from tpcheck.axes import axis_of, covered
+from tpcheck.axes import covered
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Partial, Replicate, Shard, by_axis, take
+from tpcheck.tensors.meshes import Axes, axes_in, axes_of, named
 
 
 def module_of_dtensor() -> Any:
@@ -27,11 +27,6 @@ def is_dtensor(tensor: Any) -> bool:
     return cls is not None and isinstance(tensor, cls)
 
 
-def axes_of(mesh: Any) -> tuple[str, ...]:
-    """The names of a mesh's axes; of a mesh without names, the first one is taken for "tp"."""
-    return mesh.mesh_dim_names or ("tp", *map(str, range(1, mesh.ndim)))
-
-
 def placed(tensor: Any, case: Case) -> dict[str, placement.Placement]:
     """As `live_entry`, along the axes of a case, or those that are made of them, whatever the
     DTensor's own mesh calls them.
@@ -40,29 +35,6 @@ def placed(tensor: Any, case: Case) -> dict[str, placement.Placement]:
         InvalidArgument: a mesh with ranks that no axes of the case have together.
     """
     return live_entry(tensor, axes_in(tensor.device_mesh, case))
-
-
-def axes_in(mesh: Any, case: Case) -> list[str | None]:
-    """The axes of a DTensor's mesh as a case has them; None of one with a single rank."""
-    known, of = _KNOWN.setdefault(mesh, {}), tuple(case.mesh.items())
-    if of not in known:
-        known[of] = _axes_in(mesh, case)
-    return known[of]
-
-
-#: Mesh → axes of a case → those of the mesh. To ask a mesh for its ranks takes a while.
-_KNOWN: WeakKeyDictionary[Any, dict[Any, list[str | None]]] = WeakKeyDictionary()
-
-
-def _axes_in(mesh: Any, case: Case) -> list[str | None]:
-    names, at = axes_of(mesh), mesh.get_coordinate()
-    if at is None:  # this rank has none of it
-        return list(names)
-    grid, found = mesh.mesh, []
-    for i, name in enumerate(names):
-        own = grid[tuple(slice(None) if j == i else k for j, k in enumerate(at))]
-        found.append(axis_of(name, own.tolist(), case))
-    return found
 
 
 def live_entry(
@@ -98,19 +70,24 @@ def live_entry(
     return entry | later
 
 
-def plan_placement(tensor: Tensor, axis: str = "tp") -> Shard | Replicate | None:
-    """How a DTensor is placed along one axis, in the two words of a plan (packed blocks are a
-    shard of their dim); None for a plain tensor."""
+def plan_placement(tensor: Any, axes: Axes = axes_of) -> Shard | Replicate | None:
+    """How a DTensor is placed along tp, in the two words of a plan (packed blocks are a shard of
+    their dim); None for a plain tensor.
+
+    Args:
+        axes: of a mesh, what its axes are.
+    """
     if not is_dtensor(tensor):
         return None
-    found = live_entry(tensor).get(axis)
+    found = live_entry(tensor, axes(tensor.device_mesh)).get("tp")
     return Shard(found.dim) if isinstance(found, placement.Sharded) else Replicate()
 
 
-def mesh_axes(tensor: Tensor) -> tuple[str, ...]:
-    """The named mesh axes of every DTensor in a tensor; none of any other tensor."""
+def mesh_axes(tensor: Tensor, axes: Axes = named) -> tuple[str, ...]:
+    """The mesh axes of every DTensor in a tensor; none of any other tensor."""
     meshes = (getattr(part, "device_mesh", None) for part in layers(tensor))
-    return tuple(axis for mesh in meshes if mesh is not None for axis in mesh.mesh_dim_names or ())
+    every = (axes(mesh) for mesh in meshes if mesh is not None)
+    return tuple(axis for names in every for axis in names if axis is not None)
 
 
 def layers(tensor: Tensor) -> Iterator[Tensor]:

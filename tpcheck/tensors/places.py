@@ -25,10 +25,15 @@ def places(entry: Entry, shape: Sequence[int], *, case: Case, rank: int) -> Plac
 def same_parts(one: Entry, other: Entry, shape: Sequence[int], case: Case) -> bool:
     """Whether two entries put the same elements of a tensor of this shape on each rank."""
 
+    def cuts(entry: Entry) -> list[tuple[str, Any]]:
+        return [(axis, own) for axis, own in by_axis(entry).items() if isinstance(own, Sharded)]
+
     def of(entry: Entry, rank: int) -> list[list[int]]:
         return [[*indices] for indices in places(entry, shape, case=case, rank=rank)]
 
-    return all(of(one, rank) == of(other, rank) for rank in range(case.world_size))
+    return cuts(one) == cuts(other) or all(
+        of(one, rank) == of(other, rank) for rank in range(case.world_size)
+    )
 
 
 def in_words_of(

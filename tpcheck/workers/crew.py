@@ -26,10 +26,16 @@ class Crew:
         atexit.register(self.kill)  # a Ctrl-C may come before any `except`
         try:
             for _ in range(count):
-                self.workers.append(Worker(start, work))
+                self._hire()
         except BaseException:
             self.kill()
             raise
+
+    def _hire(self) -> None:
+        """One more. A signal comes once it is in the list: one that is in none would be waited for
+        at the exit, for ever."""
+        with blocked():
+            self.workers.append(Worker(self.start, self.work))
 
     def idle(self) -> list[Worker]:
         """Those without a job. One whose session is not open yet takes one, too."""
@@ -52,7 +58,7 @@ class Crew:
         """Kills a worker, if it still lives, and has another in its place."""
         worker.kill()
         self.workers.remove(worker)
-        self.workers.append(Worker(self.start, self.work))
+        self._hire()
 
     def close(self) -> None:
         """Has all of them end, with what they are at."""

@@ -69,7 +69,7 @@ Message = Opened | Refused | Told | Done | Failed
 
 
 class Worker:
-    """One process.
+    """One process, to be made while signals are `blocked`.
 
     Args:
         start: opens its session.
@@ -82,9 +82,8 @@ class Worker:
         self.job: Any = None  # what it works at
         self.opened = False  # whether it has said so
         arguments = (os.getpid(), theirs, start, work)
-        with blocked():
-            self.process = forked.Process(target=_live, args=arguments)
-            self.process.start()
+        self.process = forked.Process(target=_live, args=arguments)
+        self.process.start()
         theirs.close()
         self._end, _ = opened(self.process.pid or 0)  # readable once the process has ended
 

@@ -16,11 +16,14 @@ from torch.distributed.tensor.parallel import (
 )
 
 import tpcheck
-from tpcheck import Check, Layout, Spec, specs, strategies
+from tests.ranks.diagnosis.test_examine import examined
+from tpcheck import Case, Check, Layout, Spec, specs, strategies
 from tpcheck.engines.engine import Engine
+from tpcheck.evidence import PlacedOtherwise
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import Verdict
+from tpcheck.vocabulary import Kind
 
 
 def head(case: Any, mesh: Any = None) -> nn.Module:
@@ -122,3 +125,47 @@ def test_terms_of_a_masked_lookup(gloo: Engine) -> None:
     check = Check(specs.embedding(even=True), looked_up)
     result = Search(check, gloo, Options(examples=4, corpus=None)).run()
     assert (result.verdict, result.examples) == (Verdict.PASS, 4), result
+
+
+# ---- of another placement than the layout's
+
+
+def placed(own: Any, due: Any) -> Check:
+    """Every rank computes the whole, and returns it as a DTensor that is placed so."""
+
+    class Linear(nn.Linear):
+        mesh: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            if self.mesh is None:
+                return y
+            whole = DTensor.from_local(y, self.mesh["tp"], [Replicate()])
+            return whole if isinstance(own, Replicate) else whole.redistribute(placements=[own])
+
+    def made(case: Any, mesh: Any = None) -> nn.Module:
+        linear = Linear(case["h"], 4)
+        linear.mesh = mesh
+        return linear
+
+    whole = {"weight": tpcheck.Replicate(), "bias": tpcheck.Replicate()}
+    return spec(made, Layout(whole, outputs={"output": due}), h=strategies.sizes(4, 4))
+
+
+@pytest.mark.parametrize(
+    ("own", "due"),
+    [
+        (Replicate(), tpcheck.Shard(1)),
+        (Shard(1), tpcheck.Replicate()),
+        (Shard(0), tpcheck.Shard(1)),
+        (Replicate(), tpcheck.Partial()),
+    ],
+)
+def test_it_is_wrong_where_the_layout_has_its_parts_elsewhere(
+    gloo: Engine, own: Any, due: Any
+) -> None:
+    """A plain tensor of that shape is, too; the values of each passed."""
+    check = placed(own, due)
+    found = examined(check, Case({"b": 4, "h": 4}, mesh={"tp": 2}, dtype="float64"), gloo)
+    assert {(m.kind, type(m.detail)) for m in found.mismatches} == {(Kind.OUTPUT, PlacedOtherwise)}
+    assert found.diagnosis.code == "wrong-placement"

@@ -176,7 +176,11 @@ def without_names(mesh: DeviceMesh) -> DeviceMesh:
     return DeviceMesh("cpu", torch.arange(4))
 
 
-MESHES = [of_a_part, of_one_s_own, without_names]
+def in_another_order(mesh: DeviceMesh) -> DeviceMesh:
+    return DeviceMesh("cpu", torch.tensor([3, 1, 2, 0]), mesh_dim_names=("dp",))
+
+
+MESHES = [of_a_part, of_one_s_own, without_names, in_another_order]
 
 
 def sharded(mesh_of: Any) -> Any:

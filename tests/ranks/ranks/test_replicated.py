@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -98,3 +99,20 @@ def kept_graph(case: Case, mesh: DeviceMesh) -> nn.Module:
 def test_a_graph_over_parameters_is_no_hook(gloo: Engine) -> None:
     spec = replace(replicated.spec, dp_gradients="local")
     assert Runner(Check(spec, kept_graph), gloo).run(CASE).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_one_that_is_compiled(gloo: Engine, outside: bool) -> None:
+    """While torch splits the graph by DDP's buckets it runs collectives on tensors that have no
+    memory: they are no events of the candidate's."""
+
+    def build(case: Case, mesh: DeviceMesh) -> Any:
+        model: Any = replicated.tensor_parallel(case, mesh)
+        model = model.to(getattr(torch, case.dtype))
+        if not outside:
+            model = torch.compile(model, backend="aot_eager")
+        model = DistributedDataParallel(model, process_group=data_group(mesh))
+        return torch.compile(model, backend="eager") if outside else model
+
+    result = run(gloo, build, replace(CASE, dtype="float32"))
+    assert result.verdict is Verdict.PASS, result.mismatches

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import pytest
@@ -136,6 +137,35 @@ def test_a_crew_that_is_closed_or_killed_has_no_process_left() -> None:
         end(crew)
         assert not any(process.is_alive() for process in processes)
         assert not crew.workers
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_signal_as_one_is_made_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch, nth: int, replaced: bool
+) -> None:
+    """One that is in no list would be waited for at the exit, and waits for its first job."""
+    begin, begun = BaseProcess.start, list[BaseProcess]()
+
+    def starts(process: BaseProcess) -> None:
+        begin(process)
+        begun.append(process)
+        if len(begun) == nth + replaced:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(BaseProcess, "start", starts)
+    if replaced:
+        crew = Crew(nth, start, work)
+        with pytest.raises(KeyboardInterrupt):
+            crew.replace(crew.workers[0])
+        crew.kill()
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            Crew(2, start, work)
+    alive = [process for process in begun if process.is_alive()]
+    for process in alive:
+        process.kill()
+    assert not alive
 
 
 def test_a_process_that_a_signal_ends_as_it_is_forked_does_not_hear_it(

@@ -68,6 +68,30 @@ def test_two_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.Monk
     assert "reference=lambda case: own_MLP()," in text and holds(text)
 
 
+@pytest.mark.parametrize("name", ["build", "candidate"])
+def test_two_of_a_name_of_the_files_own_are_told_apart(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    whole = modules(tmp_path, f"whole_{name}", f"def {name}(): return given.MLP()\n")
+    make = f"def {name}(group): return given.Parallel(group)\n"
+    split = modules(tmp_path, f"split_{name}", make)
+    out, _ = write(f"{split}:{name}", None, f"{whole}:{name}", (), tmp_path / "check.py")
+    text = out.read_text()
+    assert f"import {name} as own_{name}\n" in text and f"import {name} as other_{name}\n" in text
+    assert f"reference=lambda case: other_{name}()," in text and holds(text)
+    assert f'return own_{name}(mesh["tp"].get_group())' in text
+
+
+def test_an_alias_is_no_other_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    more = "def own_layout(): return MLP()\nlayout = PLAN\n"
+    file = modules(tmp_path, "both_called", more)
+    out, _ = write(f"{file}:own_layout", f"{file}:layout", None, (), tmp_path / "check.py")
+    text = out.read_text()
+    assert "import layout as other_layout, own_layout\n" in text and holds(text)
+
+
 def test_what_is_inside_of_a_class_keeps_its_place() -> None:
     found = Imported("mine", "Spec.Inner")
     assert (found.top, found.top_as, found.called) == ("Spec", "own_Spec", "own_Spec.Inner")
@@ -84,7 +108,10 @@ def test_a_file_that_no_import_can_name_is_to_have_another(tmp_path: Path, stem:
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        (("x=tp,8",), "names of what cases draw, other than dp, tp"),
+        (("x=tp,8",), "without a _ in front and other than dp, tp"),
+        (("x=batch,_h,8",), "'x=batch,_h,8' is not NAME=SIZES"),
+        (("x=batch,1000000000000,8",), "each of its check's cases would hold that some 32 times"),
+        (("x=99999999999999999999,8",), "give smaller sizes"),
         (("x=batch,8", "x=batch,8"), "--input gives x twice"),
     ],
 )

@@ -55,6 +55,18 @@ def test_wrapping_after_the_plan_changes_nothing(mesh: DeviceMesh) -> None:
     assert audit(given, PLAN, mesh=mesh).findings == []
 
 
+@pytest.mark.parametrize("names", [("copies", "model"), ("tp", "model"), None])
+def test_the_mesh_that_is_given_says_which_axis_is_tp(names: Any) -> None:
+    with fake_ranks(4):
+        whole = init_device_mesh("cpu", (2, 2), mesh_dim_names=names or ("a", "b"))
+        own: Any = whole["model"] if names else DeviceMesh("cpu", torch.arange(2))
+        given = parallelized(own)
+        assert audit(given, PLAN, mesh=own).findings == []
+        if names:
+            other = parallelized(whole[names[0]])
+            assert "parameter-not-sharded" in audit(other, PLAN, mesh=own).codes
+
+
 def test_a_plan_that_was_not_applied(mesh: DeviceMesh) -> None:
     result = audit(model(), PLAN, mesh=mesh)
     assert result.codes == ["parameter-not-sharded"]

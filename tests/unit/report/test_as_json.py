@@ -24,6 +24,7 @@ from tpcheck.evidence import (
     OverBudget,
     OverSaved,
     PathNotTaken,
+    PlacedOtherwise,
     PlanFault,
     Raised,
     Ran,
@@ -87,6 +88,7 @@ TOLD: list[tuple[Evidence, dict[str, Any]]] = [
         },
     ),
     (WrongShape((1,), (2, 3)), {"shape": [1], "expected_shape": [2, 3]}),
+    (PlacedOtherwise("a", "b"), {"placement": "a", "expected_placement": "b"}),
     (
         Elsewhere({"pp": 1}, {"pp": 0}),
         {"elsewhere": "is on the ranks of pp=1; the layout has it on those of pp=0 only"},

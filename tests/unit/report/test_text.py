@@ -14,6 +14,7 @@ from tpcheck.evidence import (
     Absent,
     Entered,
     Misheld,
+    PlacedOtherwise,
     Raised,
     Refused,
     ReplicasDiffer,
@@ -85,6 +86,12 @@ def test_a_wrong_shape_shows_both_shapes() -> None:
     detail = WrongShape((4, 3), (2, 3))
     text = describe(Mismatch("up.weight", Kind.PARAM_GRAD, 1, detail=detail))
     assert "rank 1 param_grad up.weight" in text and "[4, 3]" in text and "[2, 3]" in text
+
+
+def test_an_output_that_is_placed_otherwise_shows_both_placements() -> None:
+    detail = PlacedOtherwise("{'tp': Replicate()}", "Shard(0)")
+    text = describe(Mismatch("output", Kind.OUTPUT, 1, detail=detail))
+    assert text.endswith("output: {'tp': Replicate()}, the layout says Shard(0)")
 
 
 def test_a_missing_gradient_says_why() -> None:

@@ -13,12 +13,13 @@ from tpcheck.causes.evident import (
     NotTaken,
     OnOtherRanks,
     OtherDtype,
+    OtherPlacement,
     OtherShape,
     OutputsNamedOtherwise,
 )
 from tpcheck.causes.steps import NoState
 from tpcheck.diagnosis.facts import Facts, subject_of, values
-from tpcheck.evidence import Absent, Elsewhere, ReplicasDiffer, Values, WrongShape
+from tpcheck.evidence import Absent, Elsewhere, PlacedOtherwise, ReplicasDiffer, Values, WrongShape
 from tpcheck.verdict import Diagnosis, Mismatch
 from tpcheck.vocabulary import Code, Kind
 
@@ -36,6 +37,8 @@ def evident(mismatch: Mismatch) -> Diagnosis | None:
             return Diagnosis(Code.GRADIENT_DROPPED, NoState(subject, mismatch.rank))
         case Elsewhere():
             return Diagnosis(Code.WRONG_PLACEMENT, OnOtherRanks(subject, detail))
+        case PlacedOtherwise(placement, wanted):
+            return Diagnosis(Code.WRONG_PLACEMENT, OtherPlacement(subject, placement, wanted))
         case WrongShape(shape, due):
             return Diagnosis(Code.WRONG_PLACEMENT, OtherShape(subject, shape, due))
         case Values(nan=int(nan)) if nan:

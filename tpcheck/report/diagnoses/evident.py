@@ -41,6 +41,12 @@ def _(cause: causes.OnOtherRanks) -> str:
 
 
 @sentence.register
+def _(cause: causes.OtherPlacement) -> str:
+    says = f"{cause.placement} is not the layout's {cause.expected_placement}"
+    return f"{called(cause.subject)}: {says}"
+
+
+@sentence.register
 def _(cause: causes.OtherShape) -> str:
     has, due = list(cause.shape), list(cause.expected_shape)
     return f"{called(cause.subject)}: shape {has}, expected {due}"

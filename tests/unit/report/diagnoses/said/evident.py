@@ -11,6 +11,7 @@ from tpcheck.causes.evident import (
     NotTaken,
     OnOtherRanks,
     OtherDtype,
+    OtherPlacement,
     OtherShape,
     OutputsNamedOtherwise,
 )
@@ -34,6 +35,11 @@ SAID: list[Said] = [
         OnOtherRanks(OUT, Elsewhere({"pp": 0}, {"pp": 1})),
         "output is on the ranks of pp=0; the layout has it on those of pp=1 only",
         {"elsewhere": "is on the ranks of pp=0; the layout has it on those of pp=1 only"},
+    ),
+    (
+        OtherPlacement(OUT, "Shard(0)", "Shard(1)"),
+        "output: Shard(0) is not the layout's Shard(1)",
+        {"placement": "Shard(0)", "expected_placement": "Shard(1)"},
     ),
     (
         OtherShape(OUT, (1, 2), (2, 2)),
