@@ -178,10 +178,14 @@ def orphan(identity: str, address: tuple[str, str], folder: Path) -> str:
     )
 
 
-def passed_over(file: str, variable: str, count: int) -> str:
+def in_a_list(file: str, variable: str, count: int) -> str:
     """Of checks that a file has in a list, say."""
-    what = counted(count, "check")
-    return f"note: {file}: {variable} holds {what} that no variable has by itself: not run"
+    return f"{file}: {variable} holds {counted(count, 'check')} that no variable has by itself"
+
+
+def passed_over(file: str, variable: str, count: int) -> str:
+    """The same of those that do not run beside others."""
+    return f"note: {in_a_list(file, variable, count)}: not run"
 
 
 def empty(path: str) -> str:

@@ -19,6 +19,7 @@ from tpcheck.check import Address, Check
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through
 from tpcheck.oracle.limit import one_process
 from tpcheck.process import guard, own_settings
+from tpcheck.report import reasons
 from tpcheck.search.addresses import titles
 from tpcheck.search.files import declared_at, does_not_import, files_at, parted, root
 from tpcheck.search.neighbours import make_importable, packages_beside, require_own
@@ -80,7 +81,8 @@ def collect(targets: Iterable[str], aside: dict[str, Aside] | None = None) -> li
     if not found and errors:
         raise NothingImports(str(errors[0]), aside or {})
     if not found:
-        raise InvalidArgument(f"no Check found in {', '.join(targets)}")
+        over = "".join(f"; {reasons.in_a_list(*held)}" for held in passed_over(targets))
+        raise InvalidArgument(f"no Check found in {', '.join(targets)}{over}")
     return found
 
 
@@ -103,12 +105,20 @@ def passed_over(targets: Iterable[str]) -> list[tuple[str, str, int]]:
         held = {id(check) for module in own for _, check in _held(module)}
         for module in own[:1]:
             for variable, value in list(vars(module).items()):
-                every = [*value.values()] if type(value) is dict else value
-                if type(every) in (list, tuple, set, frozenset):
-                    checks = [one for one in every if issubclass(type(one), Check)]
-                    if count := sum(id(one) not in held for one in checks):
-                        found.append((str(file), variable, count))
+                checks = _within(value) if not issubclass(type(value), Check) else ()
+                if count := sum(id(one) not in held for one in checks):
+                    found.append((str(file), variable, count))
     return found
+
+
+def _within(value: object, levels: int = 4) -> list[Check]:
+    """The checks in a list, in lists of it too."""
+    if issubclass(type(value), Check):
+        return [value]  # type: ignore[list-item]
+    every = [*value.values()] if type(value) is dict else value
+    if not levels or type(every) not in (list, tuple, set, frozenset):
+        return []
+    return [check for one in every for check in _within(one, levels - 1)]  # type: ignore[attr-defined]
 
 
 def runnable(checks: Iterable[Check]) -> tuple[list[Check], dict[str, str]]:
@@ -151,6 +161,8 @@ def _select(found: list[ModuleType], path: str, name: str) -> list[tuple[Check, 
     names = {variable for _, variable, _ in each}
     if name and name not in names:
         hint = did_you_mean(name, names)
+        if any(_within(vars(module).get(name)) for module in found):
+            hint = ": it holds checks; give the one that is meant a variable of its own"
         raise InvalidArgument(f"{path} has no check {name!r}{hint}")
     return [
         (check.named(check.name or variable, at=_place(check, module, variable)), check)

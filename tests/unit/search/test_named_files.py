@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tpcheck.errors import InvalidArgument
 from tpcheck.search.collect import collect, passed_over
 
 SOURCE = "from properties.linear import row_linear\n\nmine = row_linear.named('mine')\n"
@@ -24,3 +25,14 @@ def test_checks_in_a_list_are_told_of(tmp_path: Path) -> None:
     assert len(collect([str(file)])) == 2  # `row_linear` and `mine`
     assert passed_over([str(file)]) == [(str(file), "both", 1)]
     assert passed_over([f"{file}::mine"]) == []  # which asks for no other
+
+
+def test_where_there_are_no_others_the_error_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "lists.py"
+    more = "made = [[row_linear.named('a')], {'b': row_linear.named('b')}]\ndel row_linear\n"
+    file.write_text(SOURCE.replace("mine =", "_ =").replace("'mine')", "'mine') and None") + more)
+    held = "lists.py: made holds 2 checks that no variable has by itself"
+    with pytest.raises(InvalidArgument, match=f"no Check found in .*{held}"):
+        collect([str(file)])
+    with pytest.raises(InvalidArgument, match="no check 'made': it holds checks; give the one"):
+        collect([f"{file}::made"])
