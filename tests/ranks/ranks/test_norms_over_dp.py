@@ -104,6 +104,8 @@ WRONG = [
     (Clipped(over=("dp",)), "the gradients summed over the ranks along dp alone"),
     (Clipped(over=()), "each rank counts its own part of the gradients alone"),
     (Clipped(copies=True), "the gradients counted once for each rank that has a copy"),
+    (Clipped(over=("dp", "tp", "dp")), "the gradients summed over the ranks along dp once more"),
+    (Clipped(over=("tp",), copies=True), "the gradients summed over the ranks along tp alone"),
 ]
 
 

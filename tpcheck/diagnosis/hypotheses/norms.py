@@ -13,12 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tpcheck.axes import covered
 from tpcheck.case import Case
 from tpcheck.causes.norms import NormCounts, NotClipped
 from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.diagnosis.own_norm import OwnGradients
 from tpcheck.diagnosis.replay import unclipped, value_of
-from tpcheck.placement import is_sharded
+from tpcheck.placement import Sharded, by_axis, is_sharded
 from tpcheck.protocol.conventions import LEARNING_RATE
 from tpcheck.protocol.problem import Target
 from tpcheck.tensors.names import InPass
@@ -33,6 +34,7 @@ CODES = {
     Counted.NAMES: Code.SUMMED_TWICE,
     Counted.SUM_OF_RANKS: Code.SUMMED_TWICE,
     Counted.ONE_AXIS: Code.MISSING_ALL_REDUCE,
+    Counted.AGAIN: Code.SUMMED_TWICE,
     Counted.NEVER: Code.GRADIENT_DROPPED,
 }
 
@@ -52,8 +54,11 @@ class _Powers:
         own: name → rank → of its part.
         along: axis → name → rank → of the parts that the ranks have whose other coordinates are the
             rank's.
+        copies: the same, and what several of them have counts for each.
+        degrees: axis → how many ranks it has.
         names: name → how many names that parameter has.
         replicated: those that every rank has whole.
+        cut: name → the axes along which it is sharded, if only over one rank.
     """
 
     order: float
@@ -61,15 +66,14 @@ class _Powers:
     whole: Mapping[str, float]
     own: Mapping[str, Mapping[int, float]]
     along: Mapping[str, Mapping[str, Mapping[int, float]]]
+    copies: Mapping[str, Mapping[str, Mapping[int, float]]]
+    degrees: Mapping[str, int]
     names: Mapping[str, int]
     replicated: frozenset[str]
-
-    def added(self, powers: list[float]) -> float:
-        """Of several parts together."""
-        return max(powers, default=0.0) if self.order == math.inf else sum(powers)
+    cut: Mapping[str, set[str]]
 
     def norm(self, powers: list[float]) -> float:
-        total = self.added(powers)
+        total = _added(powers, self.order)
         return total if self.order == math.inf else total ** (1.0 / self.order)
 
     def of_one(self, rank: int) -> list[float]:
@@ -137,9 +141,14 @@ def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
     yield _Way(Counted.OWN, (), every)
     yield _Way(Counted.COPIES, (), _alike(powers.norm(_of_all(powers, ranks)), ranks))
     yield _Way(Counted.SUM_OF_RANKS, (), _alike(sum(every.values()), ranks))
-    for axis, parts in powers.along.items():
+    for axis, parts in [*powers.along.items(), *powers.copies.items()]:
         norms = {r: powers.norm([part[r] for part in parts.values()]) for r in ranks}
         yield _Way(Counted.ONE_AXIS, (), norms, axis)
+    for axis, degree in powers.degrees.items():
+        along = {name for name, axes in powers.cut.items() if axis in axes}
+        for twice in (powers.whole.keys(), powers.cut.keys(), along):
+            counted = [(degree if n in twice else 1) * own for n, own in powers.whole.items()]
+            yield _Way(Counted.AGAIN, (), _alike(powers.norm(counted), ranks), axis)
     for rank in ranks:
         for norm in powers.of_one(rank):
             yield _Way(Counted.ONE_RANK, (), _alike(norm, ranks), of_rank=rank)
@@ -162,6 +171,11 @@ def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
         yield _Way(Counted.NEVER, (name,), _alike(powers.norm(rest), ranks))
 
 
+def _added(powers: list[float], order: float) -> float:
+    """Of several parts together."""
+    return max(powers, default=0.0) if order == math.inf else sum(powers)
+
+
 def _of_all(powers: _Powers, ranks: list[int]) -> list[float]:
     return [own[r] for own in powers.own.values() for r in ranks]
 
@@ -180,7 +194,8 @@ def _powers(facts: Facts, local: Local, order: float) -> _Powers:
     own: dict[str, dict[int, float]] = {}
     axes = [axis for axis, degree in case.mesh.items() if degree > 1]
     along: dict[str, dict[str, dict[int, float]]] = {a: {} for a in axes if len(axes) > 1}
-    replicated = set()
+    copies: dict[str, dict[str, dict[int, float]]] = {axis: {} for axis in along}
+    replicated, cut = set(), {}
     for target in gradients.targets:
         name = InPass.parse(target.name).base
         held = gradients.held(target) or gradients.expected(target)
@@ -189,11 +204,19 @@ def _powers(facts: Facts, local: Local, order: float) -> _Powers:
         own[name] = {r: of([r]) for r in ranks}
         if not is_sharded(target.entry, case) and len(held) == len(ranks):
             replicated.add(name)
+        shards = [a for a, own in by_axis(target.entry).items() if isinstance(own, Sharded)]
+        if shards:
+            cut[name] = set[str]().union(*(covered(axis, case) for axis in shards))
         for axis, parts in along.items():  # together they have what is cut along it
-            parts[name] = {r: of(_along(case, axis, r, ranks)) for r in ranks}
+            beside = {r: _along(case, axis, r, ranks) for r in ranks}
+            parts[name] = {r: of(beside[r]) for r in ranks}
+            each = {r: [own[name][k] for k in beside[r]] for r in ranks}
+            copies[axis][name] = {r: _added(each[r], order) for r in ranks}
     every = [id(tensor) for tensor in problem.params.values()]
     names = {name: every.count(id(problem.params[name])) for name in whole}
-    return _Powers(order, ranks, whole, own, along, names, frozenset(replicated))
+    known = order, ranks, whole, own, along, copies
+    degrees = {axis: case.mesh[axis] for axis in axes}
+    return _Powers(*known, degrees, names, frozenset(replicated), cut)
 
 
 def _power(

@@ -16,6 +16,7 @@ _HOW = {
     Counted.ALL_BUT_ONE: "rank {rank}'s part of {of} is left out",
     Counted.SUM_OF_RANKS: "the ranks' norms of {of} are added up",
     Counted.ONE_AXIS: "{of} summed over the ranks along {axis} alone",
+    Counted.AGAIN: "{of} summed over the ranks along {axis} once more",
     Counted.NEVER: "{of} left out",
 }
 

@@ -46,6 +46,11 @@ SAID: list[Said] = [
         {"counted": "one-axis", "axis": "ep"},
     ),
     (
+        NormCounts(NORM, Counted.AGAIN, (), axis="dp"),
+        "grad_norm norm: the gradients summed over the ranks along dp once more",
+        {"counted": "again", "axis": "dp"},
+    ),
+    (
         NormCounts(NORM, Counted.NEVER, ("up.weight",)),
         "grad_norm norm: up.weight left out",
         {"counted": "never"},
