@@ -94,6 +94,22 @@ class OwnDataOnly:
 
 
 @dataclass(frozen=True)
+class SomeDataOnly:
+    """A gradient that the spec combines over dp is that of some dp coordinates.
+
+    Args:
+        rank: one that has it.
+        coordinates: those whose data that is of.
+        dp: how many there are.
+    """
+
+    subject: Subject
+    rank: int
+    coordinates: tuple[int, ...]
+    dp: int
+
+
+@dataclass(frozen=True)
 class SummedOverData:
     """What `rank` has is the sum of the references of all dp groups: the group is too large."""
 
@@ -140,6 +156,7 @@ OfSeveral = (
     | JoinsEveryTerm
     | ScaledOverData
     | OwnDataOnly
+    | SomeDataOnly
     | SummedOverData
     | Overwritten
     | AllScaled

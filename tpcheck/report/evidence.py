@@ -185,7 +185,7 @@ def misheld(name: str, detail: Misheld) -> str | None:
             f"is {detail.expected:,}"
         )
     if detail.fault is Fault.NONE_SHARDED:
-        return "no parameter is sharded, and the layout declares none as replicated"
+        return "no parameter is sharded along tp, and the layout declares none as replicated"
     return f"{name} {place(detail.elsewhere)}" if detail.elsewhere else None
 
 

@@ -128,7 +128,8 @@ TOLD: list[tuple[Evidence, dict[str, Any]]] = [
         {
             "fault": "none",
             "parameters": 3,
-            "reason": "no parameter is sharded, and the layout declares none as replicated",
+            "reason": "no parameter is sharded along tp, and the layout declares none as "
+            "replicated",
         },
     ),
     (

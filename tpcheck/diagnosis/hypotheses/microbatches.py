@@ -41,8 +41,8 @@ def accumulated(facts: Facts, local: Local) -> Diagnosis | None:
     for rank in local.wrong():
         parts = [local.part_of(gradient, rank) for gradient in full]
         named = (
-            _first_repeated(local, rank, parts[0])
-            or _reduced_with_each(local, rank, parts)
+            _first_repeated(facts, local, rank, parts[0])
+            or _reduced_with_each(facts, local, rank, parts)
             or _some_only(local, rank, parts)
             or _only_first_summed(local, rank, parts[0])
         )
@@ -51,20 +51,30 @@ def accumulated(facts: Facts, local: Local) -> Diagnosis | None:
     return None
 
 
-def _first_repeated(local: Local, rank: int, first: Tensor) -> Diagnosis | None:
-    more = local.case.tp - 1.0
-    many = local.expected[rank] + more * first
-    if not more or not local.fits(local.actual[rank], rank, expected=many):
-        return None
-    return Diagnosis(Code.SUMMED_TWICE, FirstPassRepeated(local.subject, more))
+def _degrees(facts: Facts) -> list[int]:
+    """How many ranks a sum of gradients may be over."""
+    over = [facts.case.tp, facts.case.dp if facts.posed.shared else 1]
+    return [degree for degree in dict.fromkeys(over) if degree > 1]
 
 
-def _reduced_with_each(local: Local, rank: int, parts: list[Tensor]) -> Diagnosis | None:
-    tp, passes = local.case.tp, len(parts)
-    many = torch.stack([tp ** (passes - 1 - i) * part for i, part in enumerate(parts)]).sum(0)
-    if tp < 2 or not local.fits(local.actual[rank], rank, expected=many):
-        return None
-    return Diagnosis(Code.SUMMED_TWICE, ReducedWithEach(local.subject, tp ** (passes - 1), passes))
+def _first_repeated(facts: Facts, local: Local, rank: int, first: Tensor) -> Diagnosis | None:
+    for degree in _degrees(facts):
+        many = local.expected[rank] + (degree - 1.0) * first
+        if local.fits(local.actual[rank], rank, expected=many):
+            return Diagnosis(Code.SUMMED_TWICE, FirstPassRepeated(local.subject, degree - 1.0))
+    return None
+
+
+def _reduced_with_each(
+    facts: Facts, local: Local, rank: int, parts: list[Tensor]
+) -> Diagnosis | None:
+    passes = len(parts)
+    for degree in _degrees(facts):
+        each = [degree ** (passes - 1 - i) * part for i, part in enumerate(parts)]
+        if local.fits(local.actual[rank], rank, expected=torch.stack(each).sum(0)):
+            cause = ReducedWithEach(local.subject, degree ** (passes - 1), passes)
+            return Diagnosis(Code.SUMMED_TWICE, cause)
+    return None
 
 
 def _some_only(local: Local, rank: int, parts: list[Tensor]) -> Diagnosis | None:
@@ -94,7 +104,6 @@ def _of_one_pass(facts: Facts, local: Local, m: int) -> Tensor:
     """The full gradient that the reference has of microbatch `m` alone."""
     assert facts.spec is not None
     d = facts.case.dp_coordinate(local.ranks[0])
-    problems = facts.posed.problems if facts.posed.shared else [facts.posed.problems[d]]
     alone = [
         replace(
             problem,
@@ -103,9 +112,14 @@ def _of_one_pass(facts: Facts, local: Local, m: int) -> Tensor:
                 for k, given in enumerate(problem.cotangents)
             ],
         )
-        for problem in problems
+        for problem in _together(facts, d)
     ]
     return evaluate(facts.spec, facts.case, *alone)[0][local.key]
+
+
+def _together(facts: Facts, d: int) -> list[Problem]:
+    """The data of which gradients are taken together with that of dp coordinate `d`."""
+    return facts.posed.problems if facts.posed.shared else [facts.posed.problems[d]]
 
 
 def _chosen(choice: tuple[int, ...], parts: list[Tensor]) -> Tensor:
@@ -115,18 +129,19 @@ def _chosen(choice: tuple[int, ...], parts: list[Tensor]) -> Tensor:
 def reordered(facts: Facts, local: Local) -> Diagnosis | None:
     """The reference agrees, in every pass, once the microbatches of the inputs (in backward, of the
     cotangents) come in another order."""
-    problem, passes = facts.posed.problems[0], facts.case.microbatches
-    if not 1 < passes <= MOST_PASSES or facts.case.dp > 1 or facts.spec is None:
+    passes, d = facts.case.microbatches, facts.case.dp_coordinate(local.ranks[0])
+    if not 1 < passes <= MOST_PASSES or facts.spec is None:
         return None
     if not local.kind.is_reduced or local.at.step:
         return None
-    seen = [local_of(facts, target, 0) for target in _in_every_pass(facts, local)]
+    seen = [local_of(facts, target, d) for target in _in_every_pass(facts, local)]
     held = [each for each in seen if each is not None]
     if not held or len(held) < len(seen):
         return None  # a tensor inside, or one that a rank lacks
     side = Moved.INPUTS if local.kind.is_output else Moved.COTANGENTS
     for order in list(permutations(range(passes)))[1:]:
-        values = evaluate(facts.spec, facts.case, _moved(problem, side, order))[0]
+        moved = [_moved(problem, side, order) for problem in _together(facts, d)]
+        values = evaluate(facts.spec, facts.case, *moved)[d if facts.posed.shared else 0]
         if all(each.holds(values[each.key], r) for each in held for r in each.ranks):
             cause = PassesReordered(local.subject, side, order)
             return Diagnosis(Code.SHARD_ORDER, cause)
@@ -136,7 +151,7 @@ def reordered(facts: Facts, local: Local) -> Diagnosis | None:
 def _in_every_pass(facts: Facts, local: Local) -> Iterator[Target]:
     """The tensor in each microbatch."""
     base = InPass.parse(local.target.name).base
-    for target in facts.posed.problems[0].targets:
+    for target in facts.problem_of(local).targets:
         name = InPass.parse(target.name)
         same_step = name.at.step == local.at.step and name.at.microbatch is not None
         if (target.kind, name.base) == (local.kind, base) and same_step:

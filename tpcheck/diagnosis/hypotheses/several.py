@@ -17,6 +17,7 @@ from tpcheck.causes.several import (
     Overwritten,
     OwnDataOnly,
     ScaledOverData,
+    SomeDataOnly,
     SummedOverData,
 )
 from tpcheck.diagnosis.facts import Facts, Local
@@ -146,22 +147,45 @@ def over_dp(facts: Facts, local: Local) -> Diagnosis | None:
     if dp < 2 or not facts.posed.shared or local.kind is not Kind.PARAM_GRAD or spec is None:
         return None
     wrong = local.wrong()
-    for factor, code in ((dp, Code.SUMMED_TWICE), (1 / dp, Code.AVERAGED_NOT_SUMMED)):
+    parts = [dp, *(n for n in range(2, dp) if dp % n == 0 and n != facts.case.tp)]
+    twice, averaged = Code.SUMMED_TWICE, Code.AVERAGED_NOT_SUMMED
+    factors = [(float(n), twice) for n in parts] + [(1 / n, averaged) for n in parts]
+    for factor, code in factors:
         if all(local.fits(local.actual[r] / factor, r) for r in wrong):
             cause = ScaledOverData(local.subject, factor, tuple(wrong), dp)
             return Diagnosis(code, cause)
-    for rank in wrong:
-        want = local.part_of(_of_own_data(facts, local, rank), rank)
-        if not any(local.fits(local.actual[rank] * f, rank, expected=want) for f in (1, dp)):
-            return None
-    return Diagnosis(Code.PARTIAL_NOT_REDUCED, OwnDataOnly(local.subject, tuple(wrong)))
+    own = [_of_data(facts, local, d) for d in range(dp)]
+    for groups in _in_groups(dp):
+        of = {rank: groups[facts.case.dp_coordinate(rank)] for rank in wrong}
+        if all(_is_of(local, rank, own, of[rank]) for rank in wrong):
+            named: OwnDataOnly | SomeDataOnly = OwnDataOnly(local.subject, tuple(wrong))
+            if len(some := of[wrong[0]]) > 1:
+                named = SomeDataOnly(local.subject, wrong[0], tuple(some), dp)
+            return Diagnosis(Code.PARTIAL_NOT_REDUCED, named)
+    return None
 
 
-def _of_own_data(facts: Facts, local: Local, rank: int) -> Tensor:
-    """The full gradient that the reference has of the data of the rank's dp coordinate."""
+def _in_groups(dp: int) -> Iterator[list[list[int]]]:
+    """Of each dp coordinate, which may be taken together with it: none, so many neighbours, or as
+    many as far apart as they can be."""
+    for size in (n for n in range(1, dp) if dp % n == 0):
+        yield [[*range(d // size * size, d // size * size + size)] for d in range(dp)]
+        if size > 1:
+            yield [[*range(d % (dp // size), dp, dp // size)] for d in range(dp)]
+
+
+def _is_of(local: Local, rank: int, own: list[Tensor], coordinates: list[int]) -> bool:
+    """Whether a rank has the sum of what these dp coordinates' data give, or a mean of it."""
+    want = local.part_of(torch.stack([own[d] for d in coordinates]).sum(0), rank)
+    factors = {1, len(coordinates), len(own)}
+    return any(local.fits(local.actual[rank] * f, rank, expected=want) for f in factors)
+
+
+def _of_data(facts: Facts, local: Local, d: int) -> Tensor:
+    """The full gradient that the reference has of the data of a dp coordinate."""
     assert facts.spec is not None
-    own = facts.posed.problems[facts.case.dp_coordinate(rank)]
-    return evaluate(replace(facts.spec, dp_gradients="local"), facts.case, own)[0][local.key]
+    alone = replace(facts.spec, dp_gradients="local")
+    return evaluate(alone, facts.case, facts.posed.problems[d])[0][local.key]
 
 
 def other_data_group(facts: Facts, local: Local) -> Diagnosis | None:

@@ -60,7 +60,8 @@ def scaled(facts: Facts, local: Local) -> Diagnosis | None:
     for factor, code in factors.items():
         if factor != 1 and all(local.fits(local.actual[r] / factor, r) for r in wrong):
             as_many = passes if factor in (passes, 1.0 / passes) else None
-            cause = Scaled(local.subject, factor, tuple(wrong), factor == tp, as_many)
+            world = factor == tp == local.case.world_size
+            cause = Scaled(local.subject, factor, tuple(wrong), world, as_many)
             return Diagnosis(code, cause)
     return None
 

@@ -71,10 +71,14 @@ def _(cause: causes.JoinsEveryTerm) -> str:
 
 @sentence.register
 def _(cause: causes.ScaledOverData) -> str:
-    if cause.factor > 1:
-        how = f"{cause.dp} × the reference: the sum over dp, or divided one time too few"
+    factor, by = cause.factor, round(max(cause.factor, 1 / cause.factor))
+    how = f"{by} × the reference" if factor > 1 else f"1/{by} of the reference"
+    if by < cause.dp:
+        how += f": the {cause.dp} dp coordinates' sum, divided by another number than {cause.dp}"
+    elif factor > 1:
+        how += ": the sum over dp, or divided one time too few"
     else:
-        how = f"1/{cause.dp} of the reference: averaged over dp once more"
+        how += ": averaged over dp once more"
     return f"{called(cause.subject)} is {how}"
 
 
@@ -82,6 +86,13 @@ def _(cause: causes.ScaledOverData) -> str:
 def _(cause: causes.OwnDataOnly) -> str:
     what = called(cause.subject)
     return f"{what} comes from the data of each dp rank alone: the sum over dp is missing"
+
+
+@sentence.register
+def _(cause: causes.SomeDataOnly) -> str:
+    some = f"dp coordinates {list(cause.coordinates)} of {cause.dp} alone"
+    what = f"{called(cause.subject)} comes on rank {cause.rank} from the data of {some}"
+    return f"{what}: the sum over the others is missing"
 
 
 @sentence.register

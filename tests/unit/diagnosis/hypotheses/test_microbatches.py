@@ -37,9 +37,9 @@ def from_cotangents(order: list[int]) -> Edit:
     """The gradients of a backward whose cotangents come in another order."""
 
     def edit(ranks: Ranks, posed: Posed) -> None:
-        problem = posed.problems[0]
-        other = replace(problem, cotangents=[problem.cotangents[i] for i in order])
-        _put(ranks, posed, other)
+        for problem in posed.problems:
+            other = replace(problem, cotangents=[problem.cotangents[i] for i in order])
+            _put(ranks, posed, other)
 
     return edit
 
@@ -63,6 +63,8 @@ def _put(ranks: Ranks, posed: Posed, problem: Problem, *kinds: str) -> None:
     for target in posed.problems[0].targets:
         if target.kind.is_gradient and (not kinds or target.kind in kinds):
             for rank, held in ranks.items():
+                if posed.case.dp_coordinate(rank) != problem.d:
+                    continue
                 value = values[target.kind, target.name]
                 held[f"{target.kind}/{target.name}"] = take(
                     value, target.entry, case=posed.case, rank=rank
@@ -85,6 +87,13 @@ def _put(ranks: Ranks, posed: Posed, problem: Problem, *kinds: str) -> None:
 def test_what_became_of_the_microbatches_is_said(edit: Edit, code: str, words: str) -> None:
     named = examine(edit, spec=COLUMN, case=THREE)
     assert (named.code, words in named.message) == (code, True), named.message
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_an_order_is_found_where_dp_coordinates_have_data_of_their_own(tp: int) -> None:
+    case = replace(THREE, mesh={"dp": 2, "tp": tp})
+    for edit in (in_order(OUT, [0, 2, 1]), from_cotangents([2, 0, 1])):
+        assert examine(edit, spec=COLUMN, case=case).code == "shard-order"
 
 
 def test_a_pass_that_is_used_twice_is_no_order() -> None:

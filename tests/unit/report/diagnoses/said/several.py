@@ -14,6 +14,7 @@ from tpcheck.causes.several import (
     OwnDataOnly,
     ScaledBefore,
     ScaledOverData,
+    SomeDataOnly,
     SummedOverData,
     UnsummedBefore,
 )
@@ -102,6 +103,18 @@ SAID: list[Said] = [
         ScaledOverData(DW, 0.5, (0,), 2),
         "param_grad up.weight is 1/2 of the reference: averaged over dp once more",
         {"factor": 0.5, "ranks": [0]},
+    ),
+    (
+        ScaledOverData(DW, 2.0, (0,), 4),
+        "param_grad up.weight is 2 × the reference: the 4 dp coordinates' sum, divided by another "
+        "number than 4",
+        {"factor": 2.0, "ranks": [0]},
+    ),
+    (
+        SomeDataOnly(DW, 1, (0, 2), 4),
+        "param_grad up.weight comes on rank 1 from the data of dp coordinates [0, 2] of 4 alone: "
+        "the sum over the others is missing",
+        {"rank": 1, "coordinates": [0, 2], "dp": 4},
     ),
     (
         OwnDataOnly(DW, (0,)),

@@ -1,0 +1,75 @@
+"""Hypotheses about gradients that the spec combines over dp."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.unit.diagnosis.edits import CASE, DW, ROW, Edit, Ranks, examine, times
+from tpcheck.causes.several import OwnDataOnly, ScaledOverData, SomeDataOnly
+from tpcheck.causes.tensor import Scaled
+from tpcheck.oracle.expected import evaluate
+from tpcheck.oracle.pose import Posed
+from tpcheck.placement import take
+
+MEAN = replace(ROW, dp_gradients="mean")
+FOUR = replace(CASE, mesh={"dp": 4, "tp": 1})
+
+
+def of_groups(*groups: list[int], divided_by: int) -> Edit:
+    """Each rank has the sum of what the data of its group's dp coordinates give, divided."""
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        local, key = replace(MEAN, dp_gradients="local"), ("param_grad", "weight")
+        own = [evaluate(local, posed.case, problem)[0][key] for problem in posed.problems]
+        (target,) = (t for t in posed.problems[0].targets if (t.kind, t.name) == key)
+        for rank, held in ranks.items():
+            d = posed.case.dp_coordinate(rank)
+            (group,) = (group for group in groups if d in group)
+            total = torch.stack([own[i] for i in group]).sum(0) / divided_by
+            held[DW] = take(total, target.entry, case=posed.case, rank=rank)
+
+    return edit
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("divided_by", [1, 2, 4])
+@pytest.mark.parametrize("groups", [([0, 1], [2, 3]), ([0, 2], [1, 3])], ids=str)
+def test_data_of_some_coordinates_alone(
+    groups: tuple[list[int], ...], divided_by: int, tp: int
+) -> None:
+    case = replace(FOUR, mesh={"dp": 4, "tp": tp})
+    named = examine(of_groups(*groups, divided_by=divided_by), spec=MEAN, case=case)
+    assert isinstance(named.cause, SomeDataOnly), named
+    assert (named.code, named.cause.coordinates) == ("partial-not-reduced", tuple(groups[0]))
+
+
+@pytest.mark.parametrize("divided_by", [1, 4])
+def test_data_of_each_coordinate_alone(divided_by: int) -> None:
+    groups = [[d] for d in range(4)]
+    named = examine(of_groups(*groups, divided_by=divided_by), spec=MEAN, case=FOUR)
+    assert (named.code, type(named.cause)) == ("partial-not-reduced", OwnDataOnly)
+
+
+def test_data_of_groups_that_are_no_part_of_the_mesh_has_no_name() -> None:
+    named = examine(of_groups([0, 3], [1, 2], divided_by=4), spec=MEAN, case=FOUR)
+    assert named.code == "unclassified"
+
+
+@pytest.mark.parametrize(
+    ("factor", "code"),
+    [(4.0, "summed-twice"), (2.0, "summed-twice"), (0.5, "averaged-not-summed")],
+)
+def test_a_sum_that_is_divided_by_another_number(factor: float, code: str) -> None:
+    named = examine(times(DW, factor), spec=MEAN, case=FOUR)
+    assert isinstance(named.cause, ScaledOverData) and named.code == code
+    assert named.cause.factor == factor
+    assert examine(times(DW, 3.0), spec=MEAN, case=FOUR).code == "unclassified"
+
+
+def test_a_factor_of_tp_is_not_that_of_the_world() -> None:
+    named = examine(times(DW, 2.0), spec=MEAN, case=replace(FOUR, mesh={"dp": 4, "tp": 2}))
+    assert isinstance(named.cause, Scaled) and not named.cause.world
+    assert named.message.endswith("every element is 2 × the reference")
