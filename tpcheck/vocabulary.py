@@ -172,6 +172,7 @@ class Impasse(StrEnum):
 
     PEER_FAILED = "peer-failed"
     PEER_FINISHED = "peer-finished"
+    PEER_WAITS = "peer-waits"
     TOO_LONG = "too-long"
     EVERY_RANK_WAITS = "every-rank-waits"
     STILL_BUILDING = "still-building"

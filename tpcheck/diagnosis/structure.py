@@ -107,9 +107,10 @@ def _witness(result: CaseResult, seen: Sequence[Mismatch]) -> Diagnosis:
 
 
 def _hang(result: CaseResult, hangs: Sequence[Mismatch]) -> Diagnosis:
-    first = hangs[0]
+    whose = [m.detail.why for m in hangs if isinstance(m.detail, Stuck)]
+    finished = Impasse.PEER_FINISHED in whose
+    first = hangs[whose.index(Impasse.PEER_FINISHED) if finished else 0]
     assert isinstance(first.detail, Stuck), first
-    finished = first.detail.why is Impasse.PEER_FINISHED
     code = Code.COLLECTIVE_MISMATCH if finished else Code.DEADLOCK
     waiting = {m.rank: m.scene.last[-1] if m.scene.last else None for m in hangs}
     return Diagnosis(code, GivenUp(first.rank, first.detail, waiting))

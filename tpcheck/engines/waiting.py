@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tpcheck.comms.announcer import unlike
@@ -234,18 +234,28 @@ class Collection:
         consequence = impasse.why is Impasse.PEER_FAILED
         kind = Kind.EXCEPTION if consequence else Kind.HANG
         shown = not consequence or self._refused()
-        own = {r: self.host_of[r] for r in self._pending()}
+        own, finished = {r: self.host_of[r] for r in self._pending()}, set(self.found)
         seen = stacks(set(own.values())) if shown else {}
         for rank, host in own.items():
             stack = seen.get(host.index, "") if shown else None
             scene = Scene(last=self._last(rank), stack=stack, consequence=consequence)
-            parted = _parted(self.board, self.work.epoch, rank, impasse.peer)
             absent = tuple(self._absent(rank))
-            late = impasse.why is Impasse.TOO_LONG
-            held = memory.held(host.pid) if late else None
-            stuck = replace(impasse, absent=absent, held=held, parted=parted, scene=scene)
+            own_way = _of_rank(impasse, absent, finished)
+            parted = _parted(self.board, self.work.epoch, rank, own_way.peer)
+            held = memory.held(host.pid) if impasse.why is Impasse.TOO_LONG else None
+            stuck = replace(own_way, absent=absent, held=held, parted=parted, scene=scene)
             self.dead.add(rank)
             self.found[rank] = Mismatch("rank", kind, rank, detail=stuck)
+
+
+def _of_rank(impasse: Stuck, absent: Sequence[int], finished: set[int]) -> Stuck:
+    """Where some wait for one that has finished: for whom a rank does that waits for these."""
+    if impasse.why is not Impasse.PEER_FINISHED:
+        return impasse
+    gone = [rank for rank in absent if rank in finished]
+    if gone:
+        return replace(impasse, peer=gone[0])
+    return replace(impasse, why=Impasse.PEER_WAITS, peer=absent[0] if absent else None)
 
 
 def _parted(

@@ -121,6 +121,7 @@ def _read_gradients(
     returns the parameters, and which scale of the loss is left in their gradients."""
     if finalize := run.parts.get("finalize"):
         _keep_unfinished(run, module, step)
+        run.recorder.phase = Phase.BACKWARD  # after a candidate's own schedule, too
         with run.recorder:
             finalize(module, run.mesh)
     params = parameters_of(module, run.problem.params)

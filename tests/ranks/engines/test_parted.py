@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from tpcheck import Case, Check, Layout, Replicate, Spec
+from tpcheck.causes.structure import GivenUp
+from tpcheck.diagnosis import structure
 from tpcheck.engines.engine import Engine
 from tpcheck.evidence import Stuck
 from tpcheck.runner.runner import Runner
+from tpcheck.verdict import CaseResult
+from tpcheck.vocabulary import Impasse
 
 
 class SkipsTheFirst(torch.nn.Linear):
@@ -24,18 +29,47 @@ class SkipsTheFirst(torch.nn.Linear):
         return y
 
 
-def test_a_collective_that_is_left_out_is_named_and_not_the_one_that_waits(gloo: Engine) -> None:
+def run(engine: Engine, build: Any, case: Case) -> CaseResult:
     spec = Spec(
         name="two",
-        cases=[Case(mesh={"tp": 2})],
+        cases=[case],
         reference=lambda case: torch.nn.Linear(4, 4),
         inputs=lambda case, draw: {"x": draw("x", 2, 4)},
         layout=lambda case: Layout(params={"*": Replicate()}),
     )
-    check = Check(spec, lambda case, mesh: SkipsTheFirst(4, 4))
-    result = Runner(check, gloo).run(Case(mesh={"tp": 2}))
+    return Runner(Check(spec, build), engine).run(case)
+
+
+def test_a_collective_that_is_left_out_is_named_and_not_the_one_that_waits(gloo: Engine) -> None:
+    result = run(gloo, lambda case, mesh: SkipsTheFirst(4, 4), Case(mesh={"tp": 2}))
     (hang,) = (m for m in result.mismatches if m.kind == "hang")
     assert isinstance(hang.detail, Stuck) and hang.detail.parted is not None
     first = inspect.getsourcelines(SkipsTheFirst)[1]
     lines = [entered.where for entered in hang.detail.parted]
     assert lines == [f"test_parted.py:{first + 6}", f"test_parted.py:{first + 7}"]
+
+
+def test_each_rank_is_said_to_wait_for_the_one_that_it_waits_for(gloo: Engine) -> None:
+    """Rank 0 has finished; 1 waits for it, 3 for 1, and 2 for 3."""
+
+    def build(case: Case, mesh: Any) -> torch.nn.Module:
+        class Chain(torch.nn.Linear):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                y, rank = super().forward(x), dist.get_rank()
+                if rank:
+                    axis = "pp" if rank == 3 else "tp"
+                    dist.all_reduce(y.detach().clone(), group=mesh[axis].get_group())
+                return y
+
+        return Chain(4, 4)
+
+    result = run(gloo, build, Case(mesh={"pp": 2, "tp": 2}))
+    hangs = {m.rank: m.detail for m in result.mismatches if isinstance(m.detail, Stuck)}
+    found = {rank: (stuck.why, stuck.peer) for rank, stuck in hangs.items()}
+    assert found == {
+        1: (Impasse.PEER_FINISHED, 0),
+        2: (Impasse.PEER_WAITS, 3),
+        3: (Impasse.PEER_WAITS, 1),
+    }
+    named = structure.by_structure(result)
+    assert named is not None and isinstance(named.cause, GivenUp) and named.cause.rank == 1

@@ -154,6 +154,14 @@ TOLD: list[tuple[Evidence, dict[str, Any]]] = [
         },
     ),
     (
+        Stuck(Impasse.PEER_WAITS, (1,), peer=1),
+        {"why": "peer-waits", "absent": [1], "reason": "waits for rank 1, which waits, too"},
+    ),
+    (
+        Stuck(Impasse.PEER_WAITS),
+        {"why": "peer-waits", "absent": [], "reason": "waits for what others wait for"},
+    ),
+    (
         Stuck(Impasse.TOO_LONG, seconds=30.0),
         {"why": "too-long", "absent": [], "reason": "the case took longer than 30 s"},
     ),
