@@ -46,7 +46,7 @@ def _autocast(device: str) -> Iterator[Aspect]:
 @contextlib.contextmanager
 def usual() -> Iterator[None]:
     """Modes in which code computes that has entered none, whatever its caller has: gradients are
-    taken, and nothing is cast.
+    taken, nothing is cast, and what autograd saves is as it is.
 
     Raises:
         InvalidArgument: the caller has a mode through which all operators go.
@@ -60,12 +60,18 @@ def usual() -> Iterator[None]:
         )
     casts = [aspect for device in _DEVICES for aspect in _autocast(device)]
     before = [aspect.read() for aspect in casts]
+    hooks = []
     with torch.inference_mode(False), torch.enable_grad():
         try:
             for device in _DEVICES:
                 torch.set_autocast_enabled(device, False)
+            while (top := _saved_tensor_hooks()) is not None:
+                torch._C._autograd._pop_saved_tensors_default_hooks()
+                hooks.append(top)
             yield
         finally:
+            for top in reversed(hooks):
+                torch._C._autograd._push_saved_tensors_default_hooks(*top)
             for aspect, value in zip(casts, before, strict=True):
                 if aspect.write is not None:
                     aspect.write(value)

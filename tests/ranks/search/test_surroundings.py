@@ -85,13 +85,21 @@ def on_cpu() -> torch.device:
     return torch.device("cpu")
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, autocast, on_cpu])
+def coarsely_saved() -> torch.autograd.graph.saved_tensors_hooks:
+    return torch.autograd.graph.saved_tensors_hooks(torch.Tensor.half, torch.Tensor.float)
+
+
+@pytest.mark.parametrize(
+    "mode", [torch.no_grad, torch.inference_mode, autocast, on_cpu, coarsely_saved]
+)
 def test_modes_of_the_caller_are_not_the_references(
     gloo: Engine, corpus: Corpus, mode: Callable[[], contextlib.AbstractContextManager[None]]
 ) -> None:
     with mode():
         before = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
         verified(gloo, corpus)
+        assert hooks == torch._C._autograd._top_saved_tensors_default_hooks(True)
         assert before == (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
         assert torch.is_autocast_enabled("cpu") is (mode is autocast)
 
