@@ -110,7 +110,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("clip", "said"), WRONG)
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("bfloat16", marks=pytest.mark.sweep)])
 def test_a_wrong_way_to_count_is_named(gloo: Engine, clip: Clipped, said: str, dtype: str) -> None:
     found = examined(Check(SPEC, build, clip=clip), Case(mesh=MESH, dtype=dtype), gloo)
     assert {m.tensor for m in found.mismatches} == {"norm"}

@@ -101,7 +101,7 @@ def test_a_graph_over_parameters_is_no_hook(gloo: Engine) -> None:
     assert Runner(Check(spec, kept_graph), gloo).run(CASE).verdict is Verdict.PASS
 
 
-@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize("outside", [True, pytest.param(False, marks=pytest.mark.sweep)])
 def test_one_that_is_compiled(gloo: Engine, outside: bool) -> None:
     """While torch splits the graph by DDP's buckets it runs collectives on tensors that have no
     memory: they are no events of the candidate's."""
