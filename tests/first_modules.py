@@ -247,3 +247,9 @@ class ByKeyword(MLP):
 
     def forward(self, *, x: Tensor) -> Tensor:
         return super().forward(x)
+
+
+def over_mesh_of_its_own(group: ProcessGroup) -> nn.Module:
+    """Its axis has another name than `tp`."""
+    mesh = DeviceMesh.from_group(group, "cpu", mesh_dim_names=("model",))
+    return parallelize_module(MLP(), mesh, PLAN)

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from tpcheck.comms import frames
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through, listed
 from tpcheck.first.inputs import Given
-from tpcheck.placement import Blocks, Placement, Replicate, Shard, by_axis
+from tpcheck.placement import Blocks, Placement, Replicate, Shard
 from tpcheck.plan.unknown_style import fake_mesh, quiet
 from tpcheck.protocol.conventions import named_outputs
 from tpcheck.tensors.live import is_dtensor, live_entry, local, partition_entry
+from tpcheck.tensors.meshes import of_size
 from tpcheck.tensors.names import tensors_of
 
 #: The degrees that `verify` asks for.
@@ -195,13 +196,20 @@ def _params(built: nn.Module, full: Mapping[str, Tensor], tp: int) -> dict[str, 
 
 def _placed(tensor: Tensor, full: Tensor, tp: int) -> Placement | None:
     """As it says itself, or by its shape."""
-    if is_dtensor(tensor):
-        return live_entry(tensor).get("tp", Replicate())
+    if (own := _along_tp(tensor, tp)) is not None:
+        return own
     marked = partition_entry(tensor, full)
     by_shape = _by_shape(tuple(tensor.shape), tuple(full.shape), tp)
     if marked is not None and isinstance(marked["tp"], Blocks) and isinstance(by_shape, Shard):
         return marked["tp"]  # what no shape says
     return by_shape
+
+
+def _along_tp(tensor: Any, tp: int) -> Placement | None:
+    """How a DTensor is placed along the axis of all ranks; None of any other tensor."""
+    if not is_dtensor(tensor):
+        return None
+    return live_entry(tensor, of_size(tp)(tensor.device_mesh)).get("tp", Replicate())
 
 
 def _by_shape(own: tuple[int, ...], full: tuple[int, ...], tp: int) -> Placement | None:
@@ -270,8 +278,7 @@ def _one_way(
         raise _Unfit(f"gives {listed(outputs)}, and the whole module's {listed(expected)}")
     found = dict[str, Placement]()
     for name, output in outputs.items():
-        own = by_axis(live_entry(output)).get("tp") if is_dtensor(output) else None
-        own = own or _by_shape(tuple(output.shape), expected[name], tp)
+        own = _along_tp(output, tp) or _by_shape(tuple(output.shape), expected[name], tp)
         if own is None:
             shapes = f"{list(output.shape)} at tp={tp}, of {list(expected[name])}"
             raise _Unfit(f"gives {name} as {shapes}")
@@ -285,11 +292,7 @@ def patterned(placed: Mapping[str, Placement], names: Sequence[str]) -> dict[str
     found: dict[str, Placement] = {}
     for name, own in placed.items():
         pattern = re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "*", name)
-        fits = list(_fitting(pattern, names))
+        fits = [one for one in names if fnmatchcase(one, pattern)]
         alike = all(placed.get(one) == own for one in fits)
         found[pattern if alike and len(fits) > 1 else name] = own
     return found
-
-
-def _fitting(pattern: str, names: Sequence[str]) -> Iterator[str]:
-    return (name for name in names if fnmatchcase(name, pattern))

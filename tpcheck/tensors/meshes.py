@@ -43,18 +43,24 @@ def _axes_in(mesh: Any, case: Case) -> list[str | None]:
     return [axis_of(name, ranks, case) for name, ranks in zip(names, along, strict=True)]
 
 
+def of_size(tp: int) -> Axes:
+    """Names of any mesh's axes, where as many ranks along one axis are those of tp."""
+    return lambda mesh: ["tp" if size == tp else None for size in mesh.shape]
+
+
 def beside(mesh: Any, index: int) -> Axes:
     """Names of any mesh's axes, where the ranks along one axis of this mesh are those of tp."""
     every = _along(mesh)
     if every is None:
         return axes_of
+    own = sorted(every[index])
 
     @cache
     def axes(of: Any) -> list[str | None]:
         found: list[str | None] = []
         for name, ranks in zip(axes_of(of), _along(of) or (), strict=False):
             other = f"{name}'" if name == "tp" else name
-            found.append("tp" if ranks == every[index] else other)
+            found.append("tp" if sorted(ranks) == own else other)
         return found or list(axes_of(of))
 
     return axes

@@ -92,6 +92,11 @@ def test_an_alias_is_no_other_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "import layout as other_layout, own_layout\n" in text and holds(text)
 
 
+def test_an_axis_may_have_any_name(tmp_path: Path) -> None:
+    text, _ = written(tmp_path, "over_mesh_of_its_own", reference="MLP")
+    assert '"up.weight": Shard(0)' in text and '"down.weight": Shard(1)' in text
+
+
 def test_what_is_inside_of_a_class_keeps_its_place() -> None:
     found = Imported("mine", "Spec.Inner")
     assert (found.top, found.top_as, found.called) == ("Spec", "own_Spec", "own_Spec.Inner")
