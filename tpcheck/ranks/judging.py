@@ -23,12 +23,12 @@ from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.protocol.scaling import SCALE, unscaled
 from tpcheck.ranks.loading import elsewhere
+from tpcheck.ranks.outputs import placed_otherwise
 from tpcheck.ranks.recorders import add_up
 from tpcheck.tensors import forms
 from tpcheck.tensors.digest import fingerprint
-from tpcheck.tensors.live import is_dtensor, local, placed, sharded_by_hand
+from tpcheck.tensors.live import is_dtensor, local, placed_whole
 from tpcheck.tensors.names import InPass, Key, Pass
-from tpcheck.tensors.places import same_parts
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Kind
 
@@ -118,7 +118,7 @@ class Judging:
         if actual is None and target.unused:  # it has none either
             self.report.compared[kind, name] = summed(target.entry)
             return True
-        if (other := _placed_otherwise(target, actual, self.case)) is not None:
+        if (other := placed_otherwise(target, actual, self.case, self.rank)) is not None:
             return self._apart(target, other, other.placement)
         # the placement first: sums of partials are taken before anything is compared
         entry, actual = self._settle(target, actual)
@@ -235,26 +235,13 @@ class Judging:
         return target.entry
 
 
-def _placed_otherwise(target: Target, actual: Any, case: Case) -> PlacedOtherwise | None:
-    """An output that has its parts on other ranks than the layout says: who takes it by what the
-    layout says would compute with others. Terms of a sum are the tensor all the same."""
-    if not (target.kind.is_output and is_dtensor(actual) and actual.shape == target.value.shape):
-        return None
-    live, wants = placed(actual, case), by_axis(target.entry)
-    due = {a for a, own in wants.items() if isinstance(own, Partial) and case.mesh.get(a, 1) > 1}
-    parts = summed(live), summed(target.entry), tuple(actual.shape)
-    if all(live.get(axis) == Partial() for axis in due) and same_parts(*parts, case):
-        return None
-    return PlacedOtherwise(str(live or Replicate()), str(target.entry))
-
-
 def _of_dtensor(target: Target, actual: Tensor, case: Case, rank: int) -> tuple[Entry, Tensor]:
     """The live placement of a DTensor, and its local part."""
-    by_hand = sharded_by_hand(actual, target.value, target.entry, case, rank)
-    live = by_hand | placed(actual, case)
+    about = target.value, target.entry, case, rank
+    live = placed_whole(actual, *about)
     if _adds_up_itself(actual, live):
         actual = _whole_of_terms(actual)
-        live = by_hand | placed(actual, case)
+        live = placed_whole(actual, *about)
     # on an axis of one rank every placement is the whole
     alone = {axis for axis in live if along(axis, case, rank)[0] == 1}
     return {a: Replicate() if a in alone else own for a, own in live.items()}, local(actual)

@@ -11,7 +11,7 @@ from tpcheck.placement import Entry, take
 from tpcheck.protocol.messages import Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.leaves import leaves
-from tpcheck.tensors.live import is_dtensor, like, placed
+from tpcheck.tensors.live import is_dtensor, like, placed_whole
 from tpcheck.tensors.strides import format_of, lay_out
 
 
@@ -52,8 +52,10 @@ class Share:
             if name not in cotangents or not output.requires_grad:
                 continue
             planned = self.work.outputs[name]
-            entry = placed(output, self.case) if is_dtensor(output) else planned
-            seed = self._part(cotangents[name], entry).to(output.dtype)
+            full, entry = cotangents[name], planned
+            if is_dtensor(output):
+                entry = placed_whole(output, full, planned, self.case, self.rank)
+            seed = self._part(full, entry).to(output.dtype)
             seeds[name] = like(output, self._in_memory(name, seed))
         return seeds
 

@@ -174,6 +174,13 @@ def _whole_stride(part: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(stride)
 
 
+def placed_whole(
+    tensor: Any, full: Tensor, entry: Entry, case: Case, rank: int
+) -> dict[str, placement.Placement]:
+    """How a DTensor is placed, and how it is along the axes that its mesh does not have."""
+    return sharded_by_hand(tensor, full, entry, case, rank) | placed(tensor, case)
+
+
 def sharded_by_hand(
     tensor: Tensor, full: Tensor, entry: Entry, case: Case, rank: int
 ) -> dict[str, placement.Placement]:

@@ -20,6 +20,7 @@ from tests.ranks.diagnosis.test_examine import examined
 from tpcheck import Case, Check, Layout, Spec, specs, strategies
 from tpcheck.engines.engine import Engine
 from tpcheck.evidence import PlacedOtherwise
+from tpcheck.runner.runner import Runner
 from tpcheck.search.options import Options
 from tpcheck.search.search import Search
 from tpcheck.verdict import Verdict
@@ -169,3 +170,63 @@ def test_it_is_wrong_where_the_layout_has_its_parts_elsewhere(
     found = examined(check, Case({"b": 4, "h": 4}, mesh={"tp": 2}, dtype="float64"), gloo)
     assert {(m.kind, type(m.detail)) for m in found.mismatches} == {(Kind.OUTPUT, PlacedOtherwise)}
     assert found.diagnosis.code == "wrong-placement"
+
+
+def over_both(wrap: Callable[[Tensor, Any], Tensor], due: Any, grads: Any) -> Check:
+    """What a rank computes whole on an ep × tp mesh, and returns in its own way."""
+
+    class Linear(nn.Linear):
+        mesh: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            return y if self.mesh is None else wrap(y, self.mesh)
+
+    def made(case: Any, mesh: Any = None) -> nn.Module:
+        linear = Linear(case["h"], 4)
+        linear.mesh = mesh
+        return linear
+
+    whole = {"weight": tpcheck.Replicate(), "bias": tpcheck.Replicate()}
+    of_sums = dict.fromkeys(("weight", "bias", "x"), grads)
+    return spec(
+        made, Layout(whole, outputs={"output": due}, grads=of_sums), h=strategies.sizes(4, 4)
+    )
+
+
+def by_hand(own: Any) -> Callable[[Tensor, Any], Tensor]:
+    """Rows are cut along ep by hand, the rest is placed along tp."""
+
+    def wrap(y: Tensor, mesh: Any) -> Tensor:
+        rows = y.chunk(2)[mesh["ep"].get_local_rank()]
+        return DTensor.from_local(rows, mesh["tp"], [Replicate()]).redistribute(placements=[own])
+
+    return wrap
+
+
+def terms_of(op: str) -> Callable[[Tensor, Any], Tensor]:
+    def wrap(y: Tensor, mesh: Any) -> Tensor:
+        one = mesh["ep", "tp"]._flatten("one")
+        return DTensor.from_local(y / (4 if op == "sum" else 1), one, [Partial(op)])
+
+    return wrap
+
+
+ROWS = {"ep": tpcheck.Shard(0), "tp": tpcheck.Shard(1)}, {"ep": tpcheck.Partial()}
+TERMS = ({"ep": tpcheck.Partial(), "tp": tpcheck.Partial()},) * 2
+
+
+@pytest.mark.parametrize(
+    ("wrap", "placed", "right"),
+    [
+        (by_hand(Shard(1)), ROWS, True),
+        (by_hand(Replicate()), ROWS, False),
+        (by_hand(Shard(0)), ROWS, False),
+        (terms_of("sum"), TERMS, True),
+        (terms_of("avg"), TERMS, False),
+    ],
+)
+def test_axes_by_hand_and_two_as_one(gloo: Engine, wrap: Any, placed: Any, right: bool) -> None:
+    check, case = over_both(wrap, *placed), Case({"b": 4, "h": 4}, mesh={"ep": 2, "tp": 2})
+    found = Runner(check, gloo).run(case)
+    assert {type(m.detail) for m in found.causes} == (set() if right else {PlacedOtherwise}), found
