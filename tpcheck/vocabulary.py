@@ -172,7 +172,8 @@ class Impasse(StrEnum):
 
     PEER_FAILED = "peer-failed"
     PEER_FINISHED = "peer-finished"
-    PEER_WAITS = "peer-waits"
+    PEER_ABSENT = "peer-absent"
+    AT_WORK = "at-work"
     TOO_LONG = "too-long"
     EVERY_RANK_WAITS = "every-rank-waits"
     STILL_BUILDING = "still-building"

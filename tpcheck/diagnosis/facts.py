@@ -270,3 +270,16 @@ def values(result: CaseResult) -> list[Mismatch]:
 
 def subject_of(mismatch: Mismatch) -> Subject:
     return Subject(mismatch.kind, mismatch.tensor)
+
+
+def of_all_data(facts: Facts, local: Local) -> list[Local]:
+    """The tensor on the ranks of each dp coordinate, where these share gradients: what is said of
+    one may not be so on the others. Those that lack it are left out."""
+    if not facts.posed.shared:
+        return [local]
+    own, found = facts.case.dp_coordinate(local.ranks[0]), []
+    for d, problem in enumerate(facts.posed.problems):
+        same = (t for t in problem.targets if Key(t.kind, t.name) == local.key)
+        other = local if d == own else next((local_of(facts, t, d) for t in same), None)
+        found += [other] if other is not None else []
+    return found

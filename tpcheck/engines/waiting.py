@@ -255,7 +255,9 @@ def _of_rank(impasse: Stuck, absent: Sequence[int], finished: set[int]) -> Stuck
     gone = [rank for rank in absent if rank in finished]
     if gone:
         return replace(impasse, peer=gone[0])
-    return replace(impasse, why=Impasse.PEER_WAITS, peer=absent[0] if absent else None)
+    if absent:
+        return replace(impasse, why=Impasse.PEER_ABSENT, peer=absent[0])
+    return replace(impasse, why=Impasse.AT_WORK, peer=None)
 
 
 def _parted(

@@ -225,9 +225,8 @@ def _impasse(detail: Stuck) -> str:
         Impasse.PEER_FAILED: "a peer failed",
         Impasse.PEER_FINISHED: f"waits for rank {detail.peer}, which finished without this "
         "collective",
-        Impasse.PEER_WAITS: "waits for what others wait for"
-        if detail.peer is None
-        else f"waits for rank {detail.peer}, which waits, too",
+        Impasse.PEER_ABSENT: f"waits for rank {detail.peer}, which has not come to this collective",
+        Impasse.AT_WORK: "waits for no other, and was given up with those that do",
         Impasse.TOO_LONG: f"the case took longer than {detail.seconds or 0:g} s",
         Impasse.EVERY_RANK_WAITS: "every rank waits for another",
         Impasse.STILL_BUILDING: f"build took longer than {detail.seconds or 0:g} s",

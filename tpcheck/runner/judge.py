@@ -110,9 +110,9 @@ def _not_run(reports: Iterable[RankReport]) -> set[int]:
 def _waits_for(failed: Mismatch, ranks: set[int]) -> bool:
     """Whether a rank has waited for one of these, which follows from what they hold."""
     detail = failed.detail
-    if not isinstance(detail, Stuck) or detail.why is Impasse.PEER_WAITS:
-        return isinstance(detail, Stuck) and bool(ranks)  # at second hand
-    return detail.why is Impasse.PEER_FINISHED and detail.peer in ranks
+    why, peer = (detail.why, detail.peer) if isinstance(detail, Stuck) else (None, None)
+    at_second_hand = why in (Impasse.PEER_ABSENT, Impasse.AT_WORK) and bool(ranks)
+    return at_second_hand or (why is Impasse.PEER_FINISHED and peer in ranks)
 
 
 def _in_order(mismatches: list[Mismatch]) -> list[Mismatch]:

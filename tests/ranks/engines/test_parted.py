@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import time
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -49,14 +51,17 @@ def test_a_collective_that_is_left_out_is_named_and_not_the_one_that_waits(gloo:
     assert lines == [f"test_parted.py:{first + 6}", f"test_parted.py:{first + 7}"]
 
 
-def test_each_rank_is_said_to_wait_for_the_one_that_it_waits_for(gloo: Engine) -> None:
-    """Rank 0 has finished; 1 waits for it, 3 for 1, and 2 for 3."""
+@pytest.mark.parametrize("busy", [False, True])
+def test_each_rank_is_said_to_wait_for_the_one_that_it_waits_for(gloo: Engine, busy: bool) -> None:
+    """Rank 0 has finished; 1 waits for it, 3 for 1, and 2 for 3; or 3 is at work."""
 
     def build(case: Case, mesh: Any) -> torch.nn.Module:
         class Chain(torch.nn.Linear):
             def forward(self, x: torch.Tensor) -> torch.Tensor:
                 y, rank = super().forward(x), dist.get_rank()
-                if rank:
+                if busy and rank == 3:
+                    time.sleep(20)
+                elif rank:
                     axis = "pp" if rank == 3 else "tp"
                     dist.all_reduce(y.detach().clone(), group=mesh[axis].get_group())
                 return y
@@ -68,8 +73,8 @@ def test_each_rank_is_said_to_wait_for_the_one_that_it_waits_for(gloo: Engine) -
     found = {rank: (stuck.why, stuck.peer) for rank, stuck in hangs.items()}
     assert found == {
         1: (Impasse.PEER_FINISHED, 0),
-        2: (Impasse.PEER_WAITS, 3),
-        3: (Impasse.PEER_WAITS, 1),
+        2: (Impasse.PEER_ABSENT, 3),
+        3: (Impasse.AT_WORK, None) if busy else (Impasse.PEER_ABSENT, 1),
     }
     named = structure.by_structure(result)
     assert named is not None and isinstance(named.cause, GivenUp) and named.cause.rank == 1

@@ -154,12 +154,20 @@ TOLD: list[tuple[Evidence, dict[str, Any]]] = [
         },
     ),
     (
-        Stuck(Impasse.PEER_WAITS, (1,), peer=1),
-        {"why": "peer-waits", "absent": [1], "reason": "waits for rank 1, which waits, too"},
+        Stuck(Impasse.PEER_ABSENT, (1,), peer=1),
+        {
+            "why": "peer-absent",
+            "absent": [1],
+            "reason": "waits for rank 1, which has not come to this collective",
+        },
     ),
     (
-        Stuck(Impasse.PEER_WAITS),
-        {"why": "peer-waits", "absent": [], "reason": "waits for what others wait for"},
+        Stuck(Impasse.AT_WORK),
+        {
+            "why": "at-work",
+            "absent": [],
+            "reason": "waits for no other, and was given up with those that do",
+        },
     ),
     (
         Stuck(Impasse.TOO_LONG, seconds=30.0),

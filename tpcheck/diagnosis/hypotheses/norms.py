@@ -16,7 +16,7 @@ from torch import Tensor
 from tpcheck.axes import covered
 from tpcheck.case import Case
 from tpcheck.causes.norms import NormCounts, NotClipped
-from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.facts import Facts, Local, of_all_data
 from tpcheck.diagnosis.own_norm import OwnGradients
 from tpcheck.diagnosis.replay import unclipped, value_of
 from tpcheck.placement import Sharded, by_axis, is_sharded
@@ -107,8 +107,10 @@ def counted_otherwise(facts: Facts, local: Local) -> Diagnosis | None:
     wrong = local.wrong()
     on = tuple(wrong) if len(wrong) < len(local.ranks) else None
     powers = _powers(facts, local, facts.spec.norm.order)
+    together = of_all_data(facts, local) if len(powers.ranks) > len(local.ranks) else [local]
+    every = [(one, rank) for one in together for rank in one.wrong()]
     for way in _ways(powers, powers.ranks):
-        if wrong and all(_fits(local, rank, way.norms[rank]) for rank in wrong):
+        if wrong and all(_fits(one, rank, way.norms[rank]) for one, rank in every):
             cause = NormCounts(local.subject, way.counted, way.names, way.axis, way.of_rank, on)
             return Diagnosis(CODES[way.counted], cause)
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from tpcheck.causes.several import (
     SomeDataOnly,
     SummedOverData,
 )
-from tpcheck.diagnosis.facts import Facts, Local
+from tpcheck.diagnosis.facts import Facts, Local, of_all_data
 from tpcheck.diagnosis.sums import are_one
 from tpcheck.oracle.expected import evaluate
 from tpcheck.placement import take
@@ -32,6 +33,9 @@ from tpcheck.vocabulary import Code, End, Kind, Phase
 #: Wrong gradients, and elements of them, from which on a common factor is not an accident; fewer
 #: are off by one factor too easily.
 TENSORS, ELEMENTS = 3, 6
+
+#: dp coordinates of which every choice is tried: 4 have 14.
+FEW = 4
 
 #: How far the multiple of a part that is nearest to a gap may be from the one that is named: more
 #: would take 1/3 for 1/2, less would be off by rounding in a half precision.
@@ -146,32 +150,34 @@ def over_dp(facts: Facts, local: Local) -> Diagnosis | None:
     dp, spec = facts.case.dp, facts.spec
     if dp < 2 or not facts.posed.shared or local.kind is not Kind.PARAM_GRAD or spec is None:
         return None
-    wrong = local.wrong()
+    every, wrong = of_all_data(facts, local), local.wrong()
     parts = [dp, *(n for n in range(2, dp) if dp % n == 0 and n != facts.case.tp)]
     twice, averaged = Code.SUMMED_TWICE, Code.AVERAGED_NOT_SUMMED
     factors = [(float(n), twice) for n in parts] + [(1 / n, averaged) for n in parts]
     for factor, code in factors:
-        if all(local.fits(local.actual[r] / factor, r) for r in wrong):
+        if all(one.fits(one.actual[r] / factor, r) for one in every for r in one.wrong()):
             cause = ScaledOverData(local.subject, factor, tuple(wrong), dp)
             return Diagnosis(code, cause)
     own = [_of_data(facts, local, d) for d in range(dp)]
     for groups in _in_groups(dp):
-        of = {rank: groups[facts.case.dp_coordinate(rank)] for rank in wrong}
-        if all(_is_of(local, rank, own, of[rank]) for rank in wrong):
+        of = {rank: groups[facts.case.dp_coordinate(rank)] for one in every for rank in one.ranks}
+        if all(_is_of(one, rank, own, of[rank]) for one in every for rank in one.wrong()):
             named: OwnDataOnly | SomeDataOnly = OwnDataOnly(local.subject, tuple(wrong))
-            if len(some := of[wrong[0]]) > 1:
-                named = SomeDataOnly(local.subject, wrong[0], tuple(some), dp)
+            if groups != [[d] for d in range(dp)]:
+                named = SomeDataOnly(local.subject, wrong[0], tuple(of[wrong[0]]), dp)
             return Diagnosis(Code.PARTIAL_NOT_REDUCED, named)
     return None
 
 
 def _in_groups(dp: int) -> Iterator[list[list[int]]]:
-    """Of each dp coordinate, which may be taken together with it: none, so many neighbours, or as
-    many as far apart as they can be."""
+    """Of each dp coordinate, whose data it may have: its own, that of so many neighbours, or of as
+    many as far apart as they can be; or all have that of the same ones, of few."""
     for size in (n for n in range(1, dp) if dp % n == 0):
         yield [[*range(d // size * size, d // size * size + size)] for d in range(dp)]
         if size > 1:
             yield [[*range(d % (dp // size), dp, dp // size)] for d in range(dp)]
+    for size in range(1, dp if dp <= FEW else 0):
+        yield from ([[*some]] * dp for some in combinations(range(dp), size))
 
 
 def _is_of(local: Local, rank: int, own: list[Tensor], coordinates: list[int]) -> bool:

@@ -34,6 +34,18 @@ def of_groups(*groups: list[int], divided_by: int) -> Edit:
     return edit
 
 
+def everywhere(some: list[int]) -> Edit:
+    """All ranks have the mean of what the data of the same dp coordinates give."""
+
+    def edit(ranks: Ranks, posed: Posed) -> None:
+        rest = [d for d in range(posed.case.dp) if d not in some]
+        of_groups(some, rest, divided_by=len(some))(ranks, posed)
+        for held in ranks.values():
+            held[DW] = ranks[0][DW].clone()
+
+    return edit
+
+
 @pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("divided_by", [1, 2, 4])
 @pytest.mark.parametrize("groups", [([0, 1], [2, 3]), ([0, 2], [1, 3])], ids=str)
@@ -51,6 +63,19 @@ def test_data_of_each_coordinate_alone(divided_by: int) -> None:
     groups = [[d] for d in range(4)]
     named = examine(of_groups(*groups, divided_by=divided_by), spec=MEAN, case=FOUR)
     assert (named.code, type(named.cause)) == ("partial-not-reduced", OwnDataOnly)
+
+
+def test_data_of_the_same_coordinates_on_all() -> None:
+    for some in ([0], [0, 1, 2]):
+        named = examine(everywhere(some), spec=MEAN, case=FOUR)
+        assert isinstance(named.cause, SomeDataOnly), named
+        assert named.cause.coordinates == tuple(some)
+
+
+def test_what_is_so_on_one_coordinate_alone_is_not_said_of_all() -> None:
+    """The first one has its own data's, the others something else."""
+    named = examine(everywhere([0]), times(DW, 1.7, 1, 2, 3), spec=MEAN, case=FOUR)
+    assert named.code == "unclassified", named
 
 
 def test_data_of_groups_that_are_no_part_of_the_mesh_has_no_name() -> None:
