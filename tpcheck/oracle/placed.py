@@ -47,12 +47,19 @@ class Placed:
             return self.outputs.get(base, Replicate())
         if Kind(kind).is_gradient and base in self.grads:
             return self.grads[base]
-        return (self.inputs if kind == Kind.INPUT_GRAD else self.params)[base]
+        if kind == Kind.INPUT_GRAD:
+            return placement.summed(self.inputs[base])  # of terms each has the whole gradient
+        return self.params[base]
 
 
 def placed_params(layout: Layout, case: Case, state: Mapping[str, Tensor]) -> dict[str, Entry]:
     params = layouts.resolve("params", layout.params, list(state))
     for name, entry in params.items():
+        if any(own == Partial() for own in placement.by_axis(entry).values()):
+            raise LayoutError(
+                f"Layout(params=…): {name!r} is Partial(), and no rank holds a term of a "
+                "parameter; inputs, outputs and grads may be Partial"
+            )
         placement.check(name, state[name], entry, case=case)
     return params
 

@@ -1,4 +1,5 @@
-"""A rank's share of inputs and cotangents: sliced by the layout, in the case's memory format."""
+"""A rank's share of inputs and cotangents: sliced by the layout, or terms of them, in the case's
+memory format."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from tpcheck.protocol.problem import Problem
 from tpcheck.tensors.leaves import leaves
 from tpcheck.tensors.live import is_dtensor, like, placed_whole
 from tpcheck.tensors.strides import format_of, lay_out
+from tpcheck.tensors.terms import term
 
 
 class Share:
@@ -68,8 +70,8 @@ class Share:
 
     def _leaf(self, name: str, full: Tensor, asked: bool) -> Tensor:
         drawn = full.is_floating_point() and name not in self.constants
-        entry = self.work.inputs[name]
-        part = self._laid_out(name, full, entry) if drawn else self._part(full, entry).clone()
+        part = term(name, full, self.work.inputs[name], self.case, self.rank)
+        part = self._in_memory(name, part) if drawn else part.clone()
         return part.detach().requires_grad_(asked and drawn)
 
     def _laid_out(self, name: str, full: Tensor, entry: Entry) -> Tensor:

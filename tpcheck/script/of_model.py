@@ -55,6 +55,8 @@ def of_model(saved: Saved, check: Check) -> Body:
     posed = pose(check.spec, saved.case, CONFIRM)
     if posed.problems[0].masks:
         raise _no_script(saved, "random masks")
+    if any(terms_over(entry, saved.case) for entry in posed.inputs.values()):
+        raise _no_script(saved, "inputs of which ranks hold terms")
     return Body(
         candidate=found,
         parts=[candidate, reserved, compared, launch, model],

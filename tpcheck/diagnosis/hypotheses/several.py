@@ -214,7 +214,10 @@ def overwritten(facts: Facts, local: Local) -> Diagnosis | None:
     """A tensor that backward still needs was written over: by a collective, or by anything."""
     if not local.kind.is_gradient:
         return None
-    for event in (e for rank in facts.again.trace for e in rank if e.overwrites):
+    every = (event for rank in facts.again.trace for event in rank if event.overwrites)
+    for event in every:
+        if event.phase is Phase.STEP:  # backward has read what it needs
+            continue
         return Diagnosis(Code.STALE_BUFFER, Overwritten(event.where, event.op))
     keys = {key for dump in facts.dumps.values() for key in dump}
     for where in sorted(key.name for key in keys if key.kind == Shelf.OVERWRITTEN):
