@@ -91,3 +91,13 @@ def test_what_rows_that_are_far_apart_span() -> None:
     for none in (torch.ones(3), torch.ones(1, 3), torch.ones(MOST_FAR + 1, 1), rows.long()):
         assert spanned(case, {"x": none}) == 0
     assert spanned(replace(case, memory="padded"), {"x": rows}) == 0
+
+
+@pytest.mark.parametrize("memory", ["padded", "sliced", "offset"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_products_of_torchs_own_use_none_of_it(memory: str, dtype: torch.dtype) -> None:
+    """In bfloat16 the number behind a row is multiplied by zero, on some processors."""
+    x, weight = torch.randn(33, 31).to(dtype), torch.randn(8, 31).to(dtype)
+    due = torch.nn.functional.linear(x, weight)
+    found = torch.nn.functional.linear(lay_out(x, memory), lay_out(weight, memory))
+    assert torch.allclose(found, due, rtol=0.05, atol=0.05)

@@ -211,13 +211,12 @@ def other_data_group(facts: Facts, local: Local) -> Diagnosis | None:
 
 
 def overwritten(facts: Facts, local: Local) -> Diagnosis | None:
-    """A tensor that backward still needs was written over: by a collective, or by anything."""
+    """A tensor that backward still needs was written over: by a collective, or by anything. In a
+    step it has read all of them."""
     if not local.kind.is_gradient:
         return None
-    every = (event for rank in facts.again.trace for event in rank if event.overwrites)
-    for event in every:
-        if event.phase is Phase.STEP:  # backward has read what it needs
-            continue
+    every = (event for rank in facts.again.trace for event in rank)
+    for event in (e for e in every if e.overwrites and e.phase is not Phase.STEP):
         return Diagnosis(Code.STALE_BUFFER, Overwritten(event.where, event.op))
     keys = {key for dump in facts.dumps.values() for key in dump}
     for where in sorted(key.name for key in keys if key.kind == Shelf.OVERWRITTEN):

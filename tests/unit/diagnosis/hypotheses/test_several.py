@@ -23,7 +23,8 @@ from tpcheck.causes.several import (
 )
 from tpcheck.causes.where import Subject
 from tpcheck.diagnosis.facts import Local
-from tpcheck.diagnosis.hypotheses.several import averaged_branch
+from tpcheck.diagnosis.hypotheses.several import averaged_branch, overwritten
+from tpcheck.event import Event
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Replicate
 from tpcheck.protocol.problem import Target
@@ -135,6 +136,17 @@ def test_what_was_written_over_before_backward_is_a_stale_buffer() -> None:
 
     named = examine(edit)
     assert (named.code, named.cause) == ("stale-buffer", Overwritten("mine.py:3"))
+
+
+@pytest.mark.parametrize(
+    ("phase", "code"), [(Phase.FORWARD, "stale-buffer"), (Phase.STEP, "unclassified")]
+)
+def test_what_a_step_writes_over_backward_has_read(phase: Phase, code: str) -> None:
+    event = Event("broadcast", None, (0, 1), "float64", (2,), 2, 16, phase, "a.py:3", "", True)
+    local: Any = SimpleNamespace(kind=Kind.PARAM_GRAD)
+    facts: Any = SimpleNamespace(again=SimpleNamespace(trace=[[event]]), dumps={})
+    named = overwritten(facts, local)
+    assert (named.code if named else "unclassified") == code
 
 
 @pytest.mark.parametrize(("times", "code"), [(1.0, "summed-twice"), (0.7, "unclassified")])
