@@ -137,9 +137,12 @@ class _Pickler(cloudpickle.Pickler):
         if _is_of_triton(obj):
             if (place := _variable(obj)) is not None:
                 return _of_module, place
+            kernel = obj
+            while not hasattr(kernel, "__name__") and hasattr(kernel, "fn"):
+                kernel = kernel.fn  # of what autotunes it
             raise TypeError(
-                f"the Triton kernel {getattr(obj, '__name__', '')!r} is found by its name on the "
-                "ranks: define it at the top of a module"
+                f"the Triton kernel {getattr(kernel, '__name__', '')!r} is found by its name on "
+                "the ranks: define it at the top of a module"
             )
         return super().reducer_override(obj)
 

@@ -76,3 +76,17 @@ def test_a_norm_that_no_way_to_count_gives_has_no_name(gloo: Engine, dtype: str,
 def summed(module: nn.Module, mesh: Any) -> None:
     for parameter in module.parameters():
         dist.all_reduce(parameter.grad, group=mesh["tp"].get_group())
+
+
+class Alone(Clipping):
+    """Replicas count by their shares, and no rank hears of the others' parts."""
+
+    def axes(self) -> tuple[str, ...]:
+        return ()
+
+
+def test_shares_that_are_not_added_up_are_each_ranks_own(gloo: Engine) -> None:
+    case = replace(CASE, dtype="float64")
+    named = examined(replace(mlp_norm, clip=Alone(2.0)), case, gloo).diagnosis
+    assert named.code == "missing-all-reduce"
+    assert "each rank counts its own part of the gradients alone" in named.message

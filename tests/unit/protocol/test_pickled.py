@@ -120,8 +120,9 @@ def test_a_kernel_that_is_no_variable_of_a_module_is_refused() -> None:
     def inner(x: Any) -> None:
         pass
 
-    with pytest.raises(TypeError, match="the Triton kernel 'inner' is found by its name"):
-        again(launching(inner))
+    for one in (inner, triton.autotune([triton.Config({})], key=[])(inner)):
+        with pytest.raises(TypeError, match="the Triton kernel 'inner' is found by its name"):
+            again(launching(one))
 
 
 def test_what_has_no_name_is_refused() -> None:

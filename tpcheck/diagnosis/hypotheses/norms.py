@@ -80,6 +80,12 @@ class _Powers:
         """Norms of what one rank counts."""
         return self._with_replicas([own[rank] for own in self._sharded.values()])
 
+    def of_own(self, rank: int, share: float) -> float:
+        """The norm of a rank's part, of which what all have whole counts by so much."""
+        share = 1.0 if self.order == math.inf and share else share
+        replicas = [share * self.whole[name] for name in self.replicated]
+        return self.norm([own[rank] for own in self._sharded.values()] + replicas)
+
     def of_others(self, rank: int) -> list[float]:
         """Norms of what all ranks but one count."""
         others = [p for own in self._sharded.values() for r, p in own.items() if r != rank]
@@ -141,6 +147,9 @@ def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
     """Wrong ways to count, of all parameters first, then of one at a time."""
     every = {r: powers.norm([own[r] for own in powers.own.values()]) for r in ranks}
     yield _Way(Counted.OWN, (), every)
+    for share in (1.0 / len(ranks), None):  # replicas by their shares, or on the first rank
+        shares = {r: share if share is not None else float(r == ranks[0]) for r in ranks}
+        yield _Way(Counted.OWN, (), {r: powers.of_own(r, shares[r]) for r in ranks})
     yield _Way(Counted.COPIES, (), _alike(powers.norm(_of_all(powers, ranks)), ranks))
     yield _Way(Counted.SUM_OF_RANKS, (), _alike(sum(every.values()), ranks))
     for axis, parts in [*powers.along.items(), *powers.copies.items()]:
