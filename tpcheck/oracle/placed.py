@@ -47,9 +47,9 @@ class Placed:
             return self.outputs.get(base, Replicate())
         if Kind(kind).is_gradient and base in self.grads:
             return self.grads[base]
-        if kind == Kind.INPUT_GRAD:
-            return placement.summed(self.inputs[base])  # of terms each has the whole gradient
-        return self.params[base]
+        entry = (self.inputs if kind == Kind.INPUT_GRAD else self.params)[base]
+        terms = any(own == Partial() for own in placement.by_axis(entry).values())
+        return placement.summed(entry) if terms else entry  # each has the whole gradient
 
 
 def placed_params(layout: Layout, case: Case, state: Mapping[str, Tensor]) -> dict[str, Entry]:

@@ -71,9 +71,10 @@ def _(cause: causes.JoinsEveryTerm) -> str:
 
 @sentence.register
 def _(cause: causes.ScaledOverData) -> str:
-    factor, by = cause.factor, round(max(cause.factor, 1 / cause.factor))
+    factor = cause.factor
+    by = f"{factor:g}" if factor > 1 or not factor else f"{1 / factor:g}"
     how = f"{by} × the reference" if factor > 1 else f"1/{by} of the reference"
-    if by < cause.dp:
+    if by != f"{cause.dp}":
         how += f": the {cause.dp} dp coordinates' sum, divided by another number than {cause.dp}"
     elif factor > 1:
         how += ": the sum over dp, or divided one time too few"
