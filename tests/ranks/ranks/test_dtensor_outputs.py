@@ -98,7 +98,7 @@ def of_each_rank(op: str) -> Callable[..., nn.Module]:
     return terms
 
 
-@pytest.mark.parametrize("op", ["avg", "max"])
+@pytest.mark.parametrize("op", ["avg", pytest.param("max", marks=pytest.mark.sweep)])
 def test_terms_of_a_mean_or_a_maximum(gloo: Engine, op: str) -> None:
     whole = Layout({"weight": tpcheck.Replicate(), "bias": tpcheck.Replicate()})
     check = spec(of_each_rank(op), whole, h=strategies.sizes(2, 5))
@@ -158,7 +158,7 @@ def placed(own: Any, due: Any) -> Check:
     [
         (Replicate(), tpcheck.Shard(1)),
         (Shard(1), tpcheck.Replicate()),
-        (Shard(0), tpcheck.Shard(1)),
+        pytest.param(Shard(0), tpcheck.Shard(1), marks=pytest.mark.sweep),
         (Replicate(), tpcheck.Partial()),
     ],
 )
@@ -221,7 +221,7 @@ TERMS = ({"ep": tpcheck.Partial(), "tp": tpcheck.Partial()},) * 2
     [
         (by_hand(Shard(1)), ROWS, True),
         (by_hand(Replicate()), ROWS, False),
-        (by_hand(Shard(0)), ROWS, False),
+        pytest.param(by_hand(Shard(0)), ROWS, False, marks=pytest.mark.sweep),
         (terms_of("sum"), TERMS, True),
         (terms_of("avg"), TERMS, False),
     ],

@@ -65,7 +65,10 @@ PLANNED = {
 
 
 @pytest.mark.parametrize("build", PLANNED.values(), ids=PLANNED)
-@pytest.mark.parametrize("mesh", [MESH, {"dp": 1, "tp": 2}, {"dp": 2, "tp": 1}])
+@pytest.mark.parametrize(
+    "mesh",
+    [MESH, pytest.param({"dp": 1, "tp": 2}, marks=pytest.mark.sweep), {"dp": 2, "tp": 1}],
+)
 def test_its_plan_is_kept(gloo: Engine, build: Any, mesh: dict[str, int]) -> None:
     found = run(gloo, build, mesh, plan=PLAN)
     assert found.verdict is Verdict.PASS, found.mismatches
