@@ -144,7 +144,7 @@ class _Way(NamedTuple):
 
 
 def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
-    """Wrong ways to count, of all parameters first, then of one at a time."""
+    """Wrong ways to count: of all parameters, of one at a time, and sums that are taken twice."""
     every = {r: powers.norm([own[r] for own in powers.own.values()]) for r in ranks}
     yield _Way(Counted.OWN, (), every)
     for share in (1.0 / len(ranks), None):  # replicas by their shares, or on the first rank
@@ -155,11 +155,6 @@ def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
     for axis, parts in [*powers.along.items(), *powers.copies.items()]:
         norms = {r: powers.norm([part[r] for part in parts.values()]) for r in ranks}
         yield _Way(Counted.ONE_AXIS, (), norms, axis)
-    for axis, degree in powers.degrees.items():
-        along = {name for name, axes in powers.cut.items() if axis in axes}
-        for twice in (powers.whole.keys(), powers.cut.keys(), along):
-            counted = [(degree if n in twice else 1) * own for n, own in powers.whole.items()]
-            yield _Way(Counted.AGAIN, (), _alike(powers.norm(counted), ranks), axis)
     for rank in ranks:
         for norm in powers.of_one(rank):
             yield _Way(Counted.ONE_RANK, (), _alike(norm, ranks), of_rank=rank)
@@ -180,6 +175,11 @@ def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
             norm = powers.norm([*rest, own[rank]])
             yield _Way(Counted.ONE_RANK, (name,), _alike(norm, ranks), of_rank=rank)
         yield _Way(Counted.NEVER, (name,), _alike(powers.norm(rest), ranks))
+    for axis, degree in powers.degrees.items():
+        along = {name for name, axes in powers.cut.items() if axis in axes}
+        for twice in (powers.whole.keys(), powers.cut.keys(), along):
+            counted = [(degree if n in twice else 1) * own for n, own in powers.whole.items()]
+            yield _Way(Counted.AGAIN, (), _alike(powers.norm(counted), ranks), axis)
 
 
 def _added(powers: list[float], order: float) -> float:
