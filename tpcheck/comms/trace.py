@@ -100,13 +100,14 @@ class Recorder(OverCompiled):
     ) -> Any:
         if is_whole(func):
             return self.whole(func, args, kwargs)
-        if types and any(t.__name__ == "DTensor" for t in types):
-            if self.masks is not None:
-                self.masks.unfolds(func, args)
-            return NotImplemented  # let DTensor unfold into local operations first
         kwargs = kwargs or {}
-        if any(issubclass(t, TRACED) for t in types):
-            return func(*args, **kwargs)  # nothing runs yet
+        if types:
+            if any(t.__name__ == "DTensor" for t in types):
+                if self.masks is not None:
+                    self.masks.unfolds(func, args)
+                return NotImplemented  # let DTensor unfold into local operations first
+            if any(issubclass(t, TRACED) for t in types):
+                return func(*args, **kwargs)  # nothing runs yet
         if self.witnesses:
             self.count(f"{func.namespace}::{func.overloadpacket.__name__}")
         if not _is_c10ds(func):
