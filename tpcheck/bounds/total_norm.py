@@ -54,6 +54,11 @@ def owners(entries: Iterable[Entry], case: Case, rank: int, *, shared: bool) -> 
     return peers(case, rank)
 
 
+def is_apart(entry: Entry, case: Case, *, shared: bool) -> bool:
+    """Whether ranks with other data have the rest of a gradient, of another one."""
+    return not shared and is_sharded(entry, case, axis="dp")
+
+
 def shares(entry: Entry, shape: torch.Size, case: Case, ranks: list[int]) -> dict[int, Tensor]:
     """Of a tensor of this shape: by how much each element counts on each of the ranks that have it,
     so that it counts once in all: one over the number of ranks that have it."""

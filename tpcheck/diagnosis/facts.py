@@ -79,10 +79,11 @@ class Facts:
         placed = self.again.placed.get((target.kind, target.name))
         return target if placed is None else replace(target, entry=placed)
 
-    def gradients(self, d: int, ranks: list[int], step: int, order: float) -> OwnGradients:
+    def gradients(self, ranks: list[int], step: int, order: float) -> OwnGradients:
         """Those of a step, as the norm of them counts those that ranks of one dp coordinate
         have."""
-        problem, shared = self.posed.problems[d], self.posed.shared
+        problem = self.posed.problems[self.case.dp_coordinate(ranks[0])]
+        shared = self.posed.shared
         return OwnGradients(
             self.case, problem, self.dumps, ranks, step, order, shared, self.as_placed
         )
@@ -252,7 +253,7 @@ def local_of(facts: Facts, target: Target, d: int) -> Local | None:
         return None
     if target.kind is Kind.GRAD_NORM and facts.spec is not None and facts.spec.norm is not None:
         step = InPass.parse(target.name).at.step
-        target = facts.gradients(d, ranks, step, facts.spec.norm.order).as_judged(target)
+        target = facts.gradients(ranks, step, facts.spec.norm.order).as_judged(target)
     target = facts.as_placed(target)
     entry = summed(target.entry)
     expected = {r: take(target.value, entry, case=case, rank=r) for r in ranks}
@@ -272,14 +273,12 @@ def subject_of(mismatch: Mismatch) -> Subject:
     return Subject(mismatch.kind, mismatch.tensor)
 
 
-def of_all_data(facts: Facts, local: Local) -> list[Local]:
-    """The tensor on the ranks of each dp coordinate, where these share gradients: what is said of
-    one may not be so on the others. Those that lack it are left out."""
-    if not facts.posed.shared:
-        return [local]
-    own, found = facts.case.dp_coordinate(local.ranks[0]), []
-    for d, problem in enumerate(facts.posed.problems):
+def wrong_on_all_data(facts: Facts, local: Local) -> list[tuple[Local, int]]:
+    """The ranks on which the tensor is wrong, of each dp coordinate where these share gradients:
+    what is said of one may not be so on the others. Those that lack it are left out."""
+    own, found = facts.case.dp_coordinate(local.ranks[0]), [local]
+    for d, problem in enumerate(facts.posed.problems if facts.posed.shared else ()):
         same = (t for t in problem.targets if Key(t.kind, t.name) == local.key)
-        other = local if d == own else next((local_of(facts, t, d) for t in same), None)
+        other = next((local_of(facts, t, d) for t in same), None) if d != own else None
         found += [other] if other is not None else []
-    return found
+    return [(one, rank) for one in found for rank in one.wrong()]

@@ -26,8 +26,8 @@ from tpcheck.diagnosis.hypotheses import loaded
 from tpcheck.diagnosis.hypotheses.steps import is_buffer
 from tpcheck.diagnosis.localise import Place
 from tpcheck.evidence import Misheld, NotAsSaved
-from tpcheck.placement import Partial, by_axis
 from tpcheck.tensors.names import STEP, Key, Shelf
+from tpcheck.tensors.terms import has_terms
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Fault, Kind
 
@@ -111,7 +111,7 @@ def _by_finalize(facts: Facts, wrong: Sequence[Mismatch]) -> AtFinalize | None:
 def _unfinished(facts: Facts, local: Local) -> Unfinished | None:
     """What backward had left of a gradient; None where that is wrong, and `finalize` does not touch
     it: backward's fault, or what it needs is summed by the harness."""
-    if any(isinstance(own, Partial) for own in by_axis(local.target.entry).values()):
+    if has_terms(local.target.entry):
         return None
     key = Key(Shelf.UNFINISHED, local.target.name)
     kept = {r: facts.dumps[r][key].double() for r in local.ranks if key in facts.dumps[r]}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tpcheck.bounds import total_norm
 from tpcheck.case import Case
-from tpcheck.placement import holds, is_sharded, take
+from tpcheck.placement import holds, take
 from tpcheck.protocol.problem import Problem, Target
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.names import InPass, Key
@@ -98,7 +98,7 @@ class OwnGradients:
         is half of that, since these are the very numbers, and need no doubled bounds."""
         rows = []
         for target in self.targets:
-            apart = is_sharded(target.entry, self.case, axis="dp") and not self.shared
+            apart = total_norm.is_apart(target.entry, self.case, shared=self.shared)
             if apart or (held := self.held(target)) is None:
                 return norm
             rows.append(self.counted(target, held, self.ranks))

@@ -19,6 +19,7 @@ from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Problem
 from tpcheck.protocol.scaling import SCALE
 from tpcheck.tensors.names import FIRST, InPass, Shelf
+from tpcheck.tensors.terms import has_terms
 from tpcheck.vocabulary import Kind
 
 
@@ -48,14 +49,13 @@ class Placed:
         if Kind(kind).is_gradient and base in self.grads:
             return self.grads[base]
         entry = (self.inputs if kind == Kind.INPUT_GRAD else self.params)[base]
-        terms = any(own == Partial() for own in placement.by_axis(entry).values())
-        return placement.summed(entry) if terms else entry  # each has the whole gradient
+        return placement.summed(entry) if has_terms(entry) else entry  # each has the whole gradient
 
 
 def placed_params(layout: Layout, case: Case, state: Mapping[str, Tensor]) -> dict[str, Entry]:
     params = layouts.resolve("params", layout.params, list(state))
     for name, entry in params.items():
-        if any(own == Partial() for own in placement.by_axis(entry).values()):
+        if has_terms(entry):
             raise LayoutError(
                 f"Layout(params=…): {name!r} is Partial(), and no rank holds a term of a "
                 "parameter; inputs, outputs and grads may be Partial"

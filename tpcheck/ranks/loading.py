@@ -29,9 +29,8 @@ from tpcheck.tensors.live import (
     local,
     marked_entry,
     partition_entry,
-    placed,
+    placed_whole,
     says_how,
-    sharded_by_hand,
 )
 from tpcheck.tensors.meshes import axes_in
 from tpcheck.tensors.names import computed_buffers, parameters_of, tensors_of
@@ -216,11 +215,11 @@ class Loader:
     def _entry_of(self, name: str, tensor: Tensor, full: Tensor) -> Entry:
         """The placement that the candidate's tensor declares, else the layout's."""
         entry = self.work.params[name]
-        live = placed(tensor, self.case) if is_dtensor(tensor) else partition_entry(tensor, full)
+        about = tensor, full, entry, self.case, self.rank
+        live = placed_whole(*about) if is_dtensor(tensor) else partition_entry(tensor, full)
         if live is None:
             marked = {} if name in self.work.named else marked_entry(tensor, full)
             return {**only(entry), **marked} if marked else entry
-        live = sharded_by_hand(tensor, full, entry, self.case, self.rank) | by_axis(live)
         wants = effective(by_axis(entry))
         has = in_words_of(wants, effective(by_axis(live)), tuple(full.shape), self.case)
         if name in self.work.named and has != wants:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tpcheck.bounds import compare, total_norm
-from tpcheck.placement import holds, is_sharded, summed, take
+from tpcheck.placement import holds, summed, take
 from tpcheck.protocol.problem import Target
 from tpcheck.ranks.recorders import add_up
 from tpcheck.tensors import forms
@@ -71,8 +71,7 @@ def _part(run: Any, target: Target, ranks: list[int]) -> Tensor:
     if gradient is None and (target.unused or not due.numel()):
         return torch.zeros(3, dtype=torch.float64)
     known = gradient is not None and gradient.shape == due.shape and forms.odd(gradient) is None
-    lacks = is_sharded(entry, run.case, axis="dp") and not run.parts["shares_gradients"]
-    if not known or lacks:  # other data have the rest, of gradients of their own
+    if not known or total_norm.is_apart(entry, run.case, shared=run.parts["shares_gradients"]):
         return torch.full((3,), torch.nan, dtype=torch.float64)
     share = total_norm.shares(entry, target.value.shape, run.case, ranks)[run.rank]
     return total_norm.part(gradient, share, run.parts["norm"].order).cpu()

@@ -24,7 +24,6 @@ from tpcheck.bounds.arithmetic import UNIT_ROUNDOFF, rounding
 from tpcheck.bounds.floor import KNOWN
 from tpcheck.bounds.limits import FALSE_ALARM
 from tpcheck.bounds.spread import Spread
-from tpcheck.placement import Partial, by_axis
 from tpcheck.protocol.optimizing import MAIN, main_dtype, once
 from tpcheck.protocol.problem import Target
 from tpcheck.ranks.trial import (
@@ -39,6 +38,7 @@ from tpcheck.ranks.trial import (
 from tpcheck.tensors.draw import torch_dtype
 from tpcheck.tensors.live import local
 from tpcheck.tensors.names import InPass, Pass, parameters_of
+from tpcheck.tensors.terms import has_terms
 from tpcheck.training import Training
 from tpcheck.vocabulary import Kind
 
@@ -151,8 +151,7 @@ class OwnSteps:
     def _is_whole(self, name: str, step: int) -> bool:
         """Whether what is in `grad` is what the step takes."""
         target = self._target(Kind.PARAM_GRAD, name, step)
-        placements = by_axis(target.entry).values() if target else [Partial()]
-        return not any(isinstance(placement, Partial) for placement in placements)
+        return target is not None and not has_terms(target.entry)
 
     def _target(self, kind: Kind, name: str, step: int) -> Target | None:
         found: Target | None = self.run.judge.targets.get((kind, str(InPass(name, Pass(0, step)))))

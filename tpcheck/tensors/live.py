@@ -178,10 +178,10 @@ def placed_whole(
     tensor: Any, full: Tensor, entry: Entry, case: Case, rank: int
 ) -> dict[str, placement.Placement]:
     """How a DTensor is placed, and how it is along the axes that its mesh does not have."""
-    return sharded_by_hand(tensor, full, entry, case, rank) | placed(tensor, case)
+    return _sharded_by_hand(tensor, full, entry, case, rank) | placed(tensor, case)
 
 
-def sharded_by_hand(
+def _sharded_by_hand(
     tensor: Tensor, full: Tensor, entry: Entry, case: Case, rank: int
 ) -> dict[str, placement.Placement]:
     """The layout's placements along axes that a DTensor's mesh does not have: of experts, say,

@@ -1,4 +1,5 @@
-"""Terms of a sum: what ranks are given of an input that is `Partial`."""
+"""Terms of a sum: whether ranks hold such, and what they are given of an input that is
+`Partial`."""
 
 from __future__ import annotations
 
@@ -10,6 +11,11 @@ from torch import Tensor
 from tpcheck.axes import along
 from tpcheck.case import Case
 from tpcheck.placement import Entry, Partial, by_axis, take
+
+
+def has_terms(entry: Entry) -> bool:
+    """Whether ranks hold terms of a tensor along some axis."""
+    return any(isinstance(own, Partial) for own in by_axis(entry).values())
 
 
 def term(name: str, full: Tensor, entry: Entry, case: Case, rank: int) -> Tensor:

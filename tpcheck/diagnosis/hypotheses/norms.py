@@ -16,7 +16,7 @@ from torch import Tensor
 from tpcheck.axes import covered
 from tpcheck.case import Case
 from tpcheck.causes.norms import NormCounts, NotClipped
-from tpcheck.diagnosis.facts import Facts, Local, of_all_data
+from tpcheck.diagnosis.facts import Facts, Local, wrong_on_all_data
 from tpcheck.diagnosis.own_norm import OwnGradients
 from tpcheck.diagnosis.replay import unclipped, value_of
 from tpcheck.placement import Sharded, by_axis, is_sharded
@@ -113,9 +113,10 @@ def counted_otherwise(facts: Facts, local: Local) -> Diagnosis | None:
     wrong = local.wrong()
     on = tuple(wrong) if len(wrong) < len(local.ranks) else None
     powers = _powers(facts, local, facts.spec.norm.order)
-    together = of_all_data(facts, local) if len(powers.ranks) > len(local.ranks) else [local]
-    every = [(one, rank) for one in together for rank in one.wrong()]
-    for way in _ways(powers, powers.ranks):
+    every = [(local, rank) for rank in wrong]
+    if len(powers.ranks) > len(local.ranks):
+        every = wrong_on_all_data(facts, local)
+    for way in _ways(powers):
         if wrong and all(_fits(one, rank, way.norms[rank]) for one, rank in every):
             cause = NormCounts(local.subject, way.counted, way.names, way.axis, way.of_rank, on)
             return Diagnosis(CODES[way.counted], cause)
@@ -143,14 +144,15 @@ class _Way(NamedTuple):
     of_rank: int | None = None
 
 
-def _ways(powers: _Powers, ranks: list[int]) -> Iterator[_Way]:
+def _ways(powers: _Powers) -> Iterator[_Way]:
     """Wrong ways to count: of all parameters, of one at a time, and sums that are taken twice."""
+    ranks = powers.ranks
     every = {r: powers.norm([own[r] for own in powers.own.values()]) for r in ranks}
     yield _Way(Counted.OWN, (), every)
-    for share in (1.0 / len(ranks), None):  # replicas by their shares, or on the first rank
-        shares = {r: share if share is not None else float(r == ranks[0]) for r in ranks}
+    on_first = {r: float(r == ranks[0]) for r in ranks}
+    for shares in (dict.fromkeys(ranks, 1.0 / len(ranks)), on_first):  # of what all have
         yield _Way(Counted.OWN, (), {r: powers.of_own(r, shares[r]) for r in ranks})
-    yield _Way(Counted.COPIES, (), _alike(powers.norm(_of_all(powers, ranks)), ranks))
+    yield _Way(Counted.COPIES, (), _alike(powers.norm(_of_all(powers)), ranks))
     yield _Way(Counted.SUM_OF_RANKS, (), _alike(sum(every.values()), ranks))
     for axis, parts in [*powers.along.items(), *powers.copies.items()]:
         norms = {r: powers.norm([part[r] for part in parts.values()]) for r in ranks}
@@ -187,8 +189,8 @@ def _added(powers: list[float], order: float) -> float:
     return max(powers, default=0.0) if order == math.inf else sum(powers)
 
 
-def _of_all(powers: _Powers, ranks: list[int]) -> list[float]:
-    return [own[r] for own in powers.own.values() for r in ranks]
+def _of_all(powers: _Powers) -> list[float]:
+    return [own[r] for own in powers.own.values() for r in powers.ranks]
 
 
 def _alike(norm: float, ranks: list[int]) -> Mapping[int, float]:
@@ -198,9 +200,8 @@ def _alike(norm: float, ranks: list[int]) -> Mapping[int, float]:
 def _powers(facts: Facts, local: Local, order: float) -> _Powers:
     """Of the gradients that the ranks had, which the norm was judged by; of one that not all of
     them had, of the reference's."""
-    case, problem, d = facts.case, facts.problem_of(local), facts.case.dp_coordinate(local.ranks[0])
-    gradients = facts.gradients(d, local.ranks, local.at.step, order)
-    ranks = gradients.ranks
+    case, gradients = facts.case, facts.gradients(local.ranks, local.at.step, order)
+    problem, ranks = gradients.problem, gradients.ranks
     whole: dict[str, float] = {}
     own: dict[str, dict[int, float]] = {}
     axes = [axis for axis, degree in case.mesh.items() if degree > 1]

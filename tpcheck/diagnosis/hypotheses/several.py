@@ -21,7 +21,7 @@ from tpcheck.causes.several import (
     SomeDataOnly,
     SummedOverData,
 )
-from tpcheck.diagnosis.facts import Facts, Local, of_all_data
+from tpcheck.diagnosis.facts import Facts, Local, wrong_on_all_data
 from tpcheck.diagnosis.sums import are_one
 from tpcheck.oracle.expected import evaluate
 from tpcheck.placement import take
@@ -150,18 +150,18 @@ def over_dp(facts: Facts, local: Local) -> Diagnosis | None:
     dp, spec = facts.case.dp, facts.spec
     if dp < 2 or not facts.posed.shared or local.kind is not Kind.PARAM_GRAD or spec is None:
         return None
-    every, wrong = of_all_data(facts, local), local.wrong()
+    every, wrong = wrong_on_all_data(facts, local), local.wrong()
     parts = [dp, *(n for n in range(2, dp) if dp % n == 0 and n != facts.case.tp)]
     twice, averaged = Code.SUMMED_TWICE, Code.AVERAGED_NOT_SUMMED
     factors = [(float(n), twice) for n in parts] + [(1 / n, averaged) for n in parts]
     for factor, code in factors:
-        if all(one.fits(one.actual[r] / factor, r) for one in every for r in one.wrong()):
+        if all(one.fits(one.actual[rank] / factor, rank) for one, rank in every):
             cause = ScaledOverData(local.subject, factor, tuple(wrong), dp)
             return Diagnosis(code, cause)
     own = [_of_data(facts, local, d) for d in range(dp)]
     for groups in _in_groups(dp):
-        of = {rank: groups[facts.case.dp_coordinate(rank)] for one in every for rank in one.ranks}
-        if all(_is_of(one, rank, own, of[rank]) for one in every for rank in one.wrong()):
+        of = {rank: groups[facts.case.dp_coordinate(rank)] for _, rank in every}
+        if all(_is_of(one, rank, own, of[rank]) for one, rank in every):
             named: OwnDataOnly | SomeDataOnly = OwnDataOnly(local.subject, tuple(wrong))
             if groups != [[d] for d in range(dp)]:
                 named = SomeDataOnly(local.subject, wrong[0], tuple(of[wrong[0]]), dp)
