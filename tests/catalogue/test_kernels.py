@@ -26,10 +26,13 @@ CHECKS = {check.title: check for check in collect([str(ROOT / "properties" / "_k
 #: Of those that differ by what is around the kernels, or are of one kind, one is in each run.
 BESIDE = {
     "block_kernels_sp": "block_kernels",
-    "mlp_kernels_sp": "mlp_kernels",
+    "mlp_kernels_sp": "block_kernels",
     "cross_entropy_kernels_upcast": "cross_entropy_kernels",
     "layer_norm_kernel": "rms_norm_kernel",
     "swiglu_kernel": "bias_gelu_kernel",
+    "residual_kernel": "rms_norm_kernel",
+    "all_gather_linear_kernels": "linear_reduce_scatter_kernels",
+    "mlp_kernels": "block_kernels",
 }
 
 

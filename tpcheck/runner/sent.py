@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tpcheck.budget import Budget
@@ -52,14 +53,22 @@ def taught(blob: bytes, engine: Engine, *, trains: bool) -> Teach:
     return Teach(key, blob, list(sys.path), _own_modules(), modules_of(blob), loads, variables)
 
 
+#: Modules that need not be found by file, by name: thousands, of which this is asked once.
+_others: dict[str, ModuleType] = {}
+
+
 def _own_modules() -> dict[str, str]:
     """Modules of the driver that ranks may have to find by file: none of the standard library,
     none of site-packages."""
     out = {}
     for name, module in list(sys.modules.items()):
+        if _others.get(name) is module:
+            continue
         file = getattr(module, "__file__", None)
         if file and file.endswith(".py") and not is_installed(file) and name != "__main__":
             out[name] = file
+        else:
+            _others[name] = module
     return out
 
 

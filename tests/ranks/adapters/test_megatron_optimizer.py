@@ -62,7 +62,7 @@ def test_it_passes(engine: Engine, name: str) -> None:
     assert result.tp_degrees == [1, 2]
 
 
-@pytest.mark.parametrize("wrong", [NotReduced, NotGathered])
+@pytest.mark.parametrize("wrong", [NotReduced, pytest.param(NotGathered, marks=pytest.mark.sweep)])
 def test_what_is_not_summed_or_not_sent_is_found(engine: Engine, wrong: type[Distributed]) -> None:
     found = searched(engine, MLP, wrong).counterexample
     assert found is not None

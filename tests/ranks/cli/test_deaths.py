@@ -87,7 +87,11 @@ def living(mark: str) -> list[int]:
 
 @pytest.mark.parametrize(
     ("number", "group", "code"),
-    [(signal.SIGTERM, True, 143), (signal.SIGHUP, False, 129), (signal.SIGKILL, True, -9)],
+    [
+        (signal.SIGTERM, True, 143),
+        pytest.param(signal.SIGHUP, False, 129, marks=pytest.mark.sweep),
+        (signal.SIGKILL, True, -9),
+    ],
 )
 def test_verify_ends_with_its_reports(tmp_path: Path, number: int, group: bool, code: int) -> None:
     (tmp_path / "checks.py").write_text(CHECKS)

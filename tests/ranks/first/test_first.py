@@ -28,7 +28,7 @@ def check(folder: Path, target: str, plan: str | None, reference: str | None) ->
     ("target", "plan", "reference"),
     [
         ("MLP", "PLAN", None),
-        ("Normed", "PLAN", None),
+        pytest.param("Normed", "PLAN", None, marks=pytest.mark.sweep),
         ("Normed", "SEQUENCE", None),
         ("Parallel", None, None),
         ("by_mesh", None, "MLP"),

@@ -46,10 +46,13 @@ def code(found: CheckResult) -> str:
     return found.counterexample.diagnosis.code
 
 
+SWEEP = pytest.mark.sweep
+
+
 @pytest.mark.parametrize(
     ("right", "layout"),
     [
-        (communicating.Gathered.apply, GATHERS),
+        pytest.param(communicating.Gathered.apply, GATHERS, marks=SWEEP),
         (communicating.Averaged.apply, GATHERS),
         (communicating.WithSum.apply, SCATTERS),
     ],
@@ -81,15 +84,19 @@ def test_all_ranks_make_the_same_calls_whatever_one_of_them_sees(gloo: Engine) -
     ("wrong", "layout", "codes"),
     [
         (communicating.ReadEarly.apply, GATHERS, TOO_EARLY),
-        (communicating.ReadsOldBuffer.apply, GATHERS, TOO_EARLY),
+        pytest.param(communicating.ReadsOldBuffer.apply, GATHERS, TOO_EARLY, marks=SWEEP),
         (communicating.OnOneRank.apply, GATHERS, {"collective-mismatch"}),
         (communicating.WithoutSum.apply, SCATTERS, {"missing-all-reduce"}),
         # the others wait in a collective that the last rank does not enter any more
         (communicating.LastRaisesInSecond.apply, GATHERS, {"second-backward"}),
         (communicating.last_wants_leaf, GATHERS, {"shared-input"}),
-        (communicating.LastHasAnotherShape.apply, GATHERS, {"wrong-placement"}),
+        pytest.param(
+            communicating.LastHasAnotherShape.apply, GATHERS, {"wrong-placement"}, marks=SWEEP
+        ),
         (communicating.LastErrsEachFourthTime.apply, GATHERS, {"not-repeatable"}),
-        (communicating.LastHasAnotherShapeAgain.apply, GATHERS, {"not-repeatable"}),
+        pytest.param(
+            communicating.LastHasAnotherShapeAgain.apply, GATHERS, {"not-repeatable"}, marks=SWEEP
+        ),
     ],
     ids=[
         *("early", "old-buffer", "one-rank", "no-sum"),

@@ -132,14 +132,14 @@ def with_the_square_of_a_thousandth(x: Tensor) -> Tensor:
     [
         pytest.param(with_a_mean_in_bfloat16, "float32", "precision-loss", marks=SWEEP),
         (with_a_mean_in_bfloat16, "float64", "precision-loss"),
-        (with_a_root_in_float16, "float32", "precision-loss"),
+        pytest.param(with_a_root_in_float16, "float32", "precision-loss", marks=SWEEP),
         # what is normalised does not hang on a factor of all inputs
         pytest.param(with_a_part_in_bfloat16, "float32", "precision-loss", marks=SWEEP),
         (with_a_part_in_bfloat16, "float64", "precision-loss"),
         pytest.param(with_another_epsilon, "float32", "unclassified", marks=SWEEP),
         (with_a_mean_that_is_a_little_off, "float64", "unclassified"),
-        (with_a_factor, "float32", "unclassified"),
-        (with_the_square_of_a_thousandth, "float64", "unclassified"),
+        pytest.param(with_a_factor, "float32", "unclassified", marks=SWEEP),
+        pytest.param(with_the_square_of_a_thousandth, "float64", "unclassified", marks=SWEEP),
     ],
 )
 def test_what_is_rounded_on_the_way_is_told_from_another_formula(

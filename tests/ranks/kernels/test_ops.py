@@ -46,8 +46,8 @@ PACKET = getattr(torch.ops, odd_ops.LIBRARY).right
     [
         odd_ops.right,
         PACKET,
-        PACKET.default,
-        partial(odd_ops.right),
+        pytest.param(PACKET.default, marks=pytest.mark.sweep),
+        pytest.param(partial(odd_ops.right), marks=pytest.mark.sweep),
         lambda x, y: odd_ops.right(x, y) + 0,
         odd_ops.OfRightOps.apply,
     ],
@@ -68,7 +68,7 @@ def test_a_right_op_passes(fn: Any, gloo: Engine) -> None:
         (odd_ops.backward_reads_numbers, OpTest.AOT_DISPATCH),
         (odd_ops.autograd_at_the_cpus_key, OpTest.AUTOGRAD),
         (lambda x, y: odd_ops.fake_of_other_shape(x, y) + 0, OpTest.FAKE),
-        (odd_ops.OfOps.apply, OpTest.FAKE),
+        pytest.param(odd_ops.OfOps.apply, OpTest.FAKE, marks=pytest.mark.sweep),
     ],
     ids=["no-fake", "shape", "dtype", "strides", "backward", "key", "inside", "backward-op"],
 )

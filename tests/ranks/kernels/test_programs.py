@@ -64,10 +64,10 @@ def twice(x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("fn", "reference"),
     [
-        (programs.locked, columns),
+        pytest.param(programs.locked, columns, marks=pytest.mark.sweep),
         (programs.arriving, everything),
         (partial(programs.promising, what="kept"), twice),
-        (programs.random, twice),
+        pytest.param(programs.random, twice, marks=pytest.mark.sweep),
     ],
     ids=["locked", "last", "promised", "random"],
 )
@@ -82,11 +82,11 @@ def test_what_atomics_order_and_what_wraps_by_definition_is_right(
     ("fn", "reference"),
     [
         pytest.param(partial(programs.locked, how="tries once"), columns, id="once"),
-        pytest.param(partial(programs.locked, how="unlocks relaxed"), columns, id="unlock"),
-        pytest.param(partial(programs.adding, kept=True), everything, id="kept"),
         *(
             pytest.param(fn, reference, id=name, marks=pytest.mark.sweep)
             for name, fn, reference in (
+                ("unlock", partial(programs.locked, how="unlocks relaxed"), columns),
+                ("kept", partial(programs.adding, kept=True), everything),
                 ("relaxed", partial(programs.arriving, sem="relaxed"), everything),
                 ("number", partial(programs.arriving, last=False), everything),
                 ("early", partial(programs.locked, how="unlocks early"), columns),

@@ -27,7 +27,7 @@ def late_where_rows_are_far_apart(x: Tensor, y: Tensor) -> Tensor:
     return x * y
 
 
-@pytest.mark.parametrize("held", [2**20, 2**50])
+@pytest.mark.parametrize("held", [pytest.param(2**20, marks=pytest.mark.sweep), 2**50])
 def test_it_runs_with_rows_one_behind_the_other(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a rank holds is as much as it takes, or not."""
     monkeypatch.setattr(apart, "FILLED", held)
