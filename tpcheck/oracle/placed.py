@@ -75,10 +75,24 @@ def placed_tensors(
     return Placed(params, inputs, outputs, grads, _placed_states(layout, params, problem, expected))
 
 
-def terms_of(layout: Layout, case: Case, params: list[str], inputs: list[str]) -> frozenset[str]:
-    """The parameters of whose gradient ranks keep terms, by the layout: a later step sums them."""
+def terms_of(
+    layout: Layout, case: Case, params: list[str], inputs: list[str], *, shared: bool
+) -> frozenset[str]:
+    """The parameters of whose gradient ranks keep terms, by the layout: a later step sums them.
+
+    Args:
+        shared: whether a parameter's gradient is combined over dp.
+    """
     grads = layouts.matched("grads", layout.grads, [*params, *inputs])
     own = grads.keys() & set(params)
+    _without_dp("grads", {name: grads[name] for name in grads.keys() - own})
+    for name in sorted(own) if not shared else ():
+        if isinstance(placement.by_axis(grads[name]).get("dp"), Partial):
+            raise LayoutError(
+                f"grads: {name!r} is Partial() along dp, but under Spec(dp_gradients='local') a "
+                "gradient is that of each dp coordinate's own data; give dp_gradients='sum' or "
+                "'mean', or leave dp out"
+            )
     return frozenset(name for name in own if terms_over(grads[name], case))
 
 
@@ -150,8 +164,10 @@ def _outputs(expected: Expected) -> list[str]:
 
 def _without_dp(group: str, entries: Mapping[str, Entry]) -> None:
     for name, entry in entries.items():
-        if isinstance(placement.by_axis(entry).get("dp"), placement.Sharded):
+        own = placement.by_axis(entry).get("dp", Replicate())
+        if isinstance(own, placement.Sharded | Partial):
+            how = "a term of a sum" if isinstance(own, Partial) else "sharded"
             raise LayoutError(
-                f"{group}: {name!r} is sharded along dp, but each dp coordinate has data of its "
+                f"{group}: {name!r} is {how} along dp, but each dp coordinate has data of its "
                 "own; leave dp out"
             )

@@ -205,10 +205,11 @@ def _draw(spec: Spec, case: Case, watch: Pass | None, limit: float, *, ones: boo
     params = placed_params(layout, case, state)
     overflow = draw_overflow(spec, case, of.exact)
     drawn = [_drawn(spec, case, d, state, overflow, ones=ones) for d in range(case.dp)]
-    terms = terms_of(layout, case, list(state), list(drawn[0].inputs[0]))
+    own, shared = list(drawn[0].inputs[0]), spec.shares_gradients
+    terms = terms_of(layout, case, list(state), own, shared=shared)
     drawn = [replace(problem, terms=terms) for problem in drawn]
     check_names("input", drawn[0].inputs[0])
-    groups = [drawn] if spec.shares_gradients else [[problem] for problem in drawn]
+    groups = [drawn] if shared else [[problem] for problem in drawn]
     passes = [Passes(spec, case, group, torch.float64, watch) for group in groups]
     studied = [(group, study(own, of)) for group, own in zip(groups, passes, strict=True)]
     named = _named(layout, state)

@@ -21,19 +21,49 @@ def has_terms(entry: Entry) -> bool:
 def term(name: str, full: Tensor, entry: Entry, case: Case, rank: int) -> Tensor:
     """Rank `rank`'s part of an input, and of that its term where the entry says `Partial`.
 
-    Each number is one rank's, by chance, and zero on the others along the axis, so that the terms
-    add up to it to the bit in any dtype and any order.
+    The terms add up to it to the bit in any dtype and any order. In half of the cases each number
+    is one rank's, by chance, and zero on the others along the axis: what is left out of the sum is
+    missing. In the others two ranks have terms of all numbers, of opposite signs (`_opposed`):
+    what is not linear is not the same before the sum and after it.
 
     Args:
         name: of the input, by which it is drawn whose a number is.
         full: the whole input.
     """
     part = take(full, entry, case=case, rank=rank)
-    for axis, own in by_axis(entry).items():
+    axes = [
+        a for a, own in by_axis(entry).items() if own == Partial() and along(a, case, rank)[0] > 1
+    ]
+    for axis in axes:
         size, at = along(axis, case, rank)
-        if own == Partial() and size > 1:
-            drawn = torch.Generator().manual_seed(zlib.crc32(f"{name} {axis}".encode()) + case.seed)
-            whose = torch.randint(size, full.shape, generator=drawn)
+        drawn = torch.Generator().manual_seed(zlib.crc32(f"{name} {axis}".encode()) + case.seed)
+        whose = torch.randint(size, full.shape, generator=drawn)
+        first = int(torch.randint(2 * size, (), generator=drawn))
+        if first < size and axis == axes[0] and _may_be_opposed(full, case):
+            part = _opposed(part, (at - first) % size)
+        else:
             mine = take(whose, entry, case=case, rank=rank).to(part.device) == at
             part = torch.where(mine, part, torch.zeros_like(part))
     return part
+
+
+def _may_be_opposed(full: Tensor, case: Case) -> bool:
+    """Whether the terms and what is made of them stay finite, and exact where sums of the case's
+    small integers are."""
+    if not full.is_floating_point():
+        return full.dtype != torch.bool and not full.is_complex()
+    if full.itemsize == 1 or case.integers or not full.numel():
+        return False
+    return float(full.abs().max()) < torch.finfo(full.dtype).max ** 0.5 / 2
+
+
+def _opposed(part: Tensor, turn: int) -> Tensor:
+    """The term of the rank whose turn it is: the first has twice the number, the second takes it
+    away once. So no sum of any of them, nor of their multiples, rounds where that of the number
+    does not. Of an integer, which may be a count, they have half each."""
+    if turn > 1:
+        return torch.zeros_like(part)
+    if part.is_floating_point():
+        return -part if turn else 2 * part
+    half = torch.div(part, 2, rounding_mode="trunc")
+    return part - half if turn else half
