@@ -31,6 +31,12 @@ MARGIN = {torch.float64: 16.0}
 #: widens the bounds.
 STRAIN = 8.0
 
+#: The same in float64, of errors as large as float64's own: those of single runs are larger by far
+#: (`noise.ENLARGED`), and what they lead to is divided by that, a jump too. As much more as σ is
+#: enlarged there: what a bound lets pass must not be beyond a jump that was not met. If it were
+#: larger, numbers would be near a jump that no rounding reaches.
+WIDE_STRAIN = STRAIN * MARGIN[torch.float64]
+
 #: With fewer rows or columns than this the rank-one estimate of `pooled` rests on a handful of
 #: numbers, and the mean of the whole tensor stands in for it. Smaller would underestimate σ in
 #: narrow tensors (false alarms); larger would blur rows of different magnitude (hidden faults).
@@ -122,7 +128,9 @@ def spreads(
         dtype: the case's.
         finite: whether an element is judged at all; how large the others are says nothing of it.
         strained: antithetic pairs of deviations, under the same errors at +`STRAIN` and −`STRAIN`
-            times their size, [pairs, tensors, ...] each. To first order the two cancel.
+            times their size, [pairs, tensors, ...] each. To first order the two cancel. In float64
+            at ±`WIDE_STRAIN` times float64's own; the sign of what is zero in the exact run turns
+            both ways, so that there one that is too large by itself is a jump, too.
         chance: of an alarm over a correct tensor.
     """
     runs, squares = len(deviations), deviations.square().mean(0)
@@ -138,7 +146,11 @@ def spreads(
     sigma = variance.reshape(squares.shape).sqrt()
     if strained:
         up, down = strained
-        sigma = _with_jumps(sigma, torch.cat([deviations, up + down]))
+        jumps = [deviations, up + down]
+        if dtype == torch.float64:
+            linear = WIDE_STRAIN * JUMP * sigma
+            jumps += [torch.where(off.abs() > linear, off, 0.0) for off in strained]
+        sigma = _with_jumps(sigma, torch.cat(jumps))
     sigma = torch.where(unsure, torch.inf, sigma)
     independent = _independent(torch.where(unsure, 0.0, deviations).reshape(runs, len(squares), -1))
     samples = _samples(grids, errors, runs)

@@ -16,8 +16,7 @@ class Effort:
 
     Args:
         runs: noisy runs, by dtype.
-        strained: antithetic pairs of runs, the same errors enlarged and mirrored. In float64 there
-            are none.
+        strained: antithetic pairs of runs, the same errors enlarged and mirrored.
         chance: of an alarm over a correct tensor.
         patience: how many times as long as SCREEN it may take.
     """
@@ -29,7 +28,7 @@ class Effort:
 
     def count(self, dtype: str) -> int:
         """How many runs that is in all."""
-        return self.runs[dtype] + (0 if dtype == "float64" else 2 * self.strained)
+        return self.runs[dtype] + 2 * self.strained
 
 
 #: Without a noisy run: σ is what one run in the case's dtype shows (`bounds/floor`), and limits are

@@ -247,9 +247,7 @@ class Study:
         """As many noisy runs, and antithetic pairs of them, as the effort asks for: those that are
         not there yet are made."""
         dtype = self.passes.case.dtype
-        count = effort.runs[dtype]
-        # what is rounded to fewer digits jumps
-        pairs = effort.strained if dtype != "float64" or self.noise.coarse else 0
+        count, pairs = effort.runs[dtype], effort.strained
         with sdpa_kernel([SDPBackend.MATH]):  # the decomposed form, whose roundings are modelled
             singles, strained = range(len(self.noisy), count), range(len(self.strained), pairs)
             noisy, more = self.noise.several(singles, strained)

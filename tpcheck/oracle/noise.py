@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,9 +14,10 @@ from torch import Tensor, nn
 
 from tpcheck.bounds.arithmetic import Arithmetic
 from tpcheck.bounds.lanes import Drawn, NoiseInLanes
-from tpcheck.bounds.noise import RoundingNoise
+from tpcheck.bounds.noise import ENLARGED, RoundingNoise
 from tpcheck.bounds.scales import Scales
-from tpcheck.bounds.spread import STRAIN
+from tpcheck.bounds.spread import STRAIN, WIDE_STRAIN
+from tpcheck.oracle.batches import Batch, cut
 from tpcheck.oracle.deviations import difference, kept
 from tpcheck.oracle.effort import CLOSER, SCREEN
 from tpcheck.oracle.over_cores import over_cores
@@ -33,9 +33,6 @@ from tpcheck.tensors.lanes import Apart, in_run, lanes_of, spread_over
 
 Run = list[Walked]  # by problem
 
-#: The first stream of those that pairs draw from: more single runs are never made.
-PAIRS = 1 << 16
-
 #: How much work runs are, as `Scales.size` counts it, that are spread over the processors: some
 #: tenths of a second. With less, small cases wait longer for processes than they compute; with
 #: more, cases of middling size leave processors idle.
@@ -47,33 +44,6 @@ AT_ONCE = 18
 #: Numbers of runs, in all, up to which they are made at once: a quarter of a gigabyte. Beyond it,
 #: operations are large and gain nothing.
 MOST_NUMBERS = 1 << 25
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Noisy runs that are made at once.
-
-    Args:
-        singles, pairs: their streams.
-    """
-
-    singles: range
-    pairs: range
-
-    @property
-    def count(self) -> int:
-        return len(self.singles) + 2 * len(self.pairs)
-
-    @property
-    def starts(self) -> tuple[int, int]:
-        """By which it is known."""
-        return self.singles.start, self.pairs.start
-
-    @property
-    def streams(self) -> list[tuple[int, float]]:
-        """Of each run, and by how much its errors are enlarged."""
-        alone = [(k, 1.0) for k in self.singles]
-        return alone + [(PAIRS + k, sign * STRAIN) for k in self.pairs for sign in (1.0, -1.0)]
 
 
 @dataclass(frozen=True)
@@ -109,14 +79,17 @@ class Noise:
         few = SCREEN.runs[dtype]
         found = self._few(range(singles.start, min(singles.stop, few)))
         ends = [few, CLOSER.runs[dtype]]  # what one effort asks for is made at once
-        parts = _cut(range(max(singles.start, few), singles.stop), ends, AT_ONCE)
+        parts = cut(range(max(singles.start, few), singles.stop), ends, AT_ONCE)
         batches = [Batch(part, range(0)) for part in parts]
-        batches += [Batch(range(0), part) for part in _cut(pairs, [], AT_ONCE // 2)]
+        wide = dtype == "float64" and not self.coarse  # one run of two kinds of errors has its own
+        strain = WIDE_STRAIN / ENLARGED if wide else STRAIN
+        batches += [Batch(range(0), part, strain) for part in cut(pairs, [], AT_ONCE // 2)]
         strained: list[tuple[Run, Run]] = []
         for batch, runs in zip(batches, self._each(batches), strict=True):
             alone = len(batch.singles)
             found += runs[:alone]
-            strained += zip(runs[alone::2], runs[alone + 1 :: 2], strict=True)
+            signs = [_whole(run) for run in runs[alone:]] if wide else runs[alone:]
+            strained += zip(signs[::2], signs[1::2], strict=True)
         return found, strained
 
     def _few(self, streams: range) -> list[Run]:
@@ -193,7 +166,7 @@ class Noise:
         """
         if self._arithmetic.flushes:
             raise Apart("each run has inputs of its own")
-        drawn = Drawn(len(batch.singles), len(batch.pairs), STRAIN)
+        drawn = Drawn(len(batch.singles), len(batch.pairs), batch.strain)
         case, d = self.passes.case, self.passes.problems[0].d
         errors = generator(case, "noise at once", d, *batch.starts)
         module = self.module
@@ -263,14 +236,11 @@ def _sum(run: Run, other: Run) -> Run:
     ]
 
 
-def _cut(streams: range, ends: Sequence[int], most: int) -> Iterator[range]:
-    """Parts of so many streams, at most; a new one begins at each of the ends."""
-    at = streams.start
-    while at < streams.stop:
-        stop = min([streams.stop, *(end for end in ends if end > at)])
-        share = math.ceil((stop - at) / math.ceil((stop - at) / most))  # parts of one size
-        yield range(at, min(at + share, stop))
-        at = min(at + share, stop)
+def _whole(run: Run) -> Run:
+    """The deviations as they are, not divided by what errors are enlarged by."""
+    return [
+        replace(one, values={key: off * ENLARGED for key, off in one.values.items()}) for one in run
+    ]
 
 
 def _in_run(run: Run, number: int) -> Run:

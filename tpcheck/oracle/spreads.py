@@ -14,7 +14,7 @@ from tpcheck.oracle.effort import Effort
 from tpcheck.oracle.passes import Passes
 from tpcheck.protocol.problem import Problem, Values
 from tpcheck.tensors.draw import torch_dtype
-from tpcheck.tensors.names import Shelf
+from tpcheck.tensors.names import InPass, Shelf
 from tpcheck.vocabulary import Kind
 
 Key = tuple[str, str]  # (kind, name)
@@ -56,7 +56,23 @@ def spreads_of(
     found: dict[Key, Spread] = {}
     for keys in _alike(values, errors.own):
         found |= zip(keys, _spreads(keys, values, errors, about), strict=True)
-    return {key: found[key] for key in values}
+    every = {key: found[key] for key in values}
+    return every | _as_before(every) if about.dtype == torch.float64 else every
+
+
+def _as_before(found: Mapping[Key, Spread]) -> dict[Key, Spread]:
+    """Of parameters after the later steps: σ of each number is at least what it was after the
+    first. A jump stays, and in few pairs that of a later step may take it back each time."""
+    later: dict[Key, Spread] = {}
+    first: dict[str, Spread] = {}
+    for key, spread in found.items():
+        if key[0] == Kind.PARAM:
+            base = InPass.parse(key[1]).base
+            if (before := first.get(base)) is not None:
+                spread = replace(spread, sigma=spread.sigma.maximum(before.sigma))
+                later[key] = spread
+            first[base] = spread
+    return later
 
 
 @dataclass(frozen=True)

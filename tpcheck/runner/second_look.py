@@ -145,7 +145,14 @@ def doubtful(posed: Posed, reports: list[RankReport], until: float = inf) -> boo
         return posed.effort is FLOOR and bool(found)
     if posed.case.dtype != "float64" or _is_rare(posed, found):
         return bool(found)
-    return any(m.error is not None and m.error <= CLEAR * (m.bound or 0.0) for m in found)
+    near = any(m.error is not None and m.error <= CLEAR * (m.bound or 0.0) for m in found)
+    return near or (bool(found) and all(map(_hangs_on_a_step, found)))
+
+
+def _hangs_on_a_step(mismatch: Mismatch) -> bool:
+    """Whether an optimizer's step comes before it, which may jump: by the sign of a gradient that
+    is zero but for rounding."""
+    return mismatch.name.at.step > 0 or mismatch.kind in (Kind.PARAM, Kind.OPTIMIZER_STATE)
 
 
 def look_again(

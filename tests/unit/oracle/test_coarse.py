@@ -87,7 +87,7 @@ def test_what_moves_by_steps_has_enlarged_runs_and_closer_ones_decide(
     report = RankReport(0, mismatches=[off], suspects=suspects)
     assert doubtful(few, [report]) is coarse
     runs = few.closely.__self__.studied[0][1]  # type: ignore[union-attr]
-    assert len(runs.run(CONFIRM)[1]) == (CONFIRM.strained if coarse else 0)
+    assert len(runs.run(CONFIRM)[1]) == CONFIRM.strained
 
 
 def test_what_is_computed_before_it_is_bounded_by_its_own_digits() -> None:

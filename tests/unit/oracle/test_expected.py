@@ -12,9 +12,10 @@ from torch import Tensor
 from tpcheck import Layout, Spec, specs
 from tpcheck.case import Case
 from tpcheck.oracle import noise
+from tpcheck.oracle.batches import Batch
 from tpcheck.oracle.effort import CLOSER, CONFIRM, FLOOR, SCREEN
 from tpcheck.oracle.expected import evaluate, study
-from tpcheck.oracle.noise import Batch, Noise
+from tpcheck.oracle.noise import Noise
 from tpcheck.oracle.passes import Passes
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.oracle.reference import draw_inputs, draw_state, references

@@ -18,8 +18,9 @@ from tests.unit.oracle.test_expected import CASE, DIMS, Routed
 from tpcheck import Case, Layout, Scaling, Spec, Training, specs
 from tpcheck.bounds import lanes
 from tpcheck.oracle import noise
+from tpcheck.oracle.batches import Batch
 from tpcheck.oracle.effort import CLOSER, CONFIRM
-from tpcheck.oracle.noise import Batch, Noise
+from tpcheck.oracle.noise import Noise
 from tpcheck.oracle.pose import Posed, pose
 
 ATTENTION = {
