@@ -22,28 +22,51 @@ LEARNING_RATE = 2.0**-4
 CLIP_EPSILON = 1e-6
 
 
-def named_outputs(result: Any, of: str = "forward") -> dict[str, Tensor]:
+#: What a forward returns.
+WANTED = "a tensor, a tuple or a dict of tensors"
+
+
+def named_outputs(result: Any, of: str = "forward", wanted: str = WANTED) -> dict[str, Tensor]:
     """A module's result as name → tensor: `output`, `output.0` …, or the keys of a mapping or the
     fields of a dataclass; nested ones by path (`output.1.aux`). Numbers, and arrays of numpy, are
     tensors without a gradient. None, text and objects of other classes are left out.
 
     Args:
         of: what returned it.
+        wanted: what it should return.
 
     Raises:
         InvalidArgument: it is none of these, or two tensors have one name.
     """
     if _number(result) is None and _members(result) is None and not isinstance(result, Tensor):
-        raise InvalidArgument(
-            f"{of} returned a {type(result).__name__}; return a tensor, a tuple or a dict of "
-            "tensors"
-        )
+        raise InvalidArgument(f"{of} returned a {type(result).__name__}; return {wanted}")
     named: dict[str, Tensor] = {}
     for name, tensor in _flattened(result, ""):
         if name in named:
             raise InvalidArgument(f"{of} returned two tensors that are both called {name!r}")
         named[name] = tensor
     return named
+
+
+def scheduled_outputs(results: Any, passes: int) -> list[dict[str, Tensor]]:
+    """What a check's own schedule returned, each of so many microbatches as `named_outputs` has it.
+
+    Raises:
+        InvalidArgument: it is no list of as many, or one of them is not outputs.
+    """
+    whose = "the check's schedule"
+    if not isinstance(results, (list, tuple)) or len(results) != passes:
+        given = f"a {type(results).__name__}"
+        if isinstance(results, (list, tuple)):
+            given += f" of {len(results)}"
+        raise InvalidArgument(
+            f"{whose} returned {given} for {passes} microbatches; return a list of the outputs of "
+            "each, {} on a rank that has none"
+        )
+    wanted = f"{WANTED}, or {{}} on a rank that has none"
+    return [
+        named_outputs(one, f"of microbatch {i} {whose}", wanted) for i, one in enumerate(results)
+    ]
 
 
 def _flattened(result: Any, path: str) -> Iterator[tuple[str, Tensor]]:

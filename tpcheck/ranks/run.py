@@ -21,9 +21,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from tpcheck.comms.callsite import written
 from tpcheck.comms.trace import Recorder
-from tpcheck.errors import InvalidArgument
 from tpcheck.protocol.bundle import apart, read_bundle
-from tpcheck.protocol.conventions import named_outputs, state_buffers
+from tpcheck.protocol.conventions import named_outputs, scheduled_outputs, state_buffers
 from tpcheck.protocol.messages import RankReport, Work
 from tpcheck.protocol.problem import Problem
 from tpcheck.protocol.returned import file_of
@@ -192,17 +191,10 @@ class RankRun:
         self.recorder.phase = Phase.SCHEDULE
         with self.recorder, self._noting_saved(), around(self):
             results = self.parts["schedule"](module, passes, seeds)
-        if not isinstance(results, (list, tuple)) or len(results) != len(passes):
-            given = f"a {type(results).__name__}"
-            if isinstance(results, (list, tuple)):
-                given += f" of {len(results)}"
-            raise InvalidArgument(
-                f"the check's schedule returned {given} for {len(passes)} microbatches; return "
-                "a list of the outputs of each"
-            )
+        outputs = scheduled_outputs(results, len(passes))
         complete = True
-        for i, result, leaves in zip(of_step, results, passes, strict=True):
-            complete = self.judge.outputs(named_outputs(result), self._pass(i)) and complete
+        for i, named, leaves in zip(of_step, outputs, passes, strict=True):
+            complete = self.judge.outputs(named, self._pass(i)) and complete
             self.judge.input_gradients(leaves, self._pass(i), self.share.scale)
         return complete
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tpcheck.errors import InvalidArgument
-from tpcheck.protocol.conventions import named_outputs
+from tpcheck.protocol.conventions import named_outputs, scheduled_outputs
 
 ONE = torch.ones(2)
 
@@ -70,3 +70,23 @@ def test_two_tensors_of_one_name_are_refused(returned: Any) -> None:
 def test_a_result_that_can_hold_no_tensor_is_refused(returned: Any) -> None:
     with pytest.raises(InvalidArgument, match=f"returned a {type(returned).__name__}"):
         named_outputs(returned)
+
+
+@pytest.mark.parametrize("returned", [None, "text", object()], ids=lambda v: type(v).__name__)
+def test_of_what_a_schedule_returns_the_microbatch_is_named(returned: Any) -> None:
+    assert scheduled_outputs([ONE, {}], 2) == [{"output": ONE}, {}]
+    kind = type(returned).__name__
+    with pytest.raises(InvalidArgument) as caught:
+        scheduled_outputs([ONE, returned], 2)
+    assert str(caught.value) == (
+        f"of microbatch 1 the check's schedule returned a {kind}; return a tensor, a tuple or a "
+        "dict of tensors, or {} on a rank that has none"
+    )
+
+
+@pytest.mark.parametrize(("results", "given"), [(None, "a NoneType"), ([ONE], "a list of 1")])
+def test_a_schedule_that_loses_a_microbatch_is_told_what_to_return(
+    results: Any, given: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"returned {given} for 2 microbatches.*{{}} on a"):
+        scheduled_outputs(results, 2)
