@@ -30,10 +30,11 @@ class Space:
     dims: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("degrees", "dtypes"):
-            if not isinstance(getattr(self, name), (tuple, list)):
-                given = shown(getattr(self, name))
-                raise InvalidArgument(f"{name}={given} is not a tuple, as in degrees=(2, 4)")
+        for name, example in (("degrees", (2, 4)), ("dtypes", ("float64", "bfloat16"))):
+            given = getattr(self, name)
+            if not isinstance(given, (tuple, list)):
+                what = f"{name}={shown(given)}"
+                raise InvalidArgument(f"{what} is not a tuple, as in {name}={example}")
         if not isinstance(self.dims, Mapping):
             raise InvalidArgument(f"dims={shown(self.dims)} is not an object of name → what")
         for dtype in self.dtypes:
