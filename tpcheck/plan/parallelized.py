@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,19 @@ def axis_of(mesh: DeviceMesh) -> int:
     if "tp" in names:
         return names.index("tp")
     if mesh.ndim != 1:
-        raise InvalidArgument(f'mesh has the axes {names}, and none is "tp"; give mesh["tp"]')
+        raise InvalidArgument(_without_tp(names, mesh.ndim))
     return 0
+
+
+def _without_tp(names: Sequence[str], count: int) -> str:
+    """What to say of a mesh of several axes, none of which is called "tp"."""
+    if not names:
+        return f'mesh has {count} axes without names; give it mesh_dim_names=…, one of them "tp"'
+    each = " or ".join(f'mesh["{name}"]' for name in names)
+    return (
+        f'mesh has the axes {tuple(names)}, and none is "tp"; give {each}, whichever is the axis '
+        "of tensor parallelism"
+    )
 
 
 def held_bytes(tensor: Tensor) -> int:

@@ -125,8 +125,16 @@ def test_the_tp_axis_of_a_larger_mesh() -> None:
             given = parallelized(mesh["tp"])
         assert audit(given, PLAN, mesh=mesh).findings == []
         other = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
-        with pytest.raises(InvalidArgument, match='none is "tp"'):
+        with pytest.raises(InvalidArgument) as caught:
             audit(given, PLAN, mesh=other)
+        assert str(caught.value) == (
+            """mesh has the axes ('dp', 'cp'), and none is "tp"; give mesh["dp"] or mesh["cp"], """
+            "whichever is the axis of tensor parallelism"
+        )
+        for axis in ("dp", "cp"):  # what the line names can be given
+            audit(given, PLAN, mesh=other[axis])
+        with pytest.raises(InvalidArgument, match="2 axes without names; give it mesh_dim_names"):
+            audit(given, PLAN, mesh=init_device_mesh("cpu", (2, 2)))
 
 
 def test_shards_over_a_mesh_without_a_tp_axis_are_whole_along_it() -> None:
