@@ -9,15 +9,11 @@ a replaced module has lost. Nothing runs, and no ranks are needed beyond those o
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import FrameType
-from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from tpcheck.figures.order_causes import (
     Converted,
@@ -34,9 +30,11 @@ from tpcheck.figures.order_causes import (
 )
 from tpcheck.figures.plan import Finding
 from tpcheck.plan.built import Unit, checkpointed, is_float8, is_unit, units
+from tpcheck.plan.refused import refused
+from tpcheck.plan.uncut import axes_by_name, told
 from tpcheck.report import orders
-from tpcheck.tensors.live import is_dtensor, layers, mesh_axes
-from tpcheck.tensors.meshes import Axes, named
+from tpcheck.tensors.live import layers, mesh_axes
+from tpcheck.tensors.meshes import Axes
 from tpcheck.tensors.names import WRAPPERS, Wrapper, unwrapped
 from tpcheck.vocabulary import Code
 
@@ -97,8 +95,9 @@ def broken(
     model: nn.Module,
     *,
     cut: Cut | None = None,
+    full: Mapping[str, Tensor] | None = None,
     mesh: Mapping[str, int] | None = None,
-    axes: Axes = named,
+    axes: Axes | None = None,
 ) -> list[Broken]:
     """What the order of the steps broke in a built model; nothing in one that is built right.
 
@@ -106,10 +105,19 @@ def broken(
         model: as the last step left it.
         cut: parameter (by the unsharded model's name) → mesh axes along which it is meant to be
             sharded, of "tp" and "ep". Without it only marks that need no such word are read.
+        full: parameter → the whole tensor, of which the shape counts. A parameter that is no
+            DTensor along tp was never sharded where it has this shape; without it that can't be
+            told from one that was sharded by hand, and is not broken.
         mesh: axis → size, for what depends on which axes there are.
-        axes: of a DTensor's mesh, what its axes are; by default their own names.
+        axes: of a DTensor's mesh, what its axes are. By default their own names; where none is
+            "tp", each that is neither FSDP2's nor called "dp", "cp", "ep" or "pp" is taken for it.
     """
-    cut, mesh = cut or {}, mesh or {}
+    axes = axes or axes_by_name(model)
+    return marked(model, cut=told(model, cut or {}, full or {}), mesh=mesh or {}, axes=axes)
+
+
+def marked(model: nn.Module, *, cut: Cut, mesh: Mapping[str, int], axes: Axes) -> list[Broken]:
+    """As `broken`, where `cut` has no parameter that is sharded by hand."""
     fsdp = list(units(model))
     marks = [
         *_names_changed(model, cut, axes),
@@ -123,14 +131,20 @@ def broken(
     return [Broken(cause, tuple(names)) for cause, names in marks if names]
 
 
-def applied(model: nn.Module, *, cut: Cut | None = None) -> list[str]:
+def applied(
+    model: nn.Module,
+    *,
+    cut: Cut | None = None,
+    full: Mapping[str, Tensor] | None = None,
+    axes: Axes | None = None,
+) -> list[str]:
     """The steps that the model shows, of `Step`, in the order in which they were applied.
 
-    Steps whose order leaves no mark stand in the right order. `cut` as in `broken`.
+    Steps whose order leaves no mark stand in the right order. Arguments as in `broken`.
     """
-    cut = cut or {}
-    steps = _shown(model, cut)
-    for row in {b.row for b in broken(model, cut=cut)} & set(_EXCHANGED):
+    axes = axes or axes_by_name(model)
+    steps = _shown(model, cut or {}, axes)
+    for row in {b.row for b in broken(model, cut=cut, full=full, axes=axes)} & set(_EXCHANGED):
         first, second = _EXCHANGED[row]
         if first in steps and second in steps:
             steps.remove(first)
@@ -138,51 +152,19 @@ def applied(model: nn.Module, *, cut: Cut | None = None) -> list[str]:
     return [step.value for step in steps]
 
 
-def _shown(model: nn.Module, cut: Cut) -> list[Step]:
+def _shown(model: nn.Module, cut: Cut, axes: Axes) -> list[Step]:
     """The steps of which the model shows anything, in the right order."""
-    axes = {axis for p in model.parameters() for axis in mesh_axes(p)}
-    axes |= {axis for meant in cut.values() for axis in meant}
+    along = {axis for p in model.parameters() for axis in mesh_axes(p, axes)}
+    along |= {axis for meant in cut.values() for axis in meant}
     kinds = {type(m).__name__ for m in model.modules()}
     shows = {
-        Step.TP: "tp" in axes,
-        Step.EP: "ep" in axes,
+        Step.TP: "tp" in along,
+        Step.EP: "ep" in along,
         Step.FLOAT8: any(is_float8(m) for m in model.modules()),
         Step.CHECKPOINTING: any(checkpointed(m) is not None for m in model.modules()),
         Step.FSDP: any(units(model)) or "FullyShardedDataParallel" in kinds,
     }
     return [step for step in Step if shows[step]]
-
-
-# ---- where torch itself refuses
-
-
-def refused(error: BaseException) -> Row | None:
-    """The row that torch refused while a model was built: `distribute_tensor` was given what is a
-    DTensor already, on another mesh. The plan came after FSDP."""
-    link: BaseException | None = error
-    seen: set[int] = set()
-    while link is not None and id(link) not in seen:  # causes may be a circle
-        seen.add(id(link))
-        if any(_distributes_again(frame) for frame in _frames(link)):
-            return Row.FSDP_BEFORE_TP
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    return None
-
-
-def _frames(error: BaseException) -> Iterator[FrameType]:
-    trace = error.__traceback__
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next
-
-
-def _distributes_again(frame: FrameType) -> bool:
-    """Whether a frame is `distribute_tensor`'s, of a DTensor and another mesh than its own."""
-    dtensor = sys.modules.get("torch.distributed.tensor")
-    if dtensor is None or frame.f_code is not inspect.unwrap(dtensor.distribute_tensor).__code__:
-        return False
-    tensor: Any = frame.f_locals.get("tensor")
-    return is_dtensor(tensor) and tensor.device_mesh != frame.f_locals.get("device_mesh")
 
 
 # ---- the marks: each is a cause, and the names that it is about (none: nothing is broken)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from fixtures.compositions import fsdp, orders, routed
+from fixtures.compositions import fsdp, orders, routed, transformer
 from fixtures.mutants.exchanges import EmptyRankCutsTheGraph
 from tests.candidates import DECODER
 from tpcheck import Case, Check, order
@@ -60,7 +60,8 @@ def shows(*each: tuple[Any, list[str]]) -> Any:
 
     def checked(case: Case, mesh: Any) -> nn.Module:
         for build, steps in each:
-            found = order.applied(build(case, mesh), cut=CUT)
+            full = transformer.build(case).state_dict()
+            found = order.applied(build(case, mesh), cut=CUT, full=full)
             assert found == steps, (build, found)
         return orders.right(case, mesh)
 

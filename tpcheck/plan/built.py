@@ -1,13 +1,15 @@
 """What a built model is made of: FSDP2's units, checkpoint wrappers, Float8 modules.
 
-FSDP2 keeps what it manages in private state; `units` is the one place that reads it.
+FSDP keeps what it manages in private state; `units` and `flattened` are the places that read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tpcheck.tensors.names import Wrapper, unwrapped
@@ -24,10 +26,12 @@ class Managed:
 
 @dataclass(frozen=True)
 class Unit:
-    """One FSDP2 unit: what `fully_shard` was called on, and its parameters."""
+    """One FSDP2 unit: what `fully_shard` was called on, its parameters, and the meshes that it
+    shards and copies them over."""
 
     name: str
     managed: tuple[Managed, ...]
+    meshes: tuple[Any, ...] = ()
 
 
 def units(model: nn.Module) -> Iterator[Unit]:
@@ -46,7 +50,20 @@ def units(model: nn.Module) -> Iterator[Unit]:
             for group in groups
             for p in group.fsdp_params
         ]
-        yield Unit(unwrapped(name, model), tuple(managed))
+        meshes = [p.mesh_info.mesh for group in groups for p in group.fsdp_params]
+        yield Unit(unwrapped(name, model), tuple(managed), tuple(meshes))
+
+
+def flattened(model: nn.Module) -> dict[tuple[int, str], torch.Size]:
+    """(id of a module, name of its parameter) → the shape in which FSDP1 took it."""
+    flat = [getattr(getattr(m, "_handle", None), "flat_param", None) for m in model.modules()]
+    return {
+        (id(info.module), info.param_name): shape
+        for one in flat
+        for info, shape in zip(
+            getattr(one, "_param_infos", ()), getattr(one, "_shapes", ()), strict=True
+        )
+    }
 
 
 def is_unit(module: nn.Module | None) -> bool:

@@ -52,7 +52,7 @@ def disorder(
         for name, entry in layout.items()
         if name in own and name in full
     }
-    found = order.broken(module, cut=cut, mesh=case.mesh, axes=partial(_covered, case))
+    found = order.marked(module, cut=cut, mesh=case.mesh, axes=partial(_covered, case))
     return mismatches((broken.finding for broken in found), rank)
 
 
