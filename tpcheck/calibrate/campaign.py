@@ -192,6 +192,7 @@ class Campaign:
                 engine=result.engine,
                 mismatches=result.mismatches,
                 diagnosis={"code": Code.UNCLASSIFIED, "message": "an alarm of a campaign"},
+                spec=check.spec.name,
             )
         )
         return identity

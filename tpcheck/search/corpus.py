@@ -32,7 +32,8 @@ LARGEST = 32 * 2**20
 
 @dataclass(frozen=True)
 class Saved:
-    """One saved counterexample; `id` is the name of its file."""
+    """One saved counterexample; `id` is the name of its file, `spec` that of the check's spec, or
+    None: older files have none."""
 
     id: str
     check: str
@@ -41,6 +42,7 @@ class Saved:
     engine: str
     mismatches: list[Mismatch]
     diagnosis: dict[str, Any]
+    spec: str | None = None
 
 
 class Corpus:
@@ -182,8 +184,7 @@ class Corpus:
         return read(hits[0])
 
     def command(self, id_or_file: str, *, check: str | None = None, trust: bool = False) -> str:
-        """What to paste in the working folder to replay a case; `check` where that moved, `trust`
-        where its code is outside the working folder."""
+        """What to paste in the working folder to replay a case. Arguments as of `replay`."""
         words = [*sanitized.words(), "tpcheck", "replay", id_or_file, *["--trust"] * trust]
         usual = self.folder.resolve() == Corpus().folder.resolve()
         if not (usual or _names_a_file(id_or_file)):
@@ -196,6 +197,7 @@ def _written(entry: Saved) -> dict[str, Any]:
         "schema_version": _VERSION,
         "id": entry.id,
         "check": entry.check,
+        "spec": entry.spec,
         "address": [portable(entry.address[0]), entry.address[1]] if entry.address else None,
         "engine": entry.engine,
         "case": entry.case.to_dict(),
@@ -242,7 +244,7 @@ def _saved(identity: str, given: Any) -> Saved:
     if given["schema_version"] != _VERSION:
         version = shown(given["schema_version"])
         raise CaseError(f"schema_version {version}, this tpcheck reads {_VERSION}")
-    mismatches, diagnosis = given["mismatches"], given["diagnosis"]
+    mismatches, diagnosis, spec = given["mismatches"], given["diagnosis"], given.get("spec")
     if not isinstance(mismatches, list) or not isinstance(diagnosis, dict):
         raise CaseError("mismatches is not a list, or diagnosis is not an object")
     return Saved(
@@ -253,6 +255,7 @@ def _saved(identity: str, given: Any) -> Saved:
         engine=_text("engine", given["engine"]),
         mismatches=[as_json.mismatch_from(m) for m in mismatches],
         diagnosis=diagnosis,
+        spec=None if spec is None else _text("spec", spec),
     )
 
 

@@ -61,6 +61,7 @@ class Keeper:
             engine=self.engine,
             mismatches=found.mismatches,
             diagnosis=diagnosis,
+            spec=self.check.spec.name,
         )
         try:
             self.options.corpus.save(entry)

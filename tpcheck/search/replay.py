@@ -14,7 +14,7 @@ from tpcheck.oracle.pose import pose
 from tpcheck.process import own_settings
 from tpcheck.protocol.bundle import write_bundle
 from tpcheck.runner.runner import Runner
-from tpcheck.search.addresses import file_of
+from tpcheck.search.addresses import address, file_of, shown
 from tpcheck.search.collect import collect
 from tpcheck.search.corpus import Corpus, Saved, is_file, is_outside
 from tpcheck.search.excluded import excluded
@@ -58,12 +58,12 @@ def replay(
         engine, ranks: by default the engine that found it, gloo where that was a launch's, as large
             as the case needs.
         dump: a folder for `expected.safetensors` and one `rankN.safetensors` per rank.
-        check: `FILE::NAME`, where the check is no longer where it was.
+        check: `FILE::NAME`, where the check is no longer where it was; of the same spec.
         trust: whether the case may name code outside the working folder.
 
     Raises:
         CaseError: no such case, a corrupt one, or one that names code that is not to be trusted.
-        InvalidArgument: the check is not to be found, or can't run.
+        InvalidArgument: the check is not to be found, is of another spec, or can't run.
     """
     kept = Corpus(corpus)
     saved = kept.find(id_or_file)
@@ -103,19 +103,56 @@ def check_of(saved: Saved, name: str | None = None, *, trust: bool = False) -> C
 
     Raises:
         CaseError: it is gone, or names code that is not to be trusted.
-        InvalidArgument: it is not to be found.
+        InvalidArgument: it is not to be found, or is elsewhere and of another spec.
     """
     found = collect([name or _address(saved, trust)])
     if len(found) != 1:
         raise InvalidArgument(f"--check {name}: names {len(found)} checks; give FILE::NAME")
+    _require_spec(saved, found[0])
     return found[0]
 
 
+def _require_spec(saved: Saved, check: Check) -> None:
+    """Raises where a case that is said to have moved was saved for another spec: whatever comes of
+    it there says nothing of what failed."""
+    now = check.spec.name
+    if not _has_moved(saved, check) or (known := _spec_of(saved)) in (now, None):
+        return
+    raise InvalidArgument(
+        f"case {saved.id} was saved for the spec {known!r} ({shown(saved.address) or saved.check}),"
+        f" and {address(check)} is a check of {now!r}: give a check of {known!r}; where that is"
+        f' called {now!r} now, write "spec": "{now}" in the file of the case'
+    )
+
+
+def _has_moved(saved: Saved, check: Check) -> bool:
+    return shown(check.address()) != shown(saved.address)
+
+
+def _spec_of(saved: Saved) -> str | None:
+    """The name of the spec that a case was saved for. One that does not say it is asked for the
+    check at its address, where that is still there, and may be run."""
+    if saved.spec is not None:
+        return saved.spec
+    try:
+        return collect([_address(saved, trust=False)])[0].spec.name
+    except InvalidArgument:
+        return None
+
+
 def notes_of(saved: Saved, check: Check) -> list[str]:
-    """What is to be said of a saved case that its check excludes by now."""
-    if (what := excluded(check, saved.case)) is None:
-        return []
-    return [f"{what}: {check.title} excludes that now, so tpcheck verify leaves this case out"]
+    """What is to be said of a saved case whose spec may be another, or that its check excludes by
+    now."""
+    notes, now = [], check.spec.name
+    if saved.spec is None and _has_moved(saved, check):
+        notes.append(f"the case does not say for which spec it was saved; this check's is {now!r}")
+    elif saved.spec not in (now, None):
+        notes.append(f"the case was saved for the spec {saved.spec!r}; this check's is {now!r} now")
+    if (what := excluded(check, saved.case)) is not None:
+        notes.append(
+            f"{what}: {check.title} excludes that now, so tpcheck verify leaves this case out"
+        )
+    return notes
 
 
 def _address(saved: Saved, trust: bool) -> str:

@@ -23,6 +23,7 @@ ENTRY = Saved(
     engine="gloo",
     mismatches=[Mismatch("y", Kind.OUTPUT, 1, (0, 2), 1.5, float("nan"), float("inf"), 1e-15)],
     diagnosis={"code": "summed-twice", "message": "twice", "evidence": {"factor": 2.0}},
+    spec="row_linear",
 )
 
 

@@ -91,6 +91,54 @@ def test_a_case_that_its_check_excludes_by_now_is_told_and_the_twin_has_no_note(
         assert notes_of(replace(ENTRY, case=replace(ENTRY.case, memory=memory)), found) == told
 
 
+OTHERS = """
+import tpcheck
+from tpcheck import specs
+
+def build(case, mesh):
+    return None
+
+renamed = tpcheck.Check(specs.row_linear(even=True), build)
+column = tpcheck.Check(specs.column_linear(), build)
+"""
+
+
+def test_a_check_of_another_spec_is_not_where_a_case_has_moved_to() -> None:
+    Path("code.py").write_text(OTHERS)
+    Path("old.py").write_text(CHECK)
+    here = ("old.py", "row")
+    for saved in (
+        ENTRY,
+        replace(ENTRY, address=None),
+        replace(ENTRY, address=here),
+        replace(ENTRY, address=here, spec=None),  # an older file: the check is still there
+    ):
+        assert check_of(saved, "code.py::renamed").title == "renamed"
+        with pytest.raises(InvalidArgument) as caught:
+            check_of(saved, "code.py::column")
+        was = {here: "old.py::row", None: "row_linear"}.get(saved.address, "/elsewhere/linear.py")
+        said = f"case 7f3a91 was saved for the spec 'row_linear' ({was}"
+        assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+        assert "and code.py::column is a check of 'column_linear'" in str(caught.value)
+    known = replace(ENTRY, spec="column_linear")  # as the line says, where a spec was renamed
+    assert check_of(known, "code.py::column").spec.name == "column_linear"
+
+
+def test_a_spec_that_is_not_known_or_changed_in_its_place_is_told() -> None:
+    Path("code.py").write_text(OTHERS)
+    column = check_of(replace(ENTRY, spec=None), "code.py::column")
+    assert notes_of(replace(ENTRY, spec=None), column)[0] == (
+        "the case does not say for which spec it was saved; this check's is 'column_linear'"
+    )
+    here = replace(ENTRY, address=("code.py", "column"))
+    assert notes_of(here, check_of(here, "code.py::column"))[0] == (
+        "the case was saved for the spec 'row_linear'; this check's is 'column_linear' now"
+    )
+    assert check_of(here).title == "column"
+    known = replace(here, spec="column_linear")
+    assert not any("saved" in note for note in notes_of(known, check_of(known)))
+
+
 def test_of_training_the_evidence_of_the_first_wrong_step_is_compared() -> None:
     """A search that makes a failure smaller looks at no later one."""
     first = [Mismatch("w@step2", Kind.PARAM, rank, error=1.0) for rank in range(2)]
