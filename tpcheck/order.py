@@ -110,7 +110,8 @@ def broken(
             told from one that was sharded by hand, and is not broken.
         mesh: axis → size, for what depends on which axes there are.
         axes: of a DTensor's mesh, what its axes are. By default their own names; where none is
-            "tp", each that is neither FSDP2's nor called "dp", "cp", "ep" or "pp" is taken for it.
+            "tp", each that is neither FSDP2's nor called after "dp", "fsdp", "cp", "ep" or "pp" is
+            taken for it.
     """
     axes = axes or axes_by_name(model)
     return marked(model, cut=told(model, cut or {}, full or {}), mesh=mesh or {}, axes=axes)

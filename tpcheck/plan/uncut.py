@@ -16,8 +16,8 @@ from tpcheck.tensors.live import layers
 from tpcheck.tensors.meshes import Axes, named
 from tpcheck.tensors.names import unwrapped
 
-#: Names that are another axis than tp wherever a mesh has them.
-OTHERS = frozenset({"dp", "cp", "ep", "pp"})
+#: Names, or parts of one as of `dp_shard_cp`, that say that an axis is another than tp.
+OTHERS = frozenset({"dp", "fsdp", "cp", "ep", "pp"})
 
 
 def axes_by_name(model: nn.Module) -> Axes:
@@ -29,12 +29,15 @@ def axes_by_name(model: nn.Module) -> Axes:
     if any("tp" in named(mesh) for mesh in meshes):
         return named
     of_fsdp = [mesh for unit in units(model) for mesh in unit.meshes]
-    others = OTHERS.union(*map(named, of_fsdp))
+    others = {name for mesh in of_fsdp for name in named(mesh)}
 
     def axes(mesh: Any) -> list[str]:
         if not (names := named(mesh)):
             return [] if mesh in of_fsdp else ["tp"] * mesh.ndim
-        return [name if name in others else "tp" for name in names]
+        return [
+            name if name in others or OTHERS.intersection(name.split("_")) else "tp"
+            for name in names
+        ]
 
     return axes
 

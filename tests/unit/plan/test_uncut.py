@@ -88,9 +88,12 @@ def test_a_mesh_without_names_and_axes_that_are_said() -> None:
     assert rows(built, full=FULL, axes=lambda _: ["tp"]) == []
 
 
-def test_experts_alone_show_no_tp() -> None:
-    built = wrapped(cut_by_plan(mesh("dp", "ep")["ep"]))
-    assert order.applied(built) == ["ep", "checkpointing"]
+@pytest.mark.parametrize(
+    ("axis", "steps"), [("ep", ["ep"]), ("dp_shard_cp", []), ("fsdp", []), ("tensor", ["tp"])]
+)
+def test_an_axis_is_not_tp_where_its_name_says_another(axis: str, steps: list[str]) -> None:
+    built = wrapped(cut_by_plan(mesh("outer", axis)[axis]))
+    assert order.applied(built) == [*steps, "checkpointing"]
 
 
 def test_fsdp1_knows_the_shapes_that_it_took() -> None:
