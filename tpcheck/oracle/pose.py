@@ -63,6 +63,8 @@ class Posed:
             it is known of no tensor.
         coarse: whether something of a case in float64 has fewer digits, as noisy runs have shown.
         buffers: those of the reference.
+        overflowed: steps that may be left out, or not, as rounding has it: what they leave, and
+            what comes after, can't be compared.
     """
 
     case: Case
@@ -79,6 +81,7 @@ class Posed:
     rounded: Rounded | None = field(default=None, repr=False, compare=False)
     coarse: bool = False
     buffers: frozenset[str] = frozenset()
+    overflowed: frozenset[int] = frozenset()
 
 
 def pose(
@@ -182,7 +185,7 @@ class _Drawn:
         about = (placed.inputs, placed.outputs, self.named, self.computed, self.frozen)
         known = any(runs.notes for _, runs in self.studied)
         more = (effort, shared, self.closely, self.rounded if known else None, coarse)
-        return Posed(self.case, problems, self.params, *about, *more, self.buffers)
+        return Posed(self.case, problems, self.params, *about, *more, self.buffers, late)
 
     def rounded(self, d: int, kind: Kind, name: str, at: Tensor) -> Tensor | None:
         with in_time(self.spec, self.case, self.limit):

@@ -228,12 +228,16 @@ def _looked(
 
 
 def _unsettled(suspected: list[Mismatch], found: list[Found]) -> int | None:
-    """The last step in which fewer runs cleared a tensor that more may not; None where there is
-    none. Where one stays far off, up to its step: what comes after follows from it."""
+    """The last step in which fewer runs cleared a tensor that more may not, or, where all that stays
+    is near its bound, left one that more may clear; None where there is none. Where one stays far
+    off, up to its step: what comes after follows from it."""
     stays = {(m.kind, m.tensor, m.rank): m for mismatches, _ in found for m in mismatches}
     cleared = [m.name.at.step for m in suspected if (m.kind, m.tensor, m.rank) not in stays]
     names = {(m.kind, m.tensor, m.rank) for m in suspected}
-    far = [m.name.at.step for name, m in stays.items() if name in names and is_far(m)]
+    left = [m for name, m in stays.items() if name in names]
+    far = [m.name.at.step for m in left if is_far(m)]
+    if left and not far:  # rare errors may be many times as large as those that few runs met
+        return max(m.name.at.step for m in suspected)
     return max((step for step in cleared if not far or step <= min(far)), default=None)
 
 
