@@ -59,7 +59,7 @@ class GivenUp:
 
     Args:
         rank, seen: the first of them, and why it was given up.
-        waiting_in: rank → the collective that it entered last, where it entered one.
+        waiting_in: rank → the collective in which it waits, where it does in one.
     """
 
     rank: int

@@ -3,6 +3,7 @@ a peer has entered, or that closes a circle of ranks which wait for one another.
 
 from __future__ import annotations
 
+from tpcheck.comms import works
 from tpcheck.comms.board import Board
 from tpcheck.comms.operands import Exchanged
 from tpcheck.comms.post import Post, digest
@@ -52,6 +53,8 @@ class Announcer:
             at = "", ""
         mine = Post(sorted_members, step, what, text, name, awaits, *exchanged, *at)
         self.board.post(self.rank, self.epoch, mine)
+        number = self.board.count(self.rank, self.epoch)
+        works.entered(works.Posted(self.board, self.rank, self.epoch, number))
         self._refuse_unlike(mine, members, message=event.peer is not None)
         self._refuse_circle()
 

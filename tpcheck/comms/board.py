@@ -22,12 +22,14 @@ from tpcheck.comms.region import (
     DONE,
     EPOCH,
     FINGERPRINT,
+    IN_NONE,
     KEY,
     NUMBERS,
     REGION,
     SLOTS,
     STATE,
     TURNS,
+    WAITS,
     Region,
 )
 
@@ -86,6 +88,17 @@ class Board:
         """Announces a collective; the caller enters it afterwards."""
         self._regions[rank].write(epoch, post)
 
+    def waits(self, rank: int, epoch: int, number: int | None) -> None:
+        """Rank `rank` waits in the collective that it posted as this one, from 1; or in none."""
+        head = self._regions[rank].head
+        if head[EPOCH] == epoch:
+            head[WAITS] = IN_NONE if number is None else number
+
+    def waited(self, rank: int, epoch: int) -> Post | None:
+        """The collective in which `rank` waits: the last one, where it has not said otherwise."""
+        region = self._regions[rank]
+        return None if (slot := region.waits(epoch)) is None else region.read(slot)
+
     def news(self, rank: int, known: tuple[int, int]) -> tuple[bytes, tuple[int, int]]:
         """What `rank` has written since, for a board that is not in the same memory; and what is
         known then. Nothing where that is the same.
@@ -110,7 +123,7 @@ class Board:
         count = int(np.frombuffer(news, "u4", 1, at)[0])
         slots = np.frombuffer(news, "u4", count, at + 4)
         at += 4 + 4 * count
-        epoch, state, known, turns = np.frombuffer(news, "u4", NUMBERS).tolist()
+        epoch, state, known, turns, waits = np.frombuffer(news, "u4", NUMBERS).tolist()
         if region.head[EPOCH] != epoch:
             region.begin(epoch)
         told = []
@@ -122,6 +135,7 @@ class Board:
             region.take(slots, *told)
         region.head[STATE], region.head[TURNS] = state, turns
         region.head[COUNT] = known  # what says that they are there comes last
+        region.head[WAITS] = waits
 
     def find(self, rank: int, epoch: int, group: int, step: int) -> Post | None:
         """What `rank` posted as step `step` of `group` in this case, if it got there."""
@@ -152,7 +166,8 @@ class Board:
         of a broadcast, but not all after it. Of ranks that stand still."""
         ways: tuple[Post, Post] | None = None
         every = self.last(rank, epoch, SLOTS)
-        for mine in (post for post in every if post.group == every[-1].group):
+        waited = self.waited(rank, epoch)
+        for mine in (post for post in every if waited and post.group == waited.group):
             theirs = self.find(peer, epoch, mine.group, mine.step)
             if theirs is None:
                 break
@@ -182,12 +197,12 @@ class Board:
         return head[number] if head[EPOCH] == epoch else 0
 
     def absent(self, rank: int, epoch: int) -> list[int]:
-        """The members that have not entered the last collective that `rank` entered."""
-        for post in self.last(rank, epoch, 1):
-            at = epoch, post.group, post.step
-            others = (peer for peer in post.members if peer != rank)
-            return [peer for peer in others if self._regions[peer].slot(*at) is None]
-        return []
+        """The members that have not entered the collective in which `rank` waits."""
+        if (post := self.waited(rank, epoch)) is None:
+            return []
+        at = epoch, post.group, post.step
+        others = (peer for peer in post.members if peer != rank)
+        return [peer for peer in others if self._regions[peer].slot(*at) is None]
 
     def circle(self, rank: int, epoch: int) -> list[int]:
         """The ranks of a circle in which each waits for the next and the last for `rank`, which

@@ -28,9 +28,13 @@ RANKS = 64
 #: What a rank is at, in the order in which it comes.
 RUNNING, BUILT, DONE = 1, 2, 3
 
+#: Instead of the number of the collective in which a rank waits, from 1: that it waits in the one
+#: that it has entered last, if in any; and that it waits in none.
+IN_LAST, IN_NONE = 0, 2**32 - 1
+
 # The numbers of a region's head, and of a slot's key, which is what is looked for.
-EPOCH, STATE, COUNT, TURNS = range(4)
-NUMBERS = KEY = 4
+EPOCH, STATE, COUNT, TURNS, WAITS = range(5)
+NUMBERS, KEY = 5, 4
 _GROUP, _STEP, FINGERPRINT = 1, 2, 3
 #: Of a record: members; communicator, how many are exchanged with, length of the text.
 _ABOUT = struct.Struct("=QIII")
@@ -39,7 +43,7 @@ _TEXT = _EXCHANGED + 2 * RANKS * 4
 _RECORD = _TEXT + TEXT
 #: Where a region's keys begin, its awaited ranks, its records, and the next region; in bytes. Keys
 #: stand together, so that all are looked through at once.
-_KEYS = 4 * NUMBERS
+_KEYS = -(-4 * NUMBERS // 8) * 8
 _AWAITS = _KEYS + 4 * KEY * SLOTS
 _RECORDS = _AWAITS + 8 * SLOTS
 REGION = _RECORDS + -(-_RECORD * SLOTS // 8) * 8
@@ -49,7 +53,7 @@ class Region:
     """What one rank writes, as memory."""
 
     def __init__(self, memory: memoryview) -> None:
-        self.head = memory[:_KEYS].cast("I")
+        self.head = memory[: 4 * NUMBERS].cast("I")
         self.keys = memory[_KEYS:_AWAITS].cast("I")
         self.awaits = memory[_AWAITS:_RECORDS].cast("Q")
         self.records = memory[_RECORDS : _RECORDS + _RECORD * SLOTS]
@@ -63,6 +67,7 @@ class Region:
     def begin(self, epoch: int) -> None:
         """Case number `epoch`, in which there is nothing so far."""
         self.head[COUNT], self.head[TURNS], self.head[STATE] = 0, 0, RUNNING
+        self.head[WAITS] = IN_LAST
         self.head[EPOCH] = epoch
 
     def last(self, epoch: int) -> int | None:
@@ -71,6 +76,14 @@ class Region:
         if self.head[EPOCH] != epoch or not (count := self.head[COUNT]):
             return None
         return (count - 1) % SLOTS
+
+    def waits(self, epoch: int) -> int | None:
+        """The slot of the collective of this case in which the rank waits, as far as is known."""
+        number = self.head[WAITS]
+        if number == IN_LAST or self.head[EPOCH] != epoch:
+            return self.last(epoch)
+        kept = 0 <= self.head[COUNT] - number < SLOTS
+        return (number - 1) % SLOTS if kept else None
 
     def key(self, slot: int) -> tuple[int, int]:
         """(group, step) of a collective."""
@@ -113,7 +126,7 @@ class Region:
             struct.pack_into(f"={len(counts)}I", self.records, of, *(c % WRAP for c in counts))
         self.records[start + _TEXT : start + _TEXT + len(text)] = text
         self.keys[at] = epoch
-        self.head[COUNT] = count + 1
+        self.head[COUNT], self.head[WAITS] = count + 1, IN_LAST
 
     def take(self, slots: Array, keys: Array, awaits: Array, records: Array) -> None:
         """Writes collectives that were read elsewhere; of each its case last, which says that it is

@@ -29,6 +29,7 @@ from tpcheck.comms.operands import (
 )
 from tpcheck.comms.reduce_ops import REDUCING, reduce_op_of
 from tpcheck.comms.saved import TRACED, Saved
+from tpcheck.comms.works import Results
 from tpcheck.event import POINT_TO_POINT, Event
 from tpcheck.tensors.dispatch import OverCompiled, is_whole
 from tpcheck.vocabulary import Phase
@@ -83,6 +84,7 @@ class Recorder(OverCompiled):
         self.counted: dict[tuple[Phase, str], int] = {}
         self.broken: BaseException | None = None  # what a collective raised
         self.masks: Any = None  # the `Masks` that operators of random ones go through, or None
+        self.results = Results()
         self.late: Late | None = None  # what makes asynchronous ones late, where any does
 
     def built(self) -> None:
@@ -108,6 +110,8 @@ class Recorder(OverCompiled):
                 return NotImplemented  # let DTensor unfold into local operations first
             if any(issubclass(t, TRACED) for t in types):
                 return func(*args, **kwargs)  # nothing runs yet
+            if any(t.__name__ == "AsyncCollectiveTensor" for t in types):
+                return NotImplemented  # it waits first
         if self.witnesses:
             self.count(f"{func.namespace}::{func.overloadpacket.__name__}")
         if not _is_c10ds(func):
@@ -118,7 +122,7 @@ class Recorder(OverCompiled):
             return func(*args, **kwargs)
         self._record_operator(func, args, kwargs)
         try:
-            return func(*args, **kwargs)
+            return self.results.run(func, args, kwargs)
         except Exception as error:
             self.broken = error
             raise

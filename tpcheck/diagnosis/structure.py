@@ -112,7 +112,7 @@ def _hang(result: CaseResult, hangs: Sequence[Mismatch]) -> Diagnosis:
     first = hangs[whose.index(Impasse.PEER_FINISHED) if finished else 0]
     assert isinstance(first.detail, Stuck), first
     code = Code.COLLECTIVE_MISMATCH if finished else Code.DEADLOCK
-    waiting = {m.rank: m.scene.last[-1] if m.scene.last else None for m in hangs}
+    waiting = {m.rank: m.detail.waits_in for m in hangs if isinstance(m.detail, Stuck)}
     return Diagnosis(code, GivenUp(first.rank, first.detail, waiting))
 
 

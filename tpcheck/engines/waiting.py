@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tpcheck.comms.announcer import unlike
 from tpcheck.comms.board import Board
-from tpcheck.engines.hosts import Host, stacks, watch
+from tpcheck.engines.given_up import given_up
+from tpcheck.engines.hosts import Host, watch
 from tpcheck.engines.standstill import Standstill
-from tpcheck.evidence import Died, Entered, Raised, Scene, Stuck
+from tpcheck.evidence import Died, Raised, Scene, Stuck
 from tpcheck.kernels import sanitizer
-from tpcheck.process import memory
 from tpcheck.process.delays import Delay
 from tpcheck.protocol.messages import Ended, RankReport, Work
 from tpcheck.verdict import Mismatch
@@ -231,43 +231,10 @@ class Collection:
 
     def _abandon(self, impasse: Stuck) -> None:
         """Notes what each unfinished rank was in, with its stack, and gives them up."""
-        consequence = impasse.why is Impasse.PEER_FAILED
-        kind = Kind.EXCEPTION if consequence else Kind.HANG
-        shown = not consequence or self._refused()
-        own, finished = {r: self.host_of[r] for r in self._pending()}, set(self.found)
-        seen = stacks(set(own.values())) if shown else {}
-        for rank, host in own.items():
-            stack = seen.get(host.index, "") if shown else None
-            scene = Scene(last=self._last(rank), stack=stack, consequence=consequence)
-            absent = tuple(self._absent(rank))
-            own_way = _of_rank(impasse, absent, finished)
-            parted = _parted(self.board, self.work.epoch, rank, own_way.peer)
-            held = memory.held(host.pid) if impasse.why is Impasse.TOO_LONG else None
-            stuck = replace(own_way, absent=absent, held=held, parted=parted, scene=scene)
-            self.dead.add(rank)
-            self.found[rank] = Mismatch("rank", kind, rank, detail=stuck)
-
-
-def _of_rank(impasse: Stuck, absent: Sequence[int], finished: set[int]) -> Stuck:
-    """Where some wait for one that has finished: for whom a rank does that waits for these."""
-    if impasse.why is not Impasse.PEER_FINISHED:
-        return impasse
-    gone = [rank for rank in absent if rank in finished]
-    if gone:
-        return replace(impasse, peer=gone[0])
-    if absent:
-        return replace(impasse, why=Impasse.PEER_ABSENT, peer=absent[0])
-    return replace(impasse, why=Impasse.AT_WORK, peer=None)
-
-
-def _parted(
-    board: Board, epoch: int, rank: int, peer: int | None
-) -> tuple[Entered, Entered] | None:
-    """Where a rank and the one that it waits for went different ways."""
-    if peer is None or (ways := board.parted(rank, peer, epoch)) is None:
-        return None
-    mine, theirs = ways
-    return Entered(rank, mine.text, mine.where), Entered(peer, theirs.text, theirs.where)
+        shown = impasse.why is not Impasse.PEER_FAILED or self._refused()
+        own = {rank: self.host_of[rank] for rank in self._pending()}
+        self.found |= given_up(self.board, self.work.epoch, own, set(self.found), impasse, shown)
+        self.dead |= set(own)
 
 
 def _outside_of_memory(rank: int, scene: Scene) -> Mismatch | None:

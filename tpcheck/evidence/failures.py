@@ -83,7 +83,8 @@ class Stuck:
 
     Args:
         why: what was seen.
-        absent: the ranks that have not entered the collective in which it waits.
+        waits_in: the collective in which it waits, as far as is known; None where in none.
+        absent: the ranks that have not entered that.
         peer: the rank that finished without that collective.
         seconds: the time limit that the case ran into.
         held: the bytes of memory in which its process was then.
@@ -93,6 +94,7 @@ class Stuck:
 
     why: Impasse
     absent: tuple[int, ...] = ()
+    waits_in: str | None = None
     peer: int | None = None
     seconds: float | None = None
     held: int | None = None

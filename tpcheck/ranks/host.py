@@ -24,6 +24,7 @@ import torch
 from tpcheck.comms.board import Board
 from tpcheck.comms.reduce_ops import watch_reduce_ops
 from tpcheck.comms.trace import Recorder
+from tpcheck.comms.works import watch_works
 from tpcheck.plan import ignored
 from tpcheck.process import garbage, guard
 from tpcheck.process.aspects import Left
@@ -234,6 +235,8 @@ def prepare(engine: str) -> Candidates:
         ThreadWorlds.install()
     else:
         watch_reduce_ops()
+        if engine != "nccl":
+            watch_works()
     return Candidates()
 
 

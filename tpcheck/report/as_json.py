@@ -174,6 +174,9 @@ def detail(found: Mismatch) -> dict[str, Any]:
     return out | plain(_known(evidence.scene)) if isinstance(evidence, OfRank) else out
 
 
+_NOT_SHOWN = ("scene", "seconds", "held", "peer", "parted", "waits_in")
+
+
 def _fields(evidence: Evidence) -> dict[str, Any]:
     """The evidence's own fields, by the words of the report."""
     match evidence:
@@ -186,7 +189,7 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
         case PlanFault():
             return {"fault": Fault.PLAN, **_known(evidence)}
         case Stuck():
-            return _known(evidence, leave_out=("scene", "seconds", "held", "peer", "parted"))
+            return _known(evidence, leave_out=_NOT_SHOWN)
         case TracesDiffer():
             return {"group": evidence.group, "ranks": evidence.ranks}
         case OverBudget():

@@ -28,7 +28,9 @@ from tpcheck.evidence import (
 from tpcheck.verdict import Mismatch
 from tpcheck.vocabulary import Code, Fault, Impasse, Kind, Phase
 
-WAITS = Stuck(Impasse.EVERY_RANK_WAITS, scene=Scene(last=("barrier",)))
+WAITS = Stuck(
+    Impasse.EVERY_RANK_WAITS, waits_in="barrier", scene=Scene(last=("barrier", "send to rank 1"))
+)
 REFUSED = Refused(Entered(1, "barrier"), Entered(0, "all_reduce"), step=1, members=(0, 1))
 IN_BUILD = Scene(phase=Phase.BUILD)
 STRUCTURAL: dict[str, tuple[Kind, Any, Code]] = {
