@@ -107,13 +107,22 @@ def _witness(result: CaseResult, seen: Sequence[Mismatch]) -> Diagnosis:
 
 
 def _hang(result: CaseResult, hangs: Sequence[Mismatch]) -> Diagnosis:
-    whose = [m.detail.why for m in hangs if isinstance(m.detail, Stuck)]
-    finished = Impasse.PEER_FINISHED in whose
-    first = hangs[whose.index(Impasse.PEER_FINISHED) if finished else 0]
+    first = min(hangs, key=_at_second_hand)
     assert isinstance(first.detail, Stuck), first
+    finished = first.detail.why is Impasse.PEER_FINISHED
     code = Code.COLLECTIVE_MISMATCH if finished else Code.DEADLOCK
     waiting = {m.rank: m.detail.waits_in for m in hangs if isinstance(m.detail, Stuck)}
     return Diagnosis(code, GivenUp(first.rank, first.detail, waiting))
+
+
+def _at_second_hand(hang: Mismatch) -> tuple[bool, ...]:
+    """How much of a hang follows from others', to sort by: what waits for a rank that has finished
+    says most, and then, at the time limit, what is at work and not in a collective."""
+    stuck = hang.detail
+    assert isinstance(stuck, Stuck), hang
+    late = stuck.why is Impasse.TOO_LONG
+    waits = late and bool(stuck.absent), late and stuck.waits_in is not None
+    return stuck.why is not Impasse.PEER_FINISHED, *waits
 
 
 def _exception(result: CaseResult, raised: Sequence[Mismatch]) -> Diagnosis:

@@ -222,12 +222,13 @@ class Collection:
         return self.board.absent(rank, self.work.epoch)
 
     def _stalled(self, now: float) -> Stuck | None:
-        """Whether every rank waits for a collective that another has not entered."""
+        """Whether every rank that is left waits for one that has not entered its collective."""
         counts = tuple(self.board.count(r, self.work.epoch) for r in range(self.size))
         if counts != self._still[0] or not all(self._absent(r) for r in self._pending()):
             self._still = (counts, now)
             return None
-        return Stuck(Impasse.EVERY_RANK_WAITS) if now - self._still[1] > STALL else None
+        wait = Stuck(Impasse.EVERY_RANK_WAITS, finished=tuple(sorted(self.found)))
+        return wait if now - self._still[1] > STALL else None
 
     def _abandon(self, impasse: Stuck) -> None:
         """Notes what each unfinished rank was in, with its stack, and gives them up."""

@@ -88,6 +88,7 @@ class Stuck:
         peer: the rank that finished without that collective.
         seconds: the time limit that the case ran into.
         held: the bytes of memory in which its process was then.
+        finished: the ranks that had finished, where all others wait.
         parted: the collective from which on it and `peer` entered all of its group's at different
             places of the code: one was left out there, whichever waits for the other in the end.
     """
@@ -98,6 +99,7 @@ class Stuck:
     peer: int | None = None
     seconds: float | None = None
     held: int | None = None
+    finished: tuple[int, ...] = ()
     parted: tuple[Entered, Entered] | None = None
     scene: Scene = Scene()
 

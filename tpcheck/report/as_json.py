@@ -174,7 +174,7 @@ def detail(found: Mismatch) -> dict[str, Any]:
     return out | plain(_known(evidence.scene)) if isinstance(evidence, OfRank) else out
 
 
-_NOT_SHOWN = ("scene", "seconds", "held", "peer", "parted", "waits_in")
+_NOT_SHOWN = ("scene", "seconds", "held", "peer", "parted", "waits_in", "finished")
 
 
 def _fields(evidence: Evidence) -> dict[str, Any]:

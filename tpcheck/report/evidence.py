@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tpcheck.errors import counted
 from tpcheck.evidence import (
@@ -227,10 +227,33 @@ def _impasse(detail: Stuck) -> str:
         "collective",
         Impasse.PEER_ABSENT: f"waits for rank {detail.peer}, which has not come to this collective",
         Impasse.AT_WORK: "waits for no other, and was given up with those that do",
-        Impasse.TOO_LONG: f"the case took longer than {detail.seconds or 0:g} s",
-        Impasse.EVERY_RANK_WAITS: "every rank waits for another",
+        Impasse.TOO_LONG: _beyond_the_limit(detail),
+        Impasse.EVERY_RANK_WAITS: _all_wait(detail.finished),
         Impasse.STILL_BUILDING: f"build took longer than {detail.seconds or 0:g} s",
     }[detail.why]
+
+
+def too_long(seconds: float | None) -> str:
+    return f"the case took longer than {seconds or 0:g} s"
+
+
+def _beyond_the_limit(detail: Stuck) -> str:
+    late = too_long(detail.seconds)
+    if detail.absent:
+        have = "have" if len(detail.absent) > 1 else "has"
+        ranks = f"rank{'s' * (len(detail.absent) > 1)} {_listed(detail.absent)}"
+        return f"waits for {ranks}, which {have} not come to this collective, and {late}"
+    return late if detail.waits_in else f"is in no collective, and {late}"
+
+
+def _all_wait(finished: Sequence[int]) -> str:
+    have = "have" if len(finished) > 1 else "has"
+    others = f" but {_listed(finished)}, which {have} finished," if finished else ""
+    return f"every rank{others} waits for another"
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ",".join(map(str, ranks))
 
 
 def _refused(detail: Refused) -> str:

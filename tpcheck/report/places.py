@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tpcheck.causes.loaded import is_the_loaders
+from tpcheck.causes.structure import GivenUp
 from tpcheck.comms import frames
 from tpcheck.event import averaging
 from tpcheck.evidence import Race, Stray, Unkept, Wrapped
@@ -56,7 +57,8 @@ def _pointed_at(found: Counterexample, folder: Path) -> Iterator[tuple[str, int]
         yield from _at(str(getattr(what, "where", "")), folder)
         if isinstance(what, (Stray, Wrapped, Unkept, Race)):
             yield from ((file, what.line) for file in _only(_with(what.kernel, folder)))
-    for mismatch in own:
+    at_work = cause.rank if isinstance(cause, GivenUp) else None
+    for mismatch in sorted(own, key=lambda m: m.rank != at_work):
         yield from frames.of_stack(str(mismatch.scene.stack or ""))
 
 

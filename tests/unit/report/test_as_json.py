@@ -170,7 +170,7 @@ TOLD: list[tuple[Evidence, dict[str, Any]]] = [
         },
     ),
     (
-        Stuck(Impasse.TOO_LONG, seconds=30.0),
+        Stuck(Impasse.TOO_LONG, (), "barrier", seconds=30.0),
         {"why": "too-long", "absent": [], "reason": "the case took longer than 30 s"},
     ),
     (

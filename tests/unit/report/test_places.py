@@ -109,6 +109,16 @@ def test_a_rank_that_waits_points_to_where_it_is(model: Path) -> None:
     assert place(failed(model, waits), model.parent) == ("model.py", 3)
 
 
+def test_of_ranks_that_wait_for_one_at_work_the_line_is_where_that_one_is(model: Path) -> None:
+    details = [
+        Stuck(Impasse.TOO_LONG, absent, scene=Scene(stack=f'  File "{model}", line {n} in f\n'))
+        for n, absent in ((3, (1,)), (7, ()))
+    ]
+    hangs = [Mismatch("rank", Kind.HANG, r, detail=stuck) for r, stuck in enumerate(details)]
+    found = failed(model, *hangs, cause=GivenUp(1, details[1], {0: "all_reduce", 1: None}))
+    assert place(found, model.parent) == ("model.py", 7)
+
+
 def test_of_ranks_that_part_the_line_is_where_they_do(model: Path) -> None:
     stack = f'  File "{model}", line 3 in backward\n'
     ways = Entered(0, "all_reduce", "model.py:7"), Entered(1, "all_reduce", "model.py:3")

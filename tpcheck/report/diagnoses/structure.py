@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from pathlib import Path
 
 from tpcheck.causes import structure as causes
+from tpcheck.comms import frames
 from tpcheck.errors import counted
 from tpcheck.evidence import Misheld, WrongDtype
 from tpcheck.report.diagnoses.where import called
-from tpcheck.report.evidence import ending, misheld, said
+from tpcheck.report.evidence import ending, misheld, said, too_long
 from tpcheck.vocabulary import Fault, Impasse, Lost
 
 
@@ -33,7 +35,8 @@ def _(cause: causes.RanksRaised) -> str:
 
 @sentence.register
 def _(cause: causes.GivenUp) -> str:
-    collective = cause.waiting_in.get(cause.rank) or "no collective"
+    waits_in = cause.waiting_in.get(cause.rank)
+    collective = waits_in or "no collective"
     if cause.seen.why is Impasse.PEER_FINISHED:
         waits = f"rank {cause.rank} {said(cause.seen)}: {collective}"
         if cause.seen.parted is None:
@@ -41,7 +44,15 @@ def _(cause: causes.GivenUp) -> str:
         mine, theirs = cause.seen.parted
         ways = f"rank {mine.rank} enters {mine.collective} where rank {theirs.rank} enters "
         return f"{ways}{theirs.collective}; in the end {waits}"
-    return f"{said(cause.seen)}; rank {cause.rank} is in {collective}"
+    late = cause.seen.why is Impasse.TOO_LONG
+    what = too_long(cause.seen.seconds) if late else said(cause.seen)
+    at = _at(cause.seen.scene.stack or "") if waits_in is None else ""
+    return f"{what}; rank {cause.rank} is in {collective}{at}"
+
+
+def _at(stack: str) -> str:
+    """The line of the user's code that a rank is at."""
+    return next((f", at {Path(file).name}:{line}" for file, line in frames.of_stack(stack)), "")
 
 
 @sentence.register

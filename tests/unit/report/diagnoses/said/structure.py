@@ -36,6 +36,7 @@ from tpcheck.evidence import (
     PathNotTaken,
     Race,
     Refused,
+    Scene,
     Stray,
     Stuck,
     TracesDiffer,
@@ -55,6 +56,7 @@ PARTED = replace(
     ),
 )
 LATE = Stuck(Impasse.TOO_LONG, seconds=30.0)
+AT_WORK = Scene(stack='most recent call first:\n  File "/m/mlp.py", line 6 in forward\n')
 REFUSED = Refused(Entered(0, "barrier"), Entered(1, "all_reduce"), step=2, members=(0, 1))
 
 SAID: list[Said] = [
@@ -90,6 +92,21 @@ SAID: list[Said] = [
         GivenUp(0, LATE, {0: None}),
         "the case took longer than 30 s; rank 0 is in no collective",
         {"waiting_in": {"0": "nothing"}},
+    ),
+    (
+        GivenUp(3, replace(LATE, scene=AT_WORK), {0: "barrier", 3: None}),
+        "the case took longer than 30 s; rank 3 is in no collective, at mlp.py:6",
+        {"waiting_in": {"0": "barrier", "3": "nothing"}},
+    ),
+    (
+        GivenUp(0, replace(LATE, absent=(1,), waits_in="barrier"), {0: "barrier", 1: "recv"}),
+        "the case took longer than 30 s; rank 0 is in barrier",
+        {"waiting_in": {"0": "barrier", "1": "recv"}},
+    ),
+    (
+        GivenUp(0, replace(WAITS, finished=(2, 3)), {0: "barrier", 1: "recv"}),
+        "every rank but 2,3, which have finished, waits for another; rank 0 is in barrier",
+        {"waiting_in": {"0": "barrier", "1": "recv"}},
     ),
     (
         CollectivesDiffer(0, REFUSED),
