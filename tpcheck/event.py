@@ -48,6 +48,8 @@ class Event:
         ranks = f"over ranks {','.join(map(str, self.group))}"
         if self.peer is not None:
             ranks = f"{'to' if self.op == 'send' else 'from'} rank {self.peer}"
+        elif self.op == "recv":
+            ranks = f"from any of {ranks.removeprefix('over ')}"
         of = f" of {self.module}" if self.module else ""
         at = f" at {self.where}" if self.where else ""
         return f"{op} {self.dtype}{list(self.shape)} {ranks} in {self.phase}{of}{at}"

@@ -8,7 +8,7 @@ from tpcheck.comms.board import Board
 from tpcheck.comms.operands import Exchanged
 from tpcheck.comms.post import Post, digest
 from tpcheck.errors import CollectiveMismatch
-from tpcheck.event import Event
+from tpcheck.event import POINT_TO_POINT, Event
 from tpcheck.evidence import Entered, Refused
 
 
@@ -41,6 +41,9 @@ class Announcer:
             ends = (self.rank, event.peer) if event.op == "send" else (event.peer, self.rank)
             members, sorted_members = ends, tuple(sorted(ends))
             communicator = f"{communicator} from rank {ends[0]} to rank {ends[1]}"
+        elif event.op in POINT_TO_POINT:  # nobody knows which end it will meet
+            members = sorted_members = (self.rank,)
+            communicator = f"{communicator} {event.op} with any rank"
         name = digest(communicator)
         step = self._steps.get((sorted_members, name), 0)
         self._steps[sorted_members, name] = step + 1

@@ -188,7 +188,7 @@ class Recorder(OverCompiled):
             peer=peer,
         )
         self.events.append(event)
-        if self.announcer is not None and (op not in POINT_TO_POINT or peer is not None):
+        if self.announcer is not None:
             awaits = awaited(op, tensors, group, exchanged) if waits else ()
             self.announcer.announce(event, communicator, awaits, exchanged or ((), ()))
 

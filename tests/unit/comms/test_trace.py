@@ -170,7 +170,7 @@ def test_steps_are_counted_group_by_group(pair: Pair) -> None:
     assert said(caught.value).startswith("collective 2 of ranks [0, 1]: rank 1 enters all_reduce")
 
 
-def test_sends_and_receives_of_unknown_peers_are_noted_and_not_announced(pair: Pair) -> None:
+def test_sends_and_receives_of_unknown_peers_are_noted_and_meet_nothing(pair: Pair) -> None:
     pair[0].record("send", [torch.zeros(2)], (0, 1), None)
     pair[1].record("recv", [torch.zeros(2)], (0, 1), None)
     pair[1].record("all_reduce", [torch.zeros(2)], (0, 1), "sum")

@@ -99,6 +99,17 @@ def test_what_is_entered_without_python_is_waited_for_until_something_else_is_sa
     assert reader.waited(0, EPOCH) is reader.waited(0, EPOCH + 1) is None
 
 
+def test_a_rank_that_receives_from_any_other_waits_in_that_and_for_none_in_particular(
+    boards: tuple[Board, Board],
+) -> None:
+    recorder = Recorder(0, board=boards[0], epoch=EPOCH, dispatch=False)
+    for op, peer in (("send", 1), ("recv", None)):
+        recorder.record(op, [torch.zeros(2)], (0, 1), None, peer=peer)
+    waited = boards[1].waited(0, EPOCH)
+    assert waited is not None and waited.text.startswith("recv float32[2] from any of ranks 0,1 in")
+    assert boards[1].absent(0, EPOCH) == []
+
+
 def test_what_a_rank_no_longer_keeps_it_is_not_said_to_wait_in(
     boards: tuple[Board, Board],
 ) -> None:
