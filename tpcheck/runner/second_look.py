@@ -228,9 +228,9 @@ def _looked(
 
 
 def _unsettled(suspected: list[Mismatch], found: list[Found]) -> int | None:
-    """The last step in which fewer runs cleared a tensor that more may not, or, where all that stays
-    is near its bound, left one that more may clear; None where there is none. Where one stays far
-    off, up to its step: what comes after follows from it."""
+    """The last step in which fewer runs cleared a tensor that more may not, or, where all that is
+    left is near its bound, left one that more may clear; None where there is none. Where one stays
+    far off, up to its step: what comes after follows from it."""
     stays = {(m.kind, m.tensor, m.rank): m for mismatches, _ in found for m in mismatches}
     cleared = [m.name.at.step for m in suspected if (m.kind, m.tensor, m.rank) not in stays]
     names = {(m.kind, m.tensor, m.rank) for m in suspected}
