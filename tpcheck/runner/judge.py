@@ -12,7 +12,7 @@ from tpcheck.bounds.other_rules import ON_TENSORS
 from tpcheck.budget import Budget
 from tpcheck.comms import audit
 from tpcheck.event import POINT_TO_POINT, Event
-from tpcheck.evidence import MessagesLost, NotAsSaved, Ran, ReplicasDiffer, Stuck, TracesDiffer
+from tpcheck.evidence import NotAsSaved, Ran, ReplicasDiffer, Stuck, TracesDiffer
 from tpcheck.oracle.pose import Posed
 from tpcheck.placement import Entry
 from tpcheck.process.aspects import Left
@@ -21,6 +21,7 @@ from tpcheck.protocol.optimizing import parameter_of
 from tpcheck.protocol.problem import Target
 from tpcheck.report import reasons
 from tpcheck.runner.masks import telling, uncoordinated
+from tpcheck.runner.messages import lost_messages
 from tpcheck.runner.own_buffers import own_buffers
 from tpcheck.runner.room import kept_whole
 from tpcheck.runner.shared_state import LeftToReplicas, left_to_replicas, of_state
@@ -231,23 +232,6 @@ def uncompiled(outcomes: Iterable[RankReport | Mismatch]) -> Uncompiled | None:
     """Why what is handed to `torch.compile` ran eagerly, where it did."""
     why = (one.uncompiled for one in outcomes if isinstance(one, RankReport))
     return next(filter(None, why), None)
-
-
-def lost_messages(reports: list[RankReport]) -> list[Mismatch]:
-    """Messages between two ranks that only one of them knows of."""
-    counts: dict[tuple[int, int], list[int]] = {}  # (from, to) → sent, received
-    for report in reports:
-        for event in report.events:
-            if event.peer is not None:
-                sends, ends = event.op == "send", (report.rank, event.peer)
-                both = counts.setdefault(ends if sends else ends[::-1], [0, 0])
-                both[0 if sends else 1] += 1
-    found = []
-    for (source, target), (sent, received) in counts.items():
-        if sent != received:
-            lost = MessagesLost(source, target, sent, received)
-            found.append(Mismatch("messages", Kind.COLLECTIVE, target, detail=lost))
-    return found
 
 
 def left_changed(reports: list[RankReport]) -> list[Left]:

@@ -29,12 +29,12 @@ from tpcheck.runner.judge import (
     differing,
     judge,
     left_changed,
-    lost_messages,
     still_building,
     undecided,
 )
 from tpcheck.runner.judged import judged, placed
 from tpcheck.runner.masks import require_masks
+from tpcheck.runner.messages import lost_messages
 from tpcheck.runner.posing import FirstSteps, Posing, first_steps
 from tpcheck.runner.readings import may_be_misread, untried
 from tpcheck.runner.required import require_outputs, require_tensors
