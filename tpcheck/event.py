@@ -33,6 +33,7 @@ class Event:
     where: str
     module: str = ""  # of the candidate, by its qualified name
     overwrites: bool = False  # in place, a tensor that autograd has saved
+    clips: bool = False  # on the way to the norm by which gradients are clipped
     peer: int | None = None  # of a send or a recv: the rank at the other end, where it is known
 
     def fingerprint(self) -> str:

@@ -231,6 +231,7 @@ class Counted(StrEnum):
     SUM_OF_RANKS = "sum-of-ranks"  # norms were added up, not their powers
     ONE_AXIS = "one-axis"  # over the ranks along one axis of the mesh alone
     AGAIN = "again"  # added up over the ranks along one axis once more
+    MEAN = "mean"  # their powers averaged over the ranks along one axis
     NEVER = "never"
 
 

@@ -14,7 +14,8 @@ class NormCounts:
     named) were counted so.
 
     Args:
-        axis: over whose ranks alone they are.
+        axes: over whose ranks alone they are, or once more; several where it may be any of them.
+        group: some ranks along one axis, which are such, with others like them.
         of_rank: whose part stands for all, or is left out.
         on: ranks that count so, where others count right.
     """
@@ -22,7 +23,8 @@ class NormCounts:
     subject: Subject
     counted: Counted
     names: tuple[str, ...]
-    axis: str = ""
+    axes: tuple[str, ...] = ()
+    group: tuple[int, ...] | None = None
     of_rank: int | None = None
     on: tuple[int, ...] | None = None
 

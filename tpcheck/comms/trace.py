@@ -77,6 +77,7 @@ class Recorder(OverCompiled):
         self.rank, self.dispatch = rank, dispatch
         self.announcer = Announcer(board, rank, epoch) if board is not None else None
         self.phase = Phase.BUILD
+        self.clips = False  # whether gradients are being clipped
         self.origin = callsite.Origin()
         self.events: list[Event] = []
         self.saved = Saved()
@@ -185,6 +186,7 @@ class Recorder(OverCompiled):
             where=callsite.line(),
             module=self.origin.module(),
             overwrites=self.saved.holds(written(op, tensors)),
+            clips=self.clips,
             peer=peer,
         )
         self.events.append(event)

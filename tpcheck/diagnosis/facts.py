@@ -273,12 +273,17 @@ def subject_of(mismatch: Mismatch) -> Subject:
     return Subject(mismatch.kind, mismatch.tensor)
 
 
-def wrong_on_all_data(facts: Facts, local: Local) -> list[tuple[Local, int]]:
-    """The ranks on which the tensor is wrong, of each dp coordinate where these share gradients:
-    what is said of one may not be so on the others. Those that lack it are left out."""
+def on_all_data(facts: Facts, local: Local) -> list[Local]:
+    """The tensor on the ranks of each dp coordinate where these share gradients, the given one
+    first: what is said of one may not be so on the others. Those that lack it are left out."""
     own, found = facts.case.dp_coordinate(local.ranks[0]), [local]
     for d, problem in enumerate(facts.posed.problems if facts.posed.shared else ()):
         same = (t for t in problem.targets if Key(t.kind, t.name) == local.key)
         other = next((local_of(facts, t, d) for t in same), None) if d != own else None
         found += [other] if other is not None else []
-    return [(one, rank) for one in found for rank in one.wrong()]
+    return found
+
+
+def wrong_on_all_data(facts: Facts, local: Local) -> list[tuple[Local, int]]:
+    """The ranks on which it is wrong, of all of these."""
+    return [(one, rank) for one in on_all_data(facts, local) for rank in one.wrong()]

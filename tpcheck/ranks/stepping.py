@@ -202,8 +202,10 @@ def _clip(run: Any, module: nn.Module, most: float, step: int) -> None:
     run.recorder.phase, run.report.updates = Phase.STEP, True
     clip = run.parts.get("clip") or partial(_clipped, order=run.parts["norm"].order)
     own = norming.parts(run, step)  # clipping writes into the gradients
+    run.recorder.clips = True
     with run.recorder:
         norm = _as_norm(clip(module, run.mesh, most))
+    run.recorder.clips = False
     norming.judge(run, str(InPass(NORM, Pass(0, step))), norm, own)
 
 

@@ -3,7 +3,7 @@ degree)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from tpcheck.bounds import compare
 from tpcheck.case import Case
 from tpcheck.diagnosis import diagnose
 from tpcheck.diagnosis.facts import Dumps, Facts
+from tpcheck.event import Event
 from tpcheck.oracle.pose import Posed, pose
 from tpcheck.placement import take
 from tpcheck.protocol.messages import RankReport
@@ -26,6 +27,7 @@ from tpcheck.spec import Spec
 from tpcheck.tensors.digest import fingerprint
 from tpcheck.tensors.names import FIRST, Key
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
+from tpcheck.vocabulary import Phase
 
 Ranks = dict[int, dict[str, Any]]  # rank → kind/name → its tensor, or None
 Edit = Callable[[Ranks, Posed], object]
@@ -75,9 +77,11 @@ def examine(
     case: Case = CASE,
     right: Callable[[Case], bool] | None = None,
     right_posed: Callable[[Posed], bool] | None = None,
+    trace: Sequence[list[Event]] = (),
 ) -> Diagnosis:
-    """The diagnosis of ranks with these edits; `right` says which other cases pass besides those
-    of one rank, `right_posed` which problems of one's own making."""
+    """The diagnosis of ranks with these edits, and of what they exchanged (none says anything
+    where there is none); `right` says which other cases pass besides those of one rank,
+    `right_posed` which problems of one's own making."""
     posed = pose(spec, case, watch=FIRST)
     ranks = expected(posed)
     assert judged(posed, ranks).mismatches == []
@@ -85,6 +89,7 @@ def examine(
         edit(ranks, posed)
     found = judged(posed, ranks)
     assert found.mismatches
+    found.trace = list(trace)
 
     def rerun(other: Case) -> CaseResult:
         passes = other.world_size == 1 or (right is not None and right(other))
@@ -99,6 +104,22 @@ def examine(
     facts = Facts(posed, found, found, dumps_of(ranks), rerun, silent, execute=execute)
     named = diagnose.diagnose(facts)
     return replace(named, message=sentence(named.cause))
+
+
+def traced(*groups: list[list[int]], phase: Phase = Phase.BACKWARD) -> list[list[Event]]:
+    """The trace of ranks that add something up over each of these sets of groups, one after the
+    other: gradients, or what they clip by."""
+
+    def event(group: list[int]) -> Event:
+        size: Any = {"shape": (), "elements": 1, "bytes": 8}
+        clips = phase is Phase.STEP
+        over = tuple(group)
+        return Event(
+            "all_reduce", "sum", over, "float64", phase=phase, where="", clips=clips, **size
+        )
+
+    ranks = {rank for each in groups for group in each for rank in group}
+    return [[event(g) for each in groups for g in each if rank in g] for rank in sorted(ranks)]
 
 
 def dumps_of(ranks: Ranks) -> Dumps:

@@ -10,6 +10,7 @@ from tpcheck.diagnosis import one_pass
 from tpcheck.diagnosis.facts import Facts, Local, gather, values
 from tpcheck.diagnosis.hypotheses import (
     altered,
+    clipping,
     evident,
     joined,
     left_out,
@@ -48,7 +49,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     # before ranks that did not clip: each has another update, and they add up by no accident
     steps.of_own_part,
     # ranks that went another way in one place
-    norms.not_clipped,
+    clipping.not_clipped,
     # before other steps: it says which ranks, and why
     left_out.taken_by_others,
     # of what no step is to change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from tpcheck.causes import norms as causes
-from tpcheck.report.diagnoses.where import called
+from tpcheck.report.diagnoses.where import called, either
 from tpcheck.vocabulary import Counted
 
 _HOW = {
@@ -14,9 +14,10 @@ _HOW = {
     Counted.NAMES: "{of} counted once for each of its names",
     Counted.ONE_RANK: "rank {rank}'s part of {of} stands for all",
     Counted.ALL_BUT_ONE: "rank {rank}'s part of {of} is left out",
-    Counted.SUM_OF_RANKS: "the ranks' norms of {of} are added up",
-    Counted.ONE_AXIS: "{of} summed over the ranks along {axis} alone",
-    Counted.AGAIN: "{of} summed over the ranks along {axis} once more",
+    Counted.SUM_OF_RANKS: "the ranks' norms of {of} are added up{along}",
+    Counted.ONE_AXIS: "{of} summed over {ranks} alone",
+    Counted.AGAIN: "{of} summed over {ranks} once more",
+    Counted.MEAN: "{of} averaged over {ranks}, not summed",
     Counted.NEVER: "{of} left out",
 }
 
@@ -29,7 +30,11 @@ def sentence(cause: causes.OfNorms) -> str:
 @sentence.register
 def _(cause: causes.NormCounts) -> str:
     of = ", ".join(cause.names) or "the gradients"
-    how = _HOW[cause.counted].format(of=of, axis=cause.axis, rank=cause.of_rank)
+    along = f" along {either(cause.axes)}" if cause.axes else ""
+    ranks = f"the ranks{along}"
+    if cause.group is not None:
+        ranks = f"ranks {list(cause.group)} and others like them"
+    how = _HOW[cause.counted].format(of=of, along=along, ranks=ranks, rank=cause.of_rank)
     where = "" if cause.on is None else f" on ranks {list(cause.on)}"
     return f"{called(cause.subject)}{where}: {how}"
 

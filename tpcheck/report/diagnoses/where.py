@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tpcheck.causes.where import (
     AfterGradients,
     AtCollective,
@@ -34,6 +36,11 @@ def called(subject: Subject) -> str:
 def _at_boundary(subject: Subject, side: End) -> str:
     gradient = "gradient at the " if subject.kind is Kind.INPUT_GRAD else ""
     return f"{gradient}{side}put of {subject.name or _OUTERMOST}"
+
+
+def either(axes: Sequence[str]) -> str:
+    """`dp`, `dp or tp`, `dp, ep or tp`: those that it may be."""
+    return " or ".join(filter(None, [", ".join(axes[:-1]), axes[-1]]))
 
 
 def first_seen(where: FirstSeen | None) -> str | None:

@@ -41,14 +41,29 @@ SAID: list[Said] = [
         {"counted": "sum-of-ranks"},
     ),
     (
-        NormCounts(NORM, Counted.ONE_AXIS, (), axis="ep"),
+        NormCounts(NORM, Counted.ONE_AXIS, (), axes=("ep",)),
         "grad_norm norm: the gradients summed over the ranks along ep alone",
-        {"counted": "one-axis", "axis": "ep"},
+        {"counted": "one-axis", "axes": ["ep"]},
     ),
     (
-        NormCounts(NORM, Counted.AGAIN, (), axis="dp"),
-        "grad_norm norm: the gradients summed over the ranks along dp once more",
-        {"counted": "again", "axis": "dp"},
+        NormCounts(NORM, Counted.SUM_OF_RANKS, (), axes=("dp",)),
+        "grad_norm norm: the ranks' norms of the gradients are added up along dp",
+        {"counted": "sum-of-ranks", "axes": ["dp"]},
+    ),
+    (
+        NormCounts(NORM, Counted.MEAN, (), axes=("dp",)),
+        "grad_norm norm: the gradients averaged over the ranks along dp, not summed",
+        {"counted": "mean"},
+    ),
+    (
+        NormCounts(NORM, Counted.AGAIN, (), axes=("dp", "ep", "tp")),
+        "grad_norm norm: the gradients summed over the ranks along dp, ep or tp once more",
+        {"counted": "again", "axes": ["dp", "ep", "tp"]},
+    ),
+    (
+        NormCounts(NORM, Counted.AGAIN, (), group=(0, 4)),
+        "grad_norm norm: the gradients summed over ranks [0, 4] and others like them once more",
+        {"group": [0, 4]},
     ),
     (
         NormCounts(NORM, Counted.NEVER, ("up.weight",)),
