@@ -77,12 +77,18 @@ class JoinsEveryTerm:
 @dataclass(frozen=True)
 class ScaledOverData:
     """A gradient is `factor` times the reference, where the factor is the size `dp`, or 1/dp:
-    summed where the spec averages, or the other way round."""
+    summed where the spec averages, or the other way round.
+
+    Args:
+        axes: those of the mesh that are as large, where it may be a sum over any of them, or a
+            division; of a part of dp none.
+    """
 
     subject: Subject
     factor: float
     ranks: tuple[int, ...]
     dp: int
+    axes: tuple[str, ...] = ("dp",)
 
 
 @dataclass(frozen=True)
@@ -111,11 +117,28 @@ class SomeDataOnly:
 
 @dataclass(frozen=True)
 class SummedOverData:
-    """What `rank` has is the sum of the references of all dp groups: the group is too large."""
+    """What `rank` has is the sum of the references of all dp groups: the group is too large.
+
+    Args:
+        mean: their mean it is.
+        world: whether the group may have others than those along dp.
+    """
 
     subject: Subject
     rank: int
     groups: int
+    mean: bool = False
+    world: bool = True
+
+
+@dataclass(frozen=True)
+class PiecesOverWorld:
+    """A sharded gradient that the spec combines over dp is `factor` times the sum of the `pieces`
+    that the ranks of one dp coordinate have."""
+
+    subject: Subject
+    factor: float
+    pieces: int
 
 
 @dataclass(frozen=True)
@@ -138,12 +161,12 @@ class AllScaled:
 
     Args:
         tensors: how many elements were seen.
-        axis: the mesh axis whose size the factor is, or has as its inverse; None for the world.
+        axes: the mesh axes whose size the factor is, or has as its inverse; none for the world.
     """
 
     factor: float
     tensors: int
-    axis: str | None
+    axes: tuple[str, ...]
 
 
 OfSeveral = (
@@ -158,6 +181,7 @@ OfSeveral = (
     | OwnDataOnly
     | SomeDataOnly
     | SummedOverData
+    | PiecesOverWorld
     | Overwritten
     | AllScaled
 )

@@ -40,6 +40,10 @@ class Exchanged:
         """Whether that can be of one of these axes: it was, or nothing is known."""
         return any(self.along(axis) != 0 for axis in axes)
 
+    def may_beyond(self, axis: str) -> bool:
+        """Whether that can be over ranks along this axis and others; or nothing is known."""
+        return self._most(lambda group: {axis} < spanned(self.case, group)) != 0
+
     def parts(self) -> list[tuple[int, ...]]:
         """Groups of the first rank with some of the ranks along one axis: of replicas, say, or of
         shards, as a candidate's own mesh has them."""
@@ -62,6 +66,10 @@ def exchanged(facts: Facts, where: Callable[[Event], bool]) -> Exchanged:
     own = [[event.group for event in rank if where(event) and _may_add(event)] for rank in trace]
     steps = max(1, len(facts.posed.problems[0].most))
     return Exchanged(facts.case, steps, own or None)
+
+
+def at_all(facts: Facts) -> Exchanged:
+    return exchanged(facts, lambda event: True)
 
 
 def in_backward(facts: Facts) -> Exchanged:

@@ -177,6 +177,8 @@ def _again(powers: Powers, span: Span) -> Iterator[_Way]:
     for twice in (powers.whole.keys(), powers.cut, span.cut):
         counted = [(degree if n in twice else 1) * own for n, own in powers.whole.items()]
         yield _Way(Counted.AGAIN, (), _alike(powers.norm(counted), powers.ranks), *where)
+    norm = degree * powers.norm([*powers.whole.values()])
+    yield _Way(Counted.SUM_OF_RANKS, (), _alike(norm, powers.ranks), *where)
 
 
 def _divided(powers: Powers) -> Iterator[_Way]:

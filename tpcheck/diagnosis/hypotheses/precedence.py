@@ -11,6 +11,7 @@ from tpcheck.diagnosis.facts import Facts, Local, gather, values
 from tpcheck.diagnosis.hypotheses import (
     altered,
     clipping,
+    data,
     evident,
     joined,
     left_out,
@@ -61,9 +62,11 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     # one way to be wrong from the second step on
     steps.not_zeroed,
     # before `scaled`: dp may be as large as R, and the spec says which gradients it combines
-    several.over_dp,
+    data.over_dp,
     # dp groups have other data, so that the sum of theirs is a multiple of none
-    several.other_data_group,
+    data.other_data_group,
+    # the same of shards: a sum of other ranks' is the reference by no accident
+    data.pieces_over_world,
     # before `summed`: replicas that were averaged once too often add up to the reference, too
     tensor.scaled,
     # as `scaled`, by a share that the tokens themselves give

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -16,14 +14,9 @@ from tpcheck.causes.several import (
     BranchUnsummed,
     JoinsEveryTerm,
     Overwritten,
-    OwnDataOnly,
-    ScaledOverData,
-    SomeDataOnly,
-    SummedOverData,
 )
-from tpcheck.diagnosis.facts import Facts, Local, wrong_on_all_data
+from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.diagnosis.sums import are_one
-from tpcheck.oracle.expected import evaluate
 from tpcheck.placement import take
 from tpcheck.tensors.boundaries import Border
 from tpcheck.tensors.names import FIRST, Shelf
@@ -33,9 +26,6 @@ from tpcheck.vocabulary import Code, End, Kind, Phase
 #: Wrong gradients, and elements of them, from which on a common factor is not an accident; fewer
 #: are off by one factor too easily.
 TENSORS, ELEMENTS = 3, 6
-
-#: dp coordinates of which every choice is tried: 4 have 14.
-FEW = 4
 
 #: How far the multiple of a part that is nearest to a gap may be from the one that is named: more
 #: would take 1/3 for 1/2, less would be off by rounding in a half precision.
@@ -144,72 +134,6 @@ def residual(facts: Facts, local: Local) -> Diagnosis | None:
     return None
 
 
-def over_dp(facts: Facts, local: Local) -> Diagnosis | None:
-    """A gradient that the spec wants combined over dp: summed for averaged, the other way round,
-    or that of this rank's own data."""
-    dp, spec = facts.case.dp, facts.spec
-    if dp < 2 or not facts.posed.shared or local.kind is not Kind.PARAM_GRAD or spec is None:
-        return None
-    every, wrong = wrong_on_all_data(facts, local), local.wrong()
-    parts = [dp, *(n for n in range(2, dp) if dp % n == 0 and n != facts.case.tp)]
-    twice, averaged = Code.SUMMED_TWICE, Code.AVERAGED_NOT_SUMMED
-    factors = [(float(n), twice) for n in parts] + [(1 / n, averaged) for n in parts]
-    for factor, code in factors:
-        if all(one.fits(one.actual[rank] / factor, rank) for one, rank in every):
-            cause = ScaledOverData(local.subject, factor, tuple(wrong), dp)
-            return Diagnosis(code, cause)
-    own = [_of_data(facts, local, d) for d in range(dp)]
-    for groups in _in_groups(dp):
-        of = {rank: groups[facts.case.dp_coordinate(rank)] for _, rank in every}
-        if all(_is_of(one, rank, own, of[rank]) for one, rank in every):
-            named: OwnDataOnly | SomeDataOnly = OwnDataOnly(local.subject, tuple(wrong))
-            if groups != [[d] for d in range(dp)]:
-                named = SomeDataOnly(local.subject, wrong[0], tuple(of[wrong[0]]), dp)
-            return Diagnosis(Code.PARTIAL_NOT_REDUCED, named)
-    return None
-
-
-def _in_groups(dp: int) -> Iterator[list[list[int]]]:
-    """Of each dp coordinate, whose data it may have: its own, that of so many neighbours, or of as
-    many as far apart as they can be; or all have that of the same ones, of few."""
-    for size in (n for n in range(1, dp) if dp % n == 0):
-        yield [[*range(d // size * size, d // size * size + size)] for d in range(dp)]
-        if size > 1:
-            yield [[*range(d % (dp // size), dp, dp // size)] for d in range(dp)]
-    for size in range(1, dp if dp <= FEW else 0):
-        yield from ([[*some]] * dp for some in combinations(range(dp), size))
-
-
-def _is_of(local: Local, rank: int, own: list[Tensor], coordinates: list[int]) -> bool:
-    """Whether a rank has the sum of what these dp coordinates' data give, or a mean of it."""
-    want = local.part_of(torch.stack([own[d] for d in coordinates]).sum(0), rank)
-    factors = {1, len(coordinates), len(own)}
-    return any(local.fits(local.actual[rank] * f, rank, expected=want) for f in factors)
-
-
-def _of_data(facts: Facts, local: Local, d: int) -> Tensor:
-    """The full gradient that the reference has of the data of a dp coordinate."""
-    assert facts.spec is not None
-    alone = replace(facts.spec, dp_gradients="local")
-    return evaluate(alone, facts.case, facts.posed.problems[d])[0][local.key]
-
-
-def other_data_group(facts: Facts, local: Local) -> Diagnosis | None:
-    """The sum over the dp groups' references is what this rank has: a group too large."""
-    if facts.case.dp < 2 or local.counts:
-        return None
-    targets = (t for problem in facts.posed.problems for t in problem.targets)
-    same = [t.value for t in targets if (t.kind, t.name) == local.key]
-    if not same:  # a tensor inside: only this group's reference of it is known
-        return None
-    total = torch.stack(same).sum(0)
-    for rank in local.wrong():
-        if local.holds(total, rank):
-            cause = SummedOverData(local.subject, rank, facts.case.dp)
-            return Diagnosis(Code.WRONG_GROUP, cause)
-    return None
-
-
 def overwritten(facts: Facts, local: Local) -> Diagnosis | None:
     """A tensor that backward still needs was written over: by a collective, or by anything. In a
     step it has read all of them."""
@@ -235,10 +159,11 @@ def common_factor(facts: Facts) -> Diagnosis | None:
         return None
     case = facts.case
     near = 1e-6 if case.dtype == "float64" else 1e-3
-    degrees = {case.tp: "tp", case.dp: "dp", case.world_size: None}
+    degrees = {n: tuple(a for a, own in case.mesh.items() if own == n) for n in case.mesh.values()}
+    degrees |= {case.world_size: ()}
     twice, averaged = Code.SUMMED_TWICE, Code.AVERAGED_NOT_SUMMED
-    for degree, axis in degrees.items():
+    for degree, axes in degrees.items():
         for factor, code in ((degree, twice), (1 / degree, averaged)):
             if degree > 1 and all(abs(r - factor) <= near * factor for r in ratios):
-                return Diagnosis(code, AllScaled(factor, len(wrong), axis))
+                return Diagnosis(code, AllScaled(factor, len(wrong), axes))
     return None

@@ -51,6 +51,8 @@ def zero(facts: Facts, local: Local) -> Diagnosis | None:
 def scaled(facts: Facts, local: Local) -> Diagnosis | None:
     """actual = c × expected, one c for all ranks: summed too often, or averaged."""
     tp, wrong = float(local.case.tp), local.wrong()
+    if local.kind is Kind.GRAD_NORM:  # whose ways to be counted twice are asked by themselves
+        return None
     if not wrong or local.counts or _terms_as_large(local) or _stepped_apart(local, wrong):
         return None
     passes = local.case.microbatches if local.kind is Kind.PARAM_GRAD else 1

@@ -6,7 +6,7 @@ from functools import singledispatch
 
 from tpcheck.causes import several as causes
 from tpcheck.causes.where import Subject
-from tpcheck.report.diagnoses.where import called
+from tpcheck.report.diagnoses.where import called, either
 from tpcheck.vocabulary import Phase
 
 
@@ -76,10 +76,12 @@ def _(cause: causes.ScaledOverData) -> str:
     how = f"{by} × the reference" if factor > 1 else f"1/{by} of the reference"
     if by != f"{cause.dp}":
         how += f": the {cause.dp} dp coordinates' sum, divided by another number than {cause.dp}"
-    elif factor > 1:
+    elif factor < 1:
+        how += f": averaged over {either(cause.axes)} once more"
+    elif cause.axes == ("dp",):
         how += ": the sum over dp, or divided one time too few"
     else:
-        how += ": averaged over dp once more"
+        how += f": summed over {either(cause.axes)} once more, or divided one time too few"
     return f"{called(cause.subject)} is {how}"
 
 
@@ -98,9 +100,20 @@ def _(cause: causes.SomeDataOnly) -> str:
 
 @sentence.register
 def _(cause: causes.SummedOverData) -> str:
+    what = f"the {'mean' if cause.mean else 'sum'} over the data of all {cause.groups} dp groups"
+    where = "over the world instead of the TP group"
+    if not cause.world:
+        where = "along dp, where each rank has data of its own"
+    return f"{called(cause.subject)} is {what}: a collective runs {where}"
+
+
+@sentence.register
+def _(cause: causes.PiecesOverWorld) -> str:
+    times = f"{cause.factor:g} × " if cause.factor > 1 else ""
+    how = f"{times}the sum" if cause.factor >= 1 else f"1/{1 / cause.factor:g} of the sum"
+    what = f"{how} of the {cause.pieces} ranks' different pieces"
     return (
-        f"{called(cause.subject)} is the sum over the data of all {cause.groups} dp groups: a "
-        "collective runs over the world instead of the TP group"
+        f"{called(cause.subject)} is {what}: a collective runs over the world instead of along dp"
     )
 
 
@@ -113,7 +126,7 @@ def _(cause: causes.Overwritten) -> str:
 
 @sentence.register
 def _(cause: causes.AllScaled) -> str:
-    over = cause.axis or "the world"
+    over = either(cause.axes) if cause.axes else "the world"
     return f"every parameter's gradient is {cause.factor:g} × the reference, as over {over}"
 
 

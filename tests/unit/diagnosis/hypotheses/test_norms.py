@@ -126,10 +126,19 @@ def test_some_ranks_along_dp_have_no_name_of_their_own() -> None:
     assert (cause(named).counted, cause(named).group) == (Counted.AGAIN, (0, 4))
 
 
-def test_what_nobody_summed_was_not_summed_again() -> None:
+@pytest.mark.parametrize("times", [2.0, 4.0])
+def test_what_nobody_summed_was_not_summed_again(times: float) -> None:
+    """Nor is a norm that is dp or tp times what it should be one of other data."""
     trace = traced(TP, phase=Phase.STEP)
-    times = norm_of(lambda parts, rank: whole(parts, 2.0))
-    assert examine(times, spec=spec(WHOLE), case=CASE, trace=trace).code == "unclassified"
+    edit = norm_of(lambda parts, rank: whole(parts, times))
+    assert examine(edit, spec=spec(WHOLE), case=CASE, trace=trace).code == "unclassified"
+
+
+def test_norms_that_are_whole_are_added_up() -> None:
+    trace = traced(TP, DP, phase=Phase.STEP)
+    edit = norm_of(lambda parts, rank: whole(parts, 4.0))
+    named = examine(edit, spec=spec(WHOLE), case=CASE, trace=trace)
+    assert (cause(named).counted, cause(named).axes) == (Counted.SUM_OF_RANKS, ("dp",))
 
 
 @pytest.mark.parametrize("order", [2.0, 3.0, math.inf])

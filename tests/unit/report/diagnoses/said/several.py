@@ -12,6 +12,7 @@ from tpcheck.causes.several import (
     JoinsEveryTerm,
     Overwritten,
     OwnDataOnly,
+    PiecesOverWorld,
     ScaledBefore,
     ScaledOverData,
     SomeDataOnly,
@@ -111,6 +112,17 @@ SAID: list[Said] = [
         {"factor": 2.0, "ranks": [0]},
     ),
     (
+        ScaledOverData(DW, 2.0, (0,), 2, ("dp", "tp")),
+        "param_grad up.weight is 2 × the reference: summed over dp or tp once more, or divided one "
+        "time too few",
+        {"axes": ["dp", "tp"]},
+    ),
+    (
+        ScaledOverData(DW, 0.5, (0,), 2, ("dp", "ep", "tp")),
+        "param_grad up.weight is 1/2 of the reference: averaged over dp, ep or tp once more",
+        {"axes": ["dp", "ep", "tp"]},
+    ),
+    (
         SomeDataOnly(DW, 1, (0, 2), 4),
         "param_grad up.weight comes on rank 1 from the data of dp coordinates [0, 2] of 4 alone: "
         "the sum over the others is missing",
@@ -129,6 +141,24 @@ SAID: list[Said] = [
         {"rank": 0},
     ),
     (
+        SummedOverData(DW, 0, 2, mean=True, world=False),
+        "param_grad up.weight is the mean over the data of all 2 dp groups: a collective runs "
+        "along dp, where each rank has data of its own",
+        {"mean": True, "world": False},
+    ),
+    (
+        PiecesOverWorld(DW, 2.0, 4),
+        "param_grad up.weight is 2 × the sum of the 4 ranks' different pieces: a collective runs "
+        "over the world instead of along dp",
+        {"factor": 2.0, "pieces": 4},
+    ),
+    (
+        PiecesOverWorld(DW, 0.25, 4),
+        "param_grad up.weight is 1/4 of the sum of the 4 ranks' different pieces: a collective "
+        "runs over the world instead of along dp",
+        {"factor": 0.25},
+    ),
+    (
         Overwritten("a.py:3", "all_reduce"),
         "all_reduce at a.py:3 overwrites a tensor that autograd has saved",
         {"where": "a.py:3"},
@@ -139,8 +169,13 @@ SAID: list[Said] = [
         {"where": "a.py:3"},
     ),
     (
-        AllScaled(0.5, 7, None),
+        AllScaled(0.5, 7, ()),
         "every parameter's gradient is 0.5 × the reference, as over the world",
         {"factor": 0.5, "tensors": 7},
+    ),
+    (
+        AllScaled(2, 7, ("dp", "tp")),
+        "every parameter's gradient is 2 × the reference, as over dp or tp",
+        {"axes": ["dp", "tp"]},
     ),
 ]  # fmt: skip
