@@ -230,6 +230,7 @@ class Counted(StrEnum):
     NAMES = "names"  # once for each of its names
     SUM_OF_RANKS = "sum-of-ranks"  # norms were added up, not their powers
     ONE_AXIS = "one-axis"  # over the ranks along one axis of the mesh alone
+    SOME_RANKS = "some-ranks"  # over some that are not those along one axis
     AGAIN = "again"  # added up over the ranks along one axis once more
     MEAN = "mean"  # their powers averaged over the ranks along one axis
     NEVER = "never"

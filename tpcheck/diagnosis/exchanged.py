@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tpcheck.case import Case
@@ -20,12 +20,12 @@ class Exchanged:
 
     Args:
         steps: in how many they did.
-        groups: [rank][collective]: over which ranks; None where no rank left a trace.
+        groups: rank → [collective]: over which ranks; None where that is not known of all.
     """
 
     case: Case
     steps: int
-    groups: Sequence[Sequence[tuple[int, ...]]] | None
+    groups: Mapping[int, Sequence[tuple[int, ...]]] | None
 
     def along(self, axis: str) -> int | None:
         """How often a rank did over a group with ranks along this axis; None where nothing is
@@ -36,18 +36,27 @@ class Exchanged:
         """The same over a group with all of these."""
         return self._most(lambda group: set(ranks) <= set(group))
 
-    def may_along(self, *axes: str) -> bool:
-        """Whether that can be of one of these axes: it was, or nothing is known."""
-        return any(self.along(axis) != 0 for axis in axes)
+    def may_along(self, axis: str) -> bool:
+        """Whether that can be: it was, or nothing is known."""
+        return self.along(axis) != 0
 
     def may_beyond(self, axis: str) -> bool:
         """Whether that can be over ranks along this axis and others; or nothing is known."""
         return self._most(lambda group: {axis} < spanned(self.case, group)) != 0
 
+    def reached(self, rank: int) -> list[int]:
+        """The ranks of which it may have something, by way of others, too, and itself."""
+        found, new = {rank}, {rank}
+        while new:
+            groups = (group for own in new for group in (self.groups or {}).get(own, ()))
+            new = {other for group in groups for other in group} - found
+            found |= new
+        return sorted(found)
+
     def parts(self) -> list[tuple[int, ...]]:
         """Groups of the first rank with some of the ranks along one axis: of replicas, say, or of
         shards, as a candidate's own mesh has them."""
-        first = dict.fromkeys(group for group in (self.groups or [()])[0] if len(group) > 1)
+        first = dict.fromkeys(next(iter((self.groups or {}).values()), ()))
         axes = {group: spanned(self.case, group) for group in first}
         return [g for g, own in axes.items() if len(own) == 1 and len(g) < self._size(*own)]
 
@@ -57,15 +66,19 @@ class Exchanged:
     def _most(self, is_one: Callable[[tuple[int, ...]], bool]) -> int | None:
         if self.groups is None:
             return None
-        return max(sum(map(is_one, groups)) for groups in self.groups)
+        return max(sum(map(is_one, groups)) for groups in self.groups.values())
 
 
 def exchanged(facts: Facts, where: Callable[[Event], bool]) -> Exchanged:
     """By the collectives that are there, of all passes and steps."""
-    trace = facts.again.trace
-    own = [[event.group for event in rank if where(event) and _may_add(event)] for rank in trace]
+    trace, ended = facts.again.trace, facts.again.ended
+    own = {
+        rank: [event.group for event in events if where(event) and _may_add(event)]
+        for rank, events in zip(ended or range(len(trace)), trace, strict=False)
+    }
     steps = max(1, len(facts.posed.problems[0].most))
-    return Exchanged(facts.case, steps, own or None)
+    known = own and all(group for groups in own.values() for group in groups)
+    return Exchanged(facts.case, steps, own if known else None)
 
 
 def at_all(facts: Facts) -> Exchanged:

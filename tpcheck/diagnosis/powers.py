@@ -49,7 +49,7 @@ class Powers:
         split: axis → name → of what the ranks with each coordinate along it have together.
         shares: axis → name → one over the ranks beside those along it that have the same.
         spans: sets of ranks whose parts may be added up: those along each axis, and others.
-        cut: those that are sharded, if only over one rank.
+        cut: those that are sharded, if only over one rank → along which axes.
         names: name → how many names that parameter has.
         replicated: those that every rank has whole.
     """
@@ -63,7 +63,7 @@ class Powers:
     split: Mapping[str, Mapping[str, list[float]]]
     shares: Mapping[str, Mapping[str, float]]
     spans: list[Span]
-    cut: frozenset[str]
+    cut: Mapping[str, set[str]]
     names: Mapping[str, int]
     replicated: frozenset[str]
 
@@ -80,6 +80,15 @@ class Powers:
         share = 1.0 if self.order == math.inf and share else share
         replicas = [share * self.whole[name] for name in self.replicated]
         return self.norm([own[rank] for own in self._sharded.values()] + replicas)
+
+    def of_some(self, some: list[int], spread: Mapping[str, int]) -> list[float]:
+        """Norms of what some ranks have together: what they have whole along one of these axes,
+        of such sizes, counts by its share, or on each."""
+        every = {name: [own[rank] for rank in some] for name, own in self.own.items()}
+        rest = {name: spread.keys() - self.cut.get(name, set()) for name in every}
+        shares = {n: 1.0 / math.prod(spread[axis] for axis in axes) for n, axes in rest.items()}
+        parts = [[shares[n] * p for n, each in every.items() for p in each]]
+        return [self.norm(counted) for counted in (*parts, [p for e in every.values() for p in e])]
 
     def of_others(self, rank: int) -> list[float]:
         """Norms of what all ranks but one count."""
@@ -153,7 +162,7 @@ def powers_of(
         Span(axis, group, frozenset(n for n, e in entries.items() if _is_cut(e, case, group)))
         for axis, group in [*beside_first, *(("", group) for group in groups)]
     ]
-    cut = frozenset(name for name, entry in entries.items() if _shards(entry))
+    cut = {name: _cut_along(entry, case) for name, entry in entries.items() if _shards(entry)}
     known = order, ranks, whole, own, beside_on, copies, split, shares, spans
     return Powers(*known, cut, names, frozenset(replicated))
 

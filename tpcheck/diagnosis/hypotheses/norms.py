@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tpcheck.causes.norms import NormCounts
-from tpcheck.diagnosis.exchanged import Exchanged, exchanged, in_backward
+from tpcheck.diagnosis.exchanged import Exchanged, exchanged, in_backward, spanned
 from tpcheck.diagnosis.facts import Facts, Local, on_all_data
 from tpcheck.diagnosis.powers import Powers, Span, powers_of
 from tpcheck.verdict import Diagnosis
@@ -25,6 +25,7 @@ CODES = {
     Counted.NAMES: Code.SUMMED_TWICE,
     Counted.SUM_OF_RANKS: Code.SUMMED_TWICE,
     Counted.ONE_AXIS: Code.MISSING_ALL_REDUCE,
+    Counted.SOME_RANKS: Code.MISSING_ALL_REDUCE,
     Counted.AGAIN: Code.SUMMED_TWICE,
     Counted.MEAN: Code.AVERAGED_NOT_SUMMED,
     Counted.NEVER: Code.GRADIENT_DROPPED,
@@ -70,7 +71,7 @@ def counted_otherwise(facts: Facts, local: Local) -> Diagnosis | None:
 def _exchanged(facts: Facts) -> Exchanged:
     """What ranks sent each other on the way to the norm: when they clipped, or before."""
     sent = exchanged(facts, lambda event: event.clips)
-    return sent if sent.groups and any(sent.groups) else in_backward(facts)
+    return sent if any((sent.groups or {}).values()) else in_backward(facts)
 
 
 def _on_each(facts: Facts, every: list[Local], sent: Exchanged) -> Iterator[tuple[_Way, ...]]:
@@ -134,6 +135,7 @@ def _ways(powers: Powers, sent: Exchanged) -> Iterator[_Way]:
         if _may_again(span, sent):
             yield from _again(powers, span)
     yield from (way for way in _divided(powers) if sent.may_along(way.axis))
+    yield from _over_reached(powers, sent)
 
 
 def _along_one(powers: Powers) -> Iterator[_Way]:
@@ -179,6 +181,18 @@ def _again(powers: Powers, span: Span) -> Iterator[_Way]:
         yield _Way(Counted.AGAIN, (), _alike(powers.norm(counted), powers.ranks), *where)
     norm = degree * powers.norm([*powers.whole.values()])
     yield _Way(Counted.SUM_OF_RANKS, (), _alike(norm, powers.ranks), *where)
+
+
+def _over_reached(powers: Powers, sent: Exchanged) -> Iterator[_Way]:
+    """Over ranks that none of the axes has: replicas in the place of shards, say."""
+    case, first = sent.case, sent.reached(powers.ranks[0])
+    if not 1 < len(first) < len(powers.ranks):
+        return
+    sizes = {axis: case.mesh[axis] for axis in spanned(case, first)}
+    each = {r: powers.of_some(sent.reached(r), sizes) for r in powers.ranks}
+    for norms in zip(*each.values(), strict=True):
+        by_rank = dict(zip(each, norms, strict=True))
+        yield _Way(Counted.SOME_RANKS, (), by_rank, group=tuple(first))
 
 
 def _divided(powers: Powers) -> Iterator[_Way]:

@@ -16,6 +16,7 @@ _HOW = {
     Counted.ALL_BUT_ONE: "rank {rank}'s part of {of} is left out",
     Counted.SUM_OF_RANKS: "the ranks' norms of {of} are added up{along}",
     Counted.ONE_AXIS: "{of} summed over {ranks} alone",
+    Counted.SOME_RANKS: "{of} summed over {ranks} alone",
     Counted.AGAIN: "{of} summed over {ranks} once more",
     Counted.MEAN: "{of} averaged over {ranks}, not summed",
     Counted.NEVER: "{of} left out",

@@ -181,6 +181,18 @@ def test_what_is_said_of_one_dp_coordinate_is_so_on_the_others() -> None:
     assert examine(own, other, spec=spec(WHOLE), case=CASE).code == "unclassified"
 
 
+def test_a_sum_over_ranks_that_are_none_of_the_axes() -> None:
+    """Under HSDP over the replicas in place of the shards: here of four shards the half."""
+    pairs, tp = [[k, k + 4] for k in range(4)], [[k, k + 1] for k in range(0, 8, 2)]
+    half = norm_of(
+        lambda parts, rank: whole(parts, 1.0, ranks=(0, 1, 4, 5) if rank % 4 < 2 else (2, 3, 6, 7))
+    )
+    named = examine(half, spec=spec(CUT), case=EIGHT, trace=traced(pairs, tp, phase=Phase.STEP))
+    assert (cause(named).counted, cause(named).group) == (Counted.SOME_RANKS, (0, 1, 4, 5))
+    named = examine(half, spec=spec(CUT), case=EIGHT, trace=traced(tp, phase=Phase.STEP))
+    assert not isinstance(named.cause, NormCounts), named
+
+
 def unclipped(*on: int) -> Edit:
     """What a step by gradients as they were leaves on these ranks."""
 

@@ -46,6 +46,11 @@ SAID: list[Said] = [
         {"counted": "one-axis", "axes": ["ep"]},
     ),
     (
+        NormCounts(NORM, Counted.SOME_RANKS, (), group=(0, 1, 4, 5)),
+        "grad_norm norm: the gradients summed over ranks [0, 1, 4, 5] and others like them alone",
+        {"counted": "some-ranks"},
+    ),
+    (
         NormCounts(NORM, Counted.SUM_OF_RANKS, (), axes=("dp",)),
         "grad_norm norm: the ranks' norms of the gradients are added up along dp",
         {"counted": "sum-of-ranks", "axes": ["dp"]},
