@@ -109,8 +109,10 @@ def _(cause: causes.SummedOverData) -> str:
 
 @sentence.register
 def _(cause: causes.PiecesOverWorld) -> str:
-    times = f"{cause.factor:g} × " if cause.factor > 1 else ""
-    how = f"{times}the sum" if cause.factor >= 1 else f"1/{1 / cause.factor:g} of the sum"
+    factor = cause.factor
+    how = "the sum" if factor == 1 else f"{factor:g} × the sum"
+    if 0 < factor < 1:
+        how = f"1/{1 / factor:g} of the sum"
     what = f"{how} of the {cause.pieces} ranks' different pieces"
     return (
         f"{called(cause.subject)} is {what}: a collective runs over the world instead of along dp"

@@ -40,7 +40,7 @@ def _at_boundary(subject: Subject, side: End) -> str:
 
 def either(axes: Sequence[str]) -> str:
     """`dp`, `dp or tp`, `dp, ep or tp`: those that it may be."""
-    return " or ".join(filter(None, [", ".join(axes[:-1]), axes[-1]]))
+    return " or ".join(filter(None, [", ".join(axes[:-1]), *axes[-1:]]))
 
 
 def first_seen(where: FirstSeen | None) -> str | None:
