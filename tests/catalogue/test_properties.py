@@ -90,7 +90,7 @@ ON_BOTH = [name for name in OWN if not CHECKS[name].processes]
 @pytest.mark.parametrize(
     ("name", "tp"),
     [
-        pytest.param(name, tp, marks=() if at % 4 == 2 * (tp == 4) else pytest.mark.sweep)
+        pytest.param(name, tp, marks=() if at % 6 == 3 * (tp == 4) else pytest.mark.sweep)
         for at, name in enumerate(ON_BOTH)
         for tp in (2, 4)
     ],
