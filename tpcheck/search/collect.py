@@ -10,10 +10,12 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from tpcheck.check import Address, Check
 from tpcheck.errors import InvalidArgument, did_you_mean, let_through
@@ -105,20 +107,29 @@ def passed_over(targets: Iterable[str]) -> list[tuple[str, str, int]]:
         held = {id(check) for module in own for _, check in _held(module)}
         for module in own[:1]:
             for variable, value in list(vars(module).items()):
-                checks = _within(value) if not issubclass(type(value), Check) else ()
+                checks = _within(value, module) if not issubclass(type(value), Check) else ()
                 if count := sum(id(one) not in held for one in checks):
                     found.append((str(file), variable, count))
     return found
 
 
-def _within(value: object, levels: int = 4) -> list[Check]:
-    """The checks in a list, in lists of it too."""
+def _within(value: object, module: ModuleType, levels: int = 4) -> list[Check]:
+    """The checks in a list, in lists of it too, or among the attributes of the module's class."""
     if issubclass(type(value), Check):
         return [value]  # type: ignore[list-item]
-    every = [*value.values()] if type(value) is dict else value
-    if not levels or type(every) not in (list, tuple, set, frozenset):
-        return []
-    return [check for one in every for check in _within(one, levels - 1)]  # type: ignore[attr-defined]
+    parts = _parts(value, module) if levels else []
+    return [check for one in parts for check in _within(one, module, levels - 1)]
+
+
+def _parts(value: Any, module: ModuleType) -> list[object]:
+    """What a container of Python's own holds, by its own means: those of a subclass may do more."""
+    kind = type(value)
+    for own in (dict, list, tuple, set, frozenset, deque):
+        if issubclass(kind, own):
+            held = dict.values(value) if own is dict else own.__iter__(value)
+            return list(held)
+    of_module = issubclass(kind, type) and value.__module__ == module.__name__
+    return list(vars(value).values()) if of_module or kind is SimpleNamespace else []
 
 
 def runnable(checks: Iterable[Check]) -> tuple[list[Check], dict[str, str]]:
@@ -161,7 +172,7 @@ def _select(found: list[ModuleType], path: str, name: str) -> list[tuple[Check, 
     names = {variable for _, variable, _ in each}
     if name and name not in names:
         hint = did_you_mean(name, names)
-        if any(_within(vars(module).get(name)) for module in found):
+        if any(_within(vars(module).get(name), module) for module in found):
             hint = ": it holds checks; give the one that is meant a variable of its own"
         raise InvalidArgument(f"{path} has no check {name!r}{hint}")
     return [

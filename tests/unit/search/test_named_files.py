@@ -27,6 +27,28 @@ def test_checks_in_a_list_are_told_of(tmp_path: Path) -> None:
     assert passed_over([f"{file}::mine"]) == []  # which asks for no other
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from collections import OrderedDict\nheld = OrderedDict(a=mine.named('other'))",
+        "from collections import deque\nheld = deque([mine.named('other')])",
+        "from collections import defaultdict\nheld = defaultdict(list, a=[mine.named('other')])",
+        "from types import SimpleNamespace\nheld = SimpleNamespace(a=mine.named('other'))",
+        "from typing import NamedTuple\nclass P(NamedTuple):\n    a: object\n"
+        "held = P(mine.named('other'))",
+        "class held:\n    a = mine.named('other')",
+        "class List(list):\n    def __iter__(self):\n        raise ValueError('not yet')\n"
+        "held = List([mine.named('other')])",
+    ],
+    ids=["ordered", "deque", "default", "namespace", "tuple", "class", "own"],
+)
+def test_so_are_those_in_other_containers(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "several.py"
+    file.write_text(f"{SOURCE}{line}\n")
+    assert len(collect([str(file)])) == 2
+    assert passed_over([str(file)]) == [(str(file), "held", 1)]
+
+
 def test_where_there_are_no_others_the_error_says_so(tmp_path: Path) -> None:
     file = tmp_path / "lists.py"
     more = "made = [[row_linear.named('a')], {'b': row_linear.named('b')}]\ndel row_linear\n"
