@@ -3,7 +3,9 @@ that it entered, or none.
 
 Python waits for what a call of the process group has handed out, a `Work`, and for the result of a
 functional collective. Both are known here by the announcement that they belong to. What C++ enters
-and waits for on its own, as DDP does, is not seen: of that the last announcement tells.
+and waits for on its own, as DDP does, is not seen: of that the last announcement tells. So it does
+in the rest of a case in which a rank has asked for the future of a work, or whether it is
+completed: whoever waits by those does not say so.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from tpcheck.comms.board import Board
+from tpcheck.comms.region import IN_LAST
 
 #: The process group's methods that hand out a `Work`; not each version of torch has all of them.
 _METHODS = (
@@ -51,23 +53,36 @@ _METHODS = (
 )
 _entered = threading.local()  # from an announcement to the call that it was made in
 _belongs: WeakKeyDictionary[Any, Posted] = WeakKeyDictionary()
+#: Rank → the last case in which it may wait without saying so.
+_unseen: dict[int, int] = {}
 
 
 @dataclass(frozen=True)
 class Posted:
-    """The `number`-th announcement, from 1, of a rank in one case."""
+    """The `number`-th announcement, from 1, of a rank in one case, by its own thread: others may
+    wait while that goes on."""
 
     board: Board
     rank: int
     epoch: int
     number: int
+    thread: int = field(default_factory=threading.get_ident)
 
     def left(self) -> None:
         """The call that entered it has returned, and whoever waits for it will say so."""
-        self.board.waits(self.rank, self.epoch, None)
+        seen = _unseen.get(self.rank) != self.epoch
+        self.board.waits(self.rank, self.epoch, None if seen else IN_LAST)
+
+    def unseen(self) -> None:
+        """Whoever waits for it may not say so."""
+        _unseen[self.rank] = self.epoch
+        self.left()
 
     @contextlib.contextmanager
     def waited_for(self) -> Iterator[None]:
+        if threading.get_ident() != self.thread:
+            yield
+            return
         self.board.waits(self.rank, self.epoch, self.number)
         try:
             yield
@@ -119,8 +134,8 @@ def watch_works() -> None:
         _wrap(dist.ProcessGroup, method, _handing_out)
     for method in ("wait", "synchronize"):
         _wrap(dist.Work, method, _waiting)
-    _wrap(dist.Work, "get_future", _passing_on)
-    _wrap(torch._C.Future, "wait", _waiting)
+    for method in ("get_future", "is_completed"):
+        _wrap(dist.Work, method, _passing_on)
 
 
 def _wrap(owner: Any, method: str, by: Any) -> None:
@@ -154,10 +169,9 @@ def _waiting(original: Any) -> Any:
 
 
 def _passing_on(original: Any) -> Any:
-    def get_future(self: Any) -> Any:
-        future = original(self)
+    def ask(self: Any, *args: Any, **kwargs: Any) -> Any:
         if (posted := _belongs.get(self)) is not None:
-            _belongs[future] = posted
-        return future
+            posted.unseen()
+        return original(self, *args, **kwargs)
 
-    return get_future
+    return ask

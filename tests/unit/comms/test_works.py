@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +14,9 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 
 from tests.unit.comms.test_board import EPOCH, boards, post
+from tpcheck.comms import works
 from tpcheck.comms.board import Board
-from tpcheck.comms.region import SLOTS
+from tpcheck.comms.region import IN_LAST, SLOTS
 from tpcheck.comms.trace import Recorder
 from tpcheck.comms.works import watch_works
 
@@ -36,8 +39,9 @@ class Noting(Board):
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Iterator[Noting]:
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Noting]:
     """The board of a world of one rank, whose recorder is entered."""
+    monkeypatch.setattr(works, "_unseen", {})
     watch_works()
     watch_works()  # twice is once
     board, memory = Noting.new(1)
@@ -61,11 +65,32 @@ def test_a_rank_waits_in_the_collective_whose_work_it_waits_for(alone: Noting) -
     second.wait()
     first.wait()
     assert alone.heard() == [2, None, 1, None]
-    second.get_future().wait()
-    assert alone.heard() == [2, None]
     dist.all_reduce(torch.ones(3))
     dist.barrier()
     assert alone.heard() == [None, 3, None, None, 4, None]
+
+
+@pytest.mark.parametrize(
+    "ask", [dist.Work.get_future, dist.Work.is_completed], ids=["future", "polled"]
+)
+def test_where_it_may_wait_without_a_word_it_is_in_the_last(alone: Noting, ask: Any) -> None:
+    first = dist.all_reduce(torch.ones(1), async_op=True)
+    assert first is not None and alone.heard() == [None]
+    getattr(first, ask.__name__)()
+    assert alone.heard() == [IN_LAST]
+    dist.all_reduce(torch.ones(2))
+    assert alone.heard() == [IN_LAST, 2, IN_LAST]
+    first.wait()
+    assert alone.heard() == [1, IN_LAST]
+
+
+def test_another_thread_that_waits_does_not_speak_for_the_rank(alone: Noting) -> None:
+    first = dist.all_reduce(torch.ones(1), async_op=True)
+    assert first is not None and alone.heard() == [None]
+    waiting = threading.Thread(target=first.wait)
+    waiting.start()
+    waiting.join()
+    assert alone.heard() == []
 
 
 def test_a_rank_waits_for_the_result_of_a_functional_collective(alone: Noting) -> None:
