@@ -15,9 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from tpcheck.bounds.limits import JUMP
+from tpcheck.bounds.spread import WIDE_STRAIN
 
 #: How much of the reference's own error along the tensor is a floor of its σ: functions such as exp
 #: and erf err in one direction, in the candidate's kernels as in torch's. Smaller, and such a bias
@@ -50,6 +52,7 @@ def scales(
     strained: tuple[Tensor, Tensor] | None,
     *,
     repeats: int,
+    wide: bool = False,
 ) -> list[tuple[float, int]]:
     """σ of z under rounding, and from how many samples, of some tensors of one shape.
 
@@ -62,6 +65,8 @@ def scales(
             and counts whole, as it does for an element.
         repeats: how often the same numbers occur in the inputs. Equal numbers have equal rounding
             errors, which add up instead of averaging out, and the noise does not know that.
+        wide: whether pairs have errors `WIDE_STRAIN` times as large, as in float64: then what is
+            beyond that by itself is a jump, too.
     """
     direction = _direction(value, sigma)
 
@@ -73,18 +78,20 @@ def scales(
 
     own_sizes = [one for (one,) in sizes(own.unsqueeze(0))]
     common = sizes(strained[0] + strained[1]) if strained else [None] * len(own_sizes)
-    pairs = zip(sizes(deviations), common, own_sizes, strict=True)
-    return [_scale(*each, repeats=repeats) for each in pairs]
+    alone = sizes(torch.cat(strained)) if strained and wide else [[] for _ in own_sizes]
+    every = zip(sizes(deviations), common, alone, own_sizes, strict=True)
+    return [_scale(*each, repeats=repeats) for each in every]
 
 
 def _scale(
-    runs: list[float], common: list[float] | None, floor: float, *, repeats: int
+    runs: list[float], common: list[float] | None, alone: list[float], floor: float, *, repeats: int
 ) -> tuple[float, int]:
-    """Of one tensor, from the sizes of z: of the runs, of what pairs have in common, of its own
-    error."""
+    """Of one tensor, from the sizes of z: of the runs, of what pairs have in common and what each
+    of them is by itself, of its own error."""
     samples = [*runs, floor] if floor else runs
     measured = math.sqrt(repeats * math.fsum(x * x for x in samples) / len(samples))
-    jump = max(*runs, *common) - JUMP * measured if common else 0.0
+    far = [z for z in alone if z > WIDE_STRAIN * JUMP * measured]
+    jump = max(*runs, *common, *far) - JUMP * measured if common else 0.0
     return max(measured, jump, BIAS * floor), len(samples)
 
 

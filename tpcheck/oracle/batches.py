@@ -18,12 +18,10 @@ class Batch:
 
     Args:
         singles, pairs: their streams.
-        strain: by how much the errors of pairs are enlarged.
     """
 
     singles: range
     pairs: range
-    strain: float = STRAIN
 
     @property
     def count(self) -> int:
@@ -38,7 +36,7 @@ class Batch:
     def streams(self) -> list[tuple[int, float]]:
         """Of each run, and by how much its errors are enlarged."""
         alone = [(k, 1.0) for k in self.singles]
-        return alone + [(PAIRS + k, sign * self.strain) for k in self.pairs for sign in (1.0, -1.0)]
+        return alone + [(PAIRS + k, sign * STRAIN) for k in self.pairs for sign in (1.0, -1.0)]
 
 
 def cut(streams: range, ends: Sequence[int], most: int) -> Iterator[range]:

@@ -17,7 +17,7 @@ from tpcheck.bounds.lanes import Drawn, NoiseInLanes
 from tpcheck.bounds.noise import ENLARGED, RoundingNoise
 from tpcheck.bounds.scales import Scales
 from tpcheck.bounds.spread import STRAIN, WIDE_STRAIN
-from tpcheck.oracle.batches import Batch, cut
+from tpcheck.oracle.batches import PAIRS, Batch, cut
 from tpcheck.oracle.deviations import difference, kept
 from tpcheck.oracle.effort import CLOSER, SCREEN
 from tpcheck.oracle.over_cores import over_cores
@@ -32,6 +32,9 @@ from tpcheck.tensors.draw import generator
 from tpcheck.tensors.lanes import Apart, in_run, lanes_of, spread_over
 
 Run = list[Walked]  # by problem
+
+#: Of a pair's errors in float64, what they are of `STRAIN` times those of single runs.
+WIDE = WIDE_STRAIN / STRAIN / ENLARGED
 
 #: How much work runs are, as `Scales.size` counts it, that are spread over the processors: some
 #: tenths of a second. With less, small cases wait longer for processes than they compute; with
@@ -81,15 +84,12 @@ class Noise:
         ends = [few, CLOSER.runs[dtype]]  # what one effort asks for is made at once
         parts = cut(range(max(singles.start, few), singles.stop), ends, AT_ONCE)
         batches = [Batch(part, range(0)) for part in parts]
-        wide = dtype == "float64" and not self.coarse  # one run of two kinds of errors has its own
-        strain = WIDE_STRAIN / ENLARGED if wide else STRAIN
-        batches += [Batch(range(0), part, strain) for part in cut(pairs, [], AT_ONCE // 2)]
+        batches += [Batch(range(0), part) for part in cut(pairs, [], AT_ONCE // 2)]
         strained: list[tuple[Run, Run]] = []
         for batch, runs in zip(batches, self._each(batches), strict=True):
             alone = len(batch.singles)
             found += runs[:alone]
-            signs = [_whole(run) for run in runs[alone:]] if wide else runs[alone:]
-            strained += zip(signs[::2], signs[1::2], strict=True)
+            strained += zip(runs[alone::2], runs[alone + 1 :: 2], strict=True)
         return found, strained
 
     def _few(self, streams: range) -> list[Run]:
@@ -125,12 +125,13 @@ class Noise:
         passes = self.passes
         if self._arithmetic.flushes:
             passes = replace(passes, problems=[_flushed(p, errors) for p in passes.problems])
-        about = self._arithmetic, errors, self._scales, amplitude
-        noise = RoundingNoise(*about, lost=lost)
-        run = self._off(self._walked(passes, self.module, noise), noise)
+        about, wide = (self._arithmetic, errors, self._scales), self._is_wide and k >= PAIRS
+        noise = RoundingNoise(*about, amplitude * WIDE if wide else amplitude, lost=lost)
+        times = 1.0 if wide else noise.enlarged
+        run = self._off(self._walked(passes, self.module, noise), times)
         if self.coarse:
-            other = RoundingNoise(*about, lost=lost, coarse=True)
-            run = _sum(run, self._off(self._walked(passes, self.module, other), other))
+            other = RoundingNoise(*about, amplitude, lost=lost, coarse=True)
+            run = _sum(run, self._off(self._walked(passes, self.module, other), other.enlarged))
         return run, noise.may_overflow
 
     def _each(self, batches: Sequence[Batch]) -> list[list[Run]]:
@@ -166,7 +167,8 @@ class Noise:
         """
         if self._arithmetic.flushes:
             raise Apart("each run has inputs of its own")
-        drawn = Drawn(len(batch.singles), len(batch.pairs), batch.strain)
+        strain = STRAIN * WIDE if self._is_wide else STRAIN
+        drawn = Drawn(len(batch.singles), len(batch.pairs), strain)
         case, d = self.passes.case, self.passes.problems[0].d
         errors = generator(case, "noise at once", d, *batch.starts)
         module = self.module
@@ -180,7 +182,10 @@ class Noise:
         each = [_in_run(run, number) for number in range(drawn.count)]
         if (name := differs(self.exact, each[0])) is not None:
             raise Apart(f"{name}: without errors it is not what one run gives")
-        return [self._off(one, noise) for one in each[1:]]
+        alone, pairs = each[1 : 1 + drawn.singles], each[1 + drawn.singles :]
+        times = 1.0 if self._is_wide else noise.enlarged
+        found = [self._off(one, noise.enlarged) for one in alone]
+        return found + [self._off(one, times) for one in pairs]
 
     @property
     def _numbers(self) -> int:
@@ -189,6 +194,11 @@ class Noise:
         given = [*problems[0].params.values()]
         given += [t for p in problems for inputs in p.inputs for t in inputs.values()]
         return self._scales.numbers + sum(t.numel() for t in given)
+
+    @property
+    def _is_wide(self) -> bool:
+        """Whether pairs have errors of float64's own size."""
+        return self.dtype == torch.float64
 
     @property
     def _arithmetic(self) -> Arithmetic:
@@ -208,10 +218,10 @@ class Noise:
         with eagerly(), noise:
             return replace(passes, stepping=partial(noise.anew, self._main()))(module)
 
-    def _off(self, run: Run, noise: RoundingNoise) -> Run:
-        """How far off it is."""
+    def _off(self, run: Run, times: float) -> Run:
+        """How far off it is, of errors that are so many times as large."""
         return [
-            replace(off, values=difference(off.values, right.values, noise.enlarged))
+            replace(off, values=difference(off.values, right.values, times))
             for off, right in zip(run, self.exact, strict=True)
         ]
 
@@ -233,13 +243,6 @@ def _sum(run: Run, other: Run) -> Run:
             overflowed=a.overflowed | b.overflowed,
         )
         for a, b in zip(run, other, strict=True)
-    ]
-
-
-def _whole(run: Run) -> Run:
-    """The deviations as they are, not divided by what errors are enlarged by."""
-    return [
-        replace(one, values={key: off * ENLARGED for key, off in one.values.items()}) for one in run
     ]
 
 

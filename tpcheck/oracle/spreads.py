@@ -164,7 +164,8 @@ def _spreads(keys: list[Key], values: Values, errors: Errors, about: _About) -> 
     ]
     if not _is_reduced(keys[0]) or not elements:
         return found
-    gains = projection.scales(value, sigma, noisy, own, strained, repeats=about.repeats)
+    wide = about.dtype == torch.float64
+    gains = projection.scales(value, sigma, noisy, own, strained, repeats=about.repeats, wide=wide)
     margin = MARGIN.get(about.dtype, 1.0)
     return [
         replace(one, gain=gain * margin, runs=samples, elements=elements)

@@ -174,8 +174,9 @@ def steps_each_element_by_itself(training: Training, wholes: Numbers, parts: Par
         Exception: whatever it does with such numbers.
     """
     own = {name: parts(name, whole) for name, whole in wholes.items()}
-    for scale in SCALES:
-        waves = {name: _waves(whole) * scale for name, whole in wholes.items()}
+    tried = [(_waves, scale) for scale in SCALES] + [(_slopes, 1.0)]
+    for kind, scale in tried:
+        waves = {name: kind(whole) * scale for name, whole in wholes.items()}
         due = Trial(training, wholes).step({n: Given(wholes[n], waves[n], {}) for n in wholes})
         for turn in (0, 1):
             given = {
@@ -184,7 +185,11 @@ def steps_each_element_by_itself(training: Training, wholes: Numbers, parts: Par
             }
             left = Trial(training, own).step(given)
             for name in list(own)[turn::2]:
-                if not _alike(left[name][""], parts(name, due[name][""])):
+                whole = {k: v for k, v in due[name].items() if v.shape == wholes[name].shape}
+                if not all(
+                    path in left[name] and _alike(left[name][path], parts(name, value))
+                    for path, value in whole.items()
+                ):
                     return False
     return True
 
@@ -202,6 +207,16 @@ def largest(error: Tensor) -> float:
 def _waves(like: Tensor) -> Tensor:
     """Gradients of both signs, no two alike."""
     return torch.arange(1, like.numel() + 1, dtype=torch.float64).sin().reshape(like.shape)
+
+
+def _slopes(like: Tensor) -> Tensor:
+    """Gradients of both signs that grow along each dim, so that a part along any has another mean
+    than the whole, and numbers lie between the two."""
+    slopes = torch.full(like.shape, -like.ndim / 4, dtype=torch.float64)
+    for dim, size in enumerate(like.shape):
+        along = torch.arange(size, dtype=torch.float64) / max(size, 1)
+        slopes += along.reshape(-1, *[1] * (like.ndim - 1 - dim))
+    return slopes
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fixtures.mutants.steps import ADAMW, MAIN
-from fixtures.parallel.optimizing import Lars, MainParameters, ParallelLars
+from fixtures.parallel.optimizing import Central, Lars, MainParameters, ParallelLars
 from fixtures.parallel.zero import ShardedState, data_parallel
 from properties import mlp
 from properties.language_model import language_model
@@ -164,6 +164,7 @@ class _Clipping(torch.optim.SGD):
         (_Clipping, False),  # the norm of a part may be below what that of the whole is above
         (lambda named: torch.optim.Adafactor(named.values()), False),
         (_of_whole, False),
+        (Central, False),
     ],
 )
 def test_only_what_steps_each_element_by_itself_is_told(

@@ -122,6 +122,19 @@ def test_equal_numbers_in_the_inputs_are_counted() -> None:
     assert projection.repeats_of({"bias": x[0]}, expanded=True, equal=True) == 1
 
 
+def test_a_jump_that_turns_both_ways_is_one_of_the_scale_too() -> None:
+    value, sigma = torch.ones(1, 4, dtype=torch.float64), torch.full((1, 4), 1e-15).double()
+    noisy = 1e-15 * torch.randn(8, 1, 4, dtype=torch.float64)
+    up = torch.full((8, 1, 4), 0.1, dtype=torch.float64)
+    of = (value, sigma, noisy, 0 * value, (up, -up))
+    (with_it, _), (without, _) = (
+        projection.scales(*of, repeats=1, wide=wide)[0] for wide in (True, False)
+    )
+    assert with_it > 1e10 * without
+    small = (*of[:4], (1e-13 * up, -1e-13 * up))  # what 128 times the errors leads to
+    assert projection.scales(*small, repeats=1, wide=True)[0][0] == without
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_approximation_may_err_in_one_direction(dtype: str) -> None:
     """exp of numbers near one another by 0.6 · 2⁻²⁴ of itself, as numpy's does; what is off by many

@@ -37,22 +37,24 @@ class Blind(nn.Module):
     """What comes after is blind to `up.bias`: its gradient is zero. That of `still` is to the bit,
     as it is computed in this order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, logs: bool = False) -> None:
         super().__init__()
+        self.logs = logs
         self.up, self.still = nn.Linear(3, 4), nn.Parameter(torch.randn(4))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         y = self.up(x)
         apart = y - y.mean(0)
-        return apart / (apart.square().mean(0) + 1e-5).sqrt() + (self.still - self.still)
+        out = apart / (apart.square().mean(0) + 1e-5).sqrt() + (self.still - self.still)
+        return (out, out.detach().float().square().mean()) if self.logs else out
 
 
-def posed(optimizer: Any = Signs) -> Posed:
+def posed(optimizer: Any = Signs, *, logs: bool = False) -> Posed:
     spec = Spec(
         "blind",
         cases=[CASE],
         layout=lambda case: Layout(),
-        reference=lambda case: Blind(),
+        reference=lambda case: Blind(logs=logs),
         inputs=lambda case, draw: {"x": draw("x", 5, 3)},
         training=Training(lambda named: optimizer(named.values()), steps=3),
     )
@@ -63,9 +65,10 @@ def targets(of: Posed) -> dict[tuple[str, str], Target]:
     return {(t.kind, t.name): t for t in of.problems[0].targets}
 
 
+@pytest.mark.parametrize("logs", [False, True], ids=["float64", "something in float32"])
 @pytest.mark.parametrize("effort", [CLOSER, CONFIRM], ids=["closer", "confirm"])
-def test_a_step_by_the_sign_of_zero_may_go_either_way(effort: Any) -> None:
-    few = posed()
+def test_a_step_by_the_sign_of_zero_may_go_either_way(effort: Any, logs: bool) -> None:
+    few = posed(logs=logs)
     assert few.closely is not None
     found = targets(few.closely(effort))
     for step in ("", "@step2", "@step3"):
