@@ -21,10 +21,12 @@ def has_terms(entry: Entry) -> bool:
 def term(name: str, full: Tensor, entry: Entry, case: Case, rank: int) -> Tensor:
     """Rank `rank`'s part of an input, and of that its term where the entry says `Partial`.
 
-    The terms add up to it to the bit in any dtype and any order. In half of the cases each number
-    is one rank's, by chance, and zero on the others along the axis: what is left out of the sum is
-    missing. In the others two ranks have terms of all numbers, of opposite signs (`_opposed`):
-    what is not linear is not the same before the sum and after it.
+    The terms add up to it to the bit in any dtype and any order. Two ranks have terms of all
+    numbers, of opposite signs (`_opposed`): what is left out of the sum is missing, and what is not
+    linear is not the same before the sum and after it. In half of the cases in float64, of
+    integers, and of what that could make round or overflow, each number is one rank's, by chance,
+    and zero on the others along the axis: that shows what only chooses among numbers. Products of
+    such terms round otherwise than those of the whole, which no other dtype's bounds allow for.
 
     Args:
         name: of the input, by which it is drawn whose a number is.
@@ -39,7 +41,8 @@ def term(name: str, full: Tensor, entry: Entry, case: Case, rank: int) -> Tensor
         drawn = torch.Generator().manual_seed(zlib.crc32(f"{name} {axis}".encode()) + case.seed)
         whose = torch.randint(size, full.shape, generator=drawn)
         first = int(torch.randint(2 * size, (), generator=drawn))
-        if first < size and axis == axes[0] and _may_be_opposed(full, case):
+        coarse = full.is_floating_point() and full.dtype != torch.float64
+        if (coarse or first < size) and axis == axes[0] and _may_be_opposed(full, case):
             part = _opposed(part, (at - first) % size)
         else:
             mine = take(whose, entry, case=case, rank=rank).to(part.device) == at

@@ -43,7 +43,17 @@ def test_they_add_up_to_the_bit_in_any_order_and_are_no_whole(
     assert not any(torch.equal(own, full) for own in held)
     assert sum(bool((own != 0).any()) for own in held) in (2, 4)
     assert all(torch.equal(own, again) for own, again in zip(held, terms(full, case), strict=True))
-    assert not torch.equal(held[1], term("y", full, PARTIAL, case, 1)) or not held[1].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_each_input_and_each_case_has_terms_of_its_own(dtype: torch.dtype) -> None:
+    full = torch.randn(5, 7, dtype=dtype)
+    cases = [replace(CASE, mesh={"tp": 4}, seed=seed) for seed in SEEDS]
+    of = {n: [term(n, full, PARTIAL, case, 1) for case in cases] for n in ("x", "y")}
+    assert any(not torch.equal(x, y) for x, y in zip(of["x"], of["y"], strict=True))
+    assert any(not torch.equal(of["x"][0], x) for x in of["x"])
+    scattered = [(x == 0).any() and (x != 0).any() for x in of["x"]]
+    assert any(scattered) is (dtype == torch.float64)
 
 
 @pytest.mark.parametrize(
