@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from torch import Tensor, nn
 
+from tpcheck.errors import InvalidArgument, shown
 from tpcheck.figures.order_causes import (
     Converted,
     ExpertsInABlock,
@@ -113,8 +114,25 @@ def broken(
             "tp", each that is neither FSDP2's nor called after "dp", "fsdp", "cp", "ep" or "pp" is
             taken for it.
     """
+    _require(cut=cut, axes=axes)
     axes = axes or axes_by_name(model)
     return marked(model, cut=told(model, cut or {}, full or {}), mesh=mesh or {}, axes=axes)
+
+
+def _require(*, cut: object, axes: object) -> None:
+    """
+    Raises:
+        InvalidArgument: one of them is of another kind than it must be.
+    """
+    if cut is not None and not isinstance(cut, Mapping):
+        raise InvalidArgument(
+            f'cut={shown(cut)}: give parameter → mesh axes, as in cut={{"up.weight": ["tp"]}}'
+        )
+    if axes is not None and not callable(axes):
+        raise InvalidArgument(
+            f"axes={shown(axes)}: give a function mesh → what each of its axes is, as in "
+            'axes=lambda mesh: ["dp", "tp"]'
+        )
 
 
 def marked(model: nn.Module, *, cut: Cut, mesh: Mapping[str, int], axes: Axes) -> list[Broken]:
@@ -143,6 +161,7 @@ def applied(
 
     Steps whose order leaves no mark stand in the right order. Arguments as in `broken`.
     """
+    _require(cut=cut, axes=axes)
     axes = axes or axes_by_name(model)
     steps = _shown(model, cut or {}, axes)
     for row in {b.row for b in broken(model, cut=cut, full=full, axes=axes)} & set(_EXCHANGED):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tpcheck.comms import callsite
@@ -26,16 +27,20 @@ class Saved:
         self.tensors: list[Tensor] = []
         self.overwritten: set[str] = set()  # where something was saved that changed afterwards
 
-    def watch(self, *, bits: bool = False) -> Any:
+    def watch(self, module: Any = None, *, bits: bool = False) -> Any:
         """A context in which every tensor saved for backward is noted; with `bits` also whether it
-        is still the same when backward asks for it."""
+        is still the same when backward asks for it. Not of the running statistics of a module's
+        norms, which each forward moves, and whose backward does not read them."""
+        moves = _running(module) if bits else set()
 
         def pack(tensor: Tensor) -> tuple[Tensor, str, str]:
             if TracingContext.try_get() is not None or isinstance(tensor, TRACED):
                 return tensor, "", ""  # what a compiler traces has no memory yet
             alone = tensor.detach()  # its history leads back here: a circle that is never freed
             self.tensors += _plain(alone)
-            return alone, _bits(tensor) if bits else "", callsite.line() if bits else ""
+            if not bits or tensor.data_ptr() in moves:
+                return alone, "", ""
+            return alone, _bits(tensor), callsite.line()
 
         def unpack(kept: tuple[Tensor, str, str]) -> Tensor:
             tensor, then, where = kept
@@ -57,6 +62,14 @@ class Saved:
             for t in self.tensors
         }
         return sum(n for storage, n in sizes.items() if storage not in besides)
+
+
+def _running(module: Any) -> set[int]:
+    """Where the running statistics of its norms are that are made of each batch anew."""
+    norms = module.modules() if isinstance(module, nn.Module) else ()
+    each = (m for m in norms if isinstance(m, _NormBase) and m.training)
+    kept = (t for m in each for t in (m.running_mean, m.running_var) if type(t) is Tensor)
+    return {t.data_ptr() for t in kept}
 
 
 def _plain(tensor: Tensor) -> list[Tensor]:

@@ -189,7 +189,7 @@ class RankRun:
         passes = [self.share.leaves(self.problem.inputs[i]) for i in of_step]
         seeds = [self.share.seeds(i) for i in of_step]
         self.recorder.phase = Phase.SCHEDULE
-        with self.recorder, self._noting_saved(), around(self):
+        with self.recorder, self._noting_saved(module), around(self):
             results = self.parts["schedule"](module, passes, seeds)
         outputs = scheduled_outputs(results, len(passes))
         complete = True
@@ -223,17 +223,17 @@ class RankRun:
         custom = self.parts.get("forward")
         self.report.left += poison.spread()
         inputs = in_place.given(inputs, self.habits.overwrites)
-        with self.recorder, self._noting_saved(), around_forward(self):
+        with self.recorder, self._noting_saved(module), around_forward(self):
             result = custom(module, inputs) if custom else module(*inputs.values())
         if self.work.saved and not self.report.saved:
             self.report.saved = _saved_elements(module, self.recorder)
         return named_outputs(result)
 
-    def _noting_saved(self) -> Any:
+    def _noting_saved(self, module: Any) -> Any:
         """A context in which what autograd saves is noted, where that was asked for."""
         if not (self.work.dump or self.work.saved):
             return contextlib.nullcontext()
-        return self.recorder.saved.watch(bits=bool(self.work.dump))
+        return self.recorder.saved.watch(module, bits=bool(self.work.dump))
 
     def _backward(self, outputs: Mapping[str, Tensor], m: int) -> None:
         seeds = self.share.upstream(outputs, m)

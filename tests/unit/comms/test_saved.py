@@ -53,6 +53,18 @@ def test_what_changed_before_backward_asked_for_it_is_told() -> None:
     assert len(saved.overwritten) == 1
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_running_statistics_that_a_forward_moves_are_not_told(trains: bool) -> None:
+    module, x = torch.nn.BatchNorm1d(3).train(trains), torch.randn(4, 3, requires_grad=True)
+    saved = Saved()
+    with saved.watch(module, bits=True):
+        y = module(x)
+    assert module.running_mean is not None
+    module.running_mean.add_(1)  # as a second microbatch does
+    y.sum().backward()
+    assert bool(saved.overwritten) is not trains
+
+
 @pytest.mark.filterwarnings("ignore")  # torch's own
 def test_what_an_operator_of_higher_order_is_traced_with_is_not_one() -> None:
     torch._dynamo.reset()

@@ -105,6 +105,19 @@ def test_fsdp1_knows_the_shapes_that_it_took() -> None:
         assert rows(built, full=FULL) == told
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"cut": ["0.weight"]}, "cut=.*: give parameter → mesh axes"),
+        ({"axes": "tp"}, "axes='tp': give a function mesh → what each of its axes is"),
+    ],
+)
+def test_what_is_no_cut_and_no_axes_is_refused(given: Any, words: str) -> None:
+    for asked in (order.broken, order.applied):
+        with pytest.raises(InvalidArgument, match=words):
+            asked(nn.Linear(4, 4), **given)
+
+
 @pytest.mark.parametrize("full", [nn.Linear(4, 4), {"0.weight": 4}], ids=["module", "number"])
 def test_what_is_not_the_whole_parameters_is_refused(full: Any) -> None:
     with pytest.raises(InvalidArgument, match="give parameter → whole tensor"):

@@ -20,7 +20,6 @@ from tpcheck.causes.several import (
 from tpcheck.diagnosis.exchanged import at_all, in_backward
 from tpcheck.diagnosis.facts import Facts, Local, gather, wrong_on_all_data
 from tpcheck.oracle.expected import evaluate
-from tpcheck.placement import is_sharded
 from tpcheck.tensors.names import Key
 from tpcheck.verdict import Diagnosis
 from tpcheck.vocabulary import Code, Kind
@@ -62,27 +61,14 @@ def over_dp(facts: Facts, local: Local) -> Diagnosis | None:
 
 def _axes(facts: Facts, local: Local, factor: float) -> tuple[str, ...]:
     """The axes of the mesh that are as large as a factor, or its inverse, dp first: those along
-    which it may be one sum too many. That is one of the sums in backward, and leaves no multiple
-    of what is sharded along its axis. A division may be by any."""
+    which it may be one sum too many, which is one of the sums in backward: of the gradient, or of
+    what it is computed from, which makes multiples of what is sharded along that axis, too. A
+    division may be by any."""
     case, size, sent = facts.case, round(max(factor, 1 / factor)), in_backward(facts)
     same = [axis for axis, n in case.mesh.items() if n == size and axis != "dp"]
-    if factor > 1 and same:
-        alike = [local, *_others_by(facts, local, factor)]
-        same = [
-            axis
-            for axis in same
-            if sent.may_along(axis)
-            and not any(is_sharded(one.target.entry, case, axis=axis) for one in alike)
-        ]
+    if factor > 1:
+        same = [axis for axis in same if sent.may_along(axis)]
     return tuple(axis for axis in ("dp", *same) if case.mesh[axis] == size)
-
-
-def _others_by(facts: Facts, local: Local, factor: float) -> Iterator[Local]:
-    """Other gradients of the same step that are off by the same factor."""
-    for other in _other_gradients(facts, local):
-        every = [] if other is None else wrong_on_all_data(facts, other)
-        if other and all(one.fits(one.actual[rank] / factor, rank) for one, rank in every):
-            yield other
 
 
 def _other_gradients(facts: Facts, local: Local) -> Iterator[Local | None]:

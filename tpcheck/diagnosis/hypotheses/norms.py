@@ -14,8 +14,9 @@ from tpcheck.causes.norms import NormCounts
 from tpcheck.diagnosis.exchanged import Exchanged, exchanged, in_backward, spanned
 from tpcheck.diagnosis.facts import Facts, Local, on_all_data
 from tpcheck.diagnosis.powers import Powers, Span, powers_of
+from tpcheck.event import Event
 from tpcheck.verdict import Diagnosis
-from tpcheck.vocabulary import Code, Counted, Kind
+from tpcheck.vocabulary import Code, Counted, Kind, Phase
 
 CODES = {
     Counted.OWN: Code.MISSING_ALL_REDUCE,
@@ -69,9 +70,15 @@ def counted_otherwise(facts: Facts, local: Local) -> Diagnosis | None:
 
 
 def _exchanged(facts: Facts) -> Exchanged:
-    """What ranks sent each other on the way to the norm: when they clipped, or before."""
-    sent = exchanged(facts, lambda event: event.clips)
+    """What ranks sent each other on the way to the norm: when they clipped, and what is one number
+    before; where that is nothing, all that they did."""
+    sent = exchanged(facts, lambda event: event.clips or _is_a_number(event))
     return sent if any((sent.groups or {}).values()) else in_backward(facts)
+
+
+def _is_a_number(event: Event) -> bool:
+    """On the way to gradients: `finalize` may have taken a norm already."""
+    return event.phase is Phase.BACKWARD and event.elements == 1
 
 
 def _on_each(facts: Facts, every: list[Local], sent: Exchanged) -> Iterator[tuple[_Way, ...]]:

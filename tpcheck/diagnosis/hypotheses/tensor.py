@@ -24,6 +24,7 @@ from tpcheck.causes.tensor import (
 )
 from tpcheck.diagnosis.facts import Facts, Local
 from tpcheck.diagnosis.one_pass import wrong_alone
+from tpcheck.protocol.scaling import SCALE
 from tpcheck.tensors.blocks import largest
 from tpcheck.tensors.names import FIRST, InPass
 from tpcheck.verdict import CaseResult, Diagnosis, Mismatch
@@ -91,7 +92,7 @@ def _terms_as_large(local: Local) -> bool:
 def summed(facts: Facts, local: Local) -> Diagnosis | None:
     """The sum over the TP group, over another axis, or over the replicas, is the reference; or, of
     an optimizer's state, the mean is."""
-    if len(local.ranks) < 2:
+    if len(local.ranks) < 2 or InPass.parse(local.target.name).base == SCALE:
         return None
     entry, shape, case = local.target.entry, tuple(local.target.value.shape), local.case
     groups = placement.replicas(entry, shape, case=case)

@@ -109,6 +109,16 @@ def test_a_sum_that_is_taken_again_is_over_an_axis_that_was_summed_over(
     assert (cause(named).counted, cause(named).axes) == (Counted.AGAIN, axes)
 
 
+@pytest.mark.parametrize("clip", [[TP], [TP, TP]], ids=["alone", "and a flag"])
+def test_a_number_that_was_summed_before_clipping_counts(clip: list[list[list[int]]]) -> None:
+    """As squares that `finalize` has summed; what clipping sends over tp is due, or a flag."""
+    events = zip(traced(DP), traced(*clip, phase=Phase.STEP), strict=True)
+    trace = [before + after for before, after in events]
+    twice = norm_of(lambda parts, rank: whole(parts, 2.0))
+    named = examine(twice, spec=spec(WHOLE), case=CASE, trace=trace)
+    assert cause(named).counted == Counted.AGAIN and "dp" in cause(named).axes
+
+
 def test_under_fsdp_one_sum_over_dp_is_due() -> None:
     twice = norm_of(lambda parts, rank: whole(parts, 2.0, ranks=range(4)))
     for exchanged, axis in [([DP, TP, TP], "tp"), ([DP, TP, DP], "dp")]:

@@ -133,10 +133,11 @@ def test_a_sum_too_many_is_along_an_axis_that_was_summed_over(
     assert named.cause.axes == axes
 
 
-def test_a_sum_over_tp_leaves_no_multiple_of_what_is_cut_along_it() -> None:
+def test_a_sum_over_tp_may_leave_a_multiple_of_what_is_cut_along_it() -> None:
+    """That of the upstream gradient does."""
     both = times(DB, 2.0), times(DW, 2.0)
     named = examine(*both, spec=MEAN, case=SQUARE, trace=traced(DP, TP))
-    assert isinstance(named.cause, ScaledOverData) and named.cause.axes == ("dp",)
+    assert isinstance(named.cause, ScaledOverData) and named.cause.axes == ("dp", "tp")
 
 
 def test_a_division_may_be_by_the_size_of_any_axis() -> None:
