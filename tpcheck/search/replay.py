@@ -148,6 +148,12 @@ def notes_of(saved: Saved, check: Check) -> list[str]:
         notes.append(f"the case does not say for which spec it was saved; this check's is {now!r}")
     elif saved.spec not in (now, None):
         notes.append(f"the case was saved for the spec {saved.spec!r}; this check's is {now!r} now")
+    elif _has_moved(saved, check):
+        was = shown(saved.address) or saved.check
+        notes.append(
+            f"the case was saved for {was}, and this is {address(check)}: their specs have one "
+            f"name, {now!r}, which is all that tells that they are the same"
+        )
     if (what := excluded(check, saved.case)) is not None:
         notes.append(
             f"{what}: {check.title} excludes that now, so tpcheck verify leaves this case out"

@@ -88,7 +88,8 @@ def test_a_case_that_its_check_excludes_by_now_is_told_and_the_twin_has_no_note(
             ],
         ),
     ):
-        assert notes_of(replace(ENTRY, case=replace(ENTRY.case, memory=memory)), found) == told
+        entry = replace(ENTRY, address=("code.py", "row"), case=replace(ENTRY.case, memory=memory))
+        assert notes_of(entry, found) == told
 
 
 OTHERS = """
@@ -137,6 +138,11 @@ def test_a_spec_that_is_not_known_or_changed_in_its_place_is_told() -> None:
     assert check_of(here).title == "column"
     known = replace(here, spec="column_linear")
     assert not any("saved" in note for note in notes_of(known, check_of(known)))
+    moved = check_of(ENTRY, "code.py::renamed")
+    assert notes_of(ENTRY, moved)[0].startswith(
+        "the case was saved for /elsewhere/linear.py::row_linear, and this is code.py::renamed: "
+        "their specs have one name, 'row_linear'"
+    )
 
 
 def test_of_training_the_evidence_of_the_first_wrong_step_is_compared() -> None:
