@@ -274,6 +274,9 @@ def test_a_scale_that_falls_on_one_rank_alone_is_no_step() -> None:
     stepped = on((0, 1), Kind.PARAM, "down.weight@step2", moved("down.weight"))
     named = examine(alone, stepped, spec=SCALED, case=case)
     assert "leave out" not in named.message, named  # all ranks step
+    half: Any = lambda posed, rank: values(posed, Kind.OPTIMIZER_STATE, 1)[SCALE] / 2  # noqa: E731
+    terms = on((0, 1), Kind.OPTIMIZER_STATE, f"{SCALE}@step2", half)
+    assert examine(terms, spec=SCALED, case=case).code == "unclassified"
 
 
 def test_what_wide_bounds_leave_open_is_no_gradient_of_an_earlier_step() -> None:
