@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tpcheck.bounds.limits import JUMP
-from tpcheck.bounds.spread import WIDE_STRAIN
+from tpcheck.bounds.spread import WIDE_JUMP
 
 #: How much of the reference's own error along the tensor is a floor of its σ: functions such as exp
 #: and erf err in one direction, in the candidate's kernels as in torch's. Smaller, and such a bias
@@ -66,7 +66,7 @@ def scales(
         repeats: how often the same numbers occur in the inputs. Equal numbers have equal rounding
             errors, which add up instead of averaging out, and the noise does not know that.
         wide: whether pairs have errors `WIDE_STRAIN` times as large, as in float64: then what is
-            beyond that by itself is a jump, too.
+            beyond `WIDE_JUMP` by itself is a jump, too.
     """
     direction = _direction(value, sigma)
 
@@ -90,7 +90,7 @@ def _scale(
     of them is by itself, of its own error."""
     samples = [*runs, floor] if floor else runs
     measured = math.sqrt(repeats * math.fsum(x * x for x in samples) / len(samples))
-    far = [z for z in alone if z > WIDE_STRAIN * JUMP * measured]
+    far = [z for z in alone if z > WIDE_JUMP * measured]
     jump = max(*runs, *common, *far) - JUMP * measured if common else 0.0
     return max(measured, jump, BIAS * floor), len(samples)
 

@@ -37,6 +37,10 @@ STRAIN = 8.0
 #: larger, numbers would be near a jump that no rounding reaches.
 WIDE_STRAIN = STRAIN * MARGIN[torch.float64]
 
+#: How many σ what those errors lead to is, at most, where it grows as they do: beyond it lies a
+#: jump, as beyond `JUMP` σ of what single runs show.
+WIDE_JUMP = WIDE_STRAIN * JUMP
+
 #: With fewer rows or columns than this the rank-one estimate of `pooled` rests on a handful of
 #: numbers, and the mean of the whole tensor stands in for it. Smaller would underestimate σ in
 #: narrow tensors (false alarms); larger would blur rows of different magnitude (hidden faults).
@@ -148,8 +152,7 @@ def spreads(
         up, down = strained
         jumps = [deviations, up + down]
         if dtype == torch.float64:
-            linear = WIDE_STRAIN * JUMP * sigma
-            jumps += [torch.where(off.abs() > linear, off, 0.0) for off in strained]
+            jumps += [torch.where(off.abs() > WIDE_JUMP * sigma, off, 0.0) for off in strained]
         sigma = _with_jumps(sigma, torch.cat(jumps))
     sigma = torch.where(unsure, torch.inf, sigma)
     independent = _independent(torch.where(unsure, 0.0, deviations).reshape(runs, len(squares), -1))

@@ -135,7 +135,7 @@ def watch_works() -> None:
     for method in ("wait", "synchronize"):
         _wrap(dist.Work, method, _waiting)
     for method in ("get_future", "is_completed"):
-        _wrap(dist.Work, method, _passing_on)
+        _wrap(dist.Work, method, _asking)
 
 
 def _wrap(owner: Any, method: str, by: Any) -> None:
@@ -168,7 +168,7 @@ def _waiting(original: Any) -> Any:
     return wait
 
 
-def _passing_on(original: Any) -> Any:
+def _asking(original: Any) -> Any:
     def ask(self: Any, *args: Any, **kwargs: Any) -> Any:
         if (posted := _belongs.get(self)) is not None:
             posted.unseen()

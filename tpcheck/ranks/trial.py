@@ -176,11 +176,11 @@ def steps_each_element_by_itself(training: Training, wholes: Numbers, parts: Par
     own = {name: parts(name, whole) for name, whole in wholes.items()}
     tried = [(_waves, scale) for scale in SCALES] + [(_slopes, 1.0)]
     for kind, scale in tried:
-        waves = {name: kind(whole) * scale for name, whole in wholes.items()}
-        due = Trial(training, wholes).step({n: Given(wholes[n], waves[n], {}) for n in wholes})
+        drawn = {name: kind(whole) * scale for name, whole in wholes.items()}
+        due = Trial(training, wholes).step({n: Given(wholes[n], drawn[n], {}) for n in wholes})
         for turn in (0, 1):
             given = {
-                name: Given(part, parts(name, waves[name]) * (place % 2 == turn), {})
+                name: Given(part, parts(name, drawn[name]) * (place % 2 == turn), {})
                 for place, (name, part) in enumerate(own.items())
             }
             left = Trial(training, own).step(given)

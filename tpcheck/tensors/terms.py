@@ -39,12 +39,12 @@ def term(name: str, full: Tensor, entry: Entry, case: Case, rank: int) -> Tensor
     for axis in axes:
         size, at = along(axis, case, rank)
         drawn = torch.Generator().manual_seed(zlib.crc32(f"{name} {axis}".encode()) + case.seed)
-        whose = torch.randint(size, full.shape, generator=drawn)
         first = int(torch.randint(2 * size, (), generator=drawn))
         coarse = full.is_floating_point() and full.dtype != torch.float64
         if (coarse or first < size) and axis == axes[0] and _may_be_opposed(full, case):
             part = _opposed(part, (at - first) % size)
         else:
+            whose = torch.randint(size, full.shape, generator=drawn)
             mine = take(whose, entry, case=case, rank=rank).to(part.device) == at
             part = torch.where(mine, part, torch.zeros_like(part))
     return part
