@@ -34,9 +34,8 @@ def given_up(
     seen = stacks(set(left.values())) if shown else {}
     found = {}
     for rank, host in left.items():
-        last = tuple(post.text for post in board.last(rank, epoch))
         stack = seen.get(host.index, "") if shown else None
-        scene = Scene(last=last, stack=stack, consequence=consequence)
+        scene = Scene(last=entered(board, epoch, rank), stack=stack, consequence=consequence)
         post, absent = board.waited(rank, epoch), tuple(board.absent(rank, epoch))
         own_way = of_rank(impasse, absent, finished)
         stuck = replace(
@@ -49,6 +48,11 @@ def given_up(
         )
         found[rank] = Mismatch("rank", kind, rank, detail=stuck)
     return found
+
+
+def entered(board: Board, epoch: int, rank: int) -> tuple[str, ...]:
+    """The collectives that a rank entered last."""
+    return tuple(post.text for post in board.last(rank, epoch))
 
 
 def of_rank(impasse: Stuck, absent: Sequence[int], finished: set[int]) -> Stuck:

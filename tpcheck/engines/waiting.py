@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tpcheck.comms.announcer import unlike
 from tpcheck.comms.board import Board
-from tpcheck.engines.given_up import given_up
+from tpcheck.engines.given_up import entered, given_up
 from tpcheck.engines.hosts import Host, watch
 from tpcheck.engines.standstill import Standstill
 from tpcheck.evidence import Died, Raised, Scene, Stuck
@@ -156,7 +156,7 @@ class Collection:
                 self.found[rank] = _outside_of_memory(rank, scene) or crashed
 
     def _last(self, rank: int) -> tuple[str, ...]:
-        return tuple(post.text for post in self.board.last(rank, self.work.epoch))
+        return entered(self.board, self.work.epoch, rank)
 
     def _give_up(self) -> Stuck | None:
         """Why the ranks still running will not finish, or None while they may."""
